@@ -49,11 +49,11 @@ class Config(SimpleNamespace):
         return "transformer." + ".".join(keys)
 
 
-def recipe(part, sequence_length=None, of=""):
+def recipe(part, sequence_length=None, rotation_name=""):
     """Return the recipe of a component."""
-    (layers,) = _diffusers.canonical(part, of=of)
+    (layers,) = _diffusers.canonical(part, rotation_name=rotation_name)
     assert layers.unrotated is None, layers.unrotated
-    return _diffusers.recipe(part, layers, sequence_length, of=of)
+    return _diffusers.recipe(part, layers, sequence_length, rotation_name=rotation_name)
 
 
 def rope_of(found):
@@ -680,8 +680,8 @@ def test_further_rotations_equal_those_of_the_class(monkeypatch, part_name, chan
         class_of(name)(**keys)
     parts = {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
     assert set(_diffusers.further_rotations(name)) == parts
-    found = recipe(Config(name, **keys), of=of)
-    assert _diffusers.grid(Config(name, **keys), (2, 2), of=of) is None
+    found = recipe(Config(name, **keys), rotation_name=of)
+    assert _diffusers.grid(Config(name, **keys), (2, 2), rotation_name=of) is None
     width, rope = found.facts["head_dim"].value, rope_of(found)
     for index in indices:
         args, options = calls[index]
@@ -701,9 +701,9 @@ def test_further_rotations_equal_those_of_the_class(monkeypatch, part_name, chan
 
 def test_further_rotations_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="audio_cross_attention_dim must agree with audio_num_attention_heads · audio"):
-        recipe(Config(LTX2, **LTX_KEYS | {"audio_cross_attention_dim": 48}), of="cross")
+        recipe(Config(LTX2, **LTX_KEYS | {"audio_cross_attention_dim": 48}), rotation_name="cross")
     with pytest.raises(ValueError, match="the head dimension must be even; got 25"):
-        recipe(Config("Kandinsky6Transformer3DModel", axes_dims_a=[5, 12, 8]), of="audio")
+        recipe(Config("Kandinsky6Transformer3DModel", axes_dims_a=[5, 12, 8]), rotation_name="audio")
 
 
 @pytest.mark.parametrize("part_name", _diffusers.PARTS)

@@ -77,14 +77,14 @@ def positions_by_axis(
     return [SplitPositions(*parts) for parts in zip(numbers, rests, strict=True)]
 
 
-def shard_positions(tokens: Tokens, at: Array, axes: int | None, /, *, name: str = "positions") -> Array:
+def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, name: str = "positions") -> Array:
     """Return positions, sharded as x if x is; raise if their shape or sharding doesn't fit, as nothing is sent."""
-    shape = tuple(by_axis(at, axes, name=name)[0].shape)
+    shape = tuple(by_axis(positions, axes, name=name)[0].shape)
     along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
-    return _sharding.shard_like(name, at, along[: at.ndim], like=tokens.x)
+    return _sharding.shard_like(name, positions, along[: positions.ndim], like=tokens.x)
 
 
-def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
+def expand_and_shard_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
     """Return positions; a start (None is 0) as consecutive ones, the same on all axes; sharded like x if x is."""
     at = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
@@ -92,16 +92,17 @@ def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None,
     return shard_positions(tokens, as_position_array(at, like=tokens.x, lib=tokens.lib), axes)
 
 
-def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], Table] | None:
+def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable[[Table], Table] | None:
     """
     Return the function that moves and adds axes so that a table broadcasts to ``x.shape[:-1]``; None if none is needed.
 
-    `given` is the shape of the table without its pairs: ``(seq,)``, ``(batch, seq)``, ... Raises if it doesn't fit x.
+    `positions_shape` is the shape of the table without its pairs: ``(seq,)``, ``(batch, seq)``, ... Raises if it
+    doesn't fit x.
     """
     x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
-    if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
+    if seq == x.ndim - 2 and (positions_shape == (1,) or positions_shape == (x.shape[seq],)):
         return None  # the most common shapes
-    axes, last = _axes_along(tokens, given, "positions"), len(given) - 1
+    axes, last = _axes_along(tokens, positions_shape, "positions"), len(positions_shape) - 1
     missing = [axis for axis in range(min(axes) + 1, x.ndim - 1) if axis not in axes]
 
     def align(part: Array) -> Array:
@@ -115,33 +116,35 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
     return lambda table: Table(align(table.cos), align(table.sin))
 
 
-def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:
+def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str) -> tuple[int, ...]:
     """
-    Return the axes of x that positions of shape `given` run along: its first other ones, then that of the tokens.
+    Return the axes of x that positions of a shape run along: its first other ones, then that of the tokens.
 
-    Raises if they don't fit; `positions` is their name in the error.
+    Raises if they don't fit; `argument` is their name in the error.
     """
     (_, name, x, seq, _) = tokens
-    axes = _axes_if_fits(x.shape, seq, given)
+    axes = _axes_if_fits(x.shape, seq, positions_shape)
     if axes is None:
-        require_known(positions, given)
+        require_known(argument, positions_shape)
         wanted = (
             f"be (seq,) or (batch, ..., seq) for {name} of shape {tuple(x.shape)}, "
             f"with tokens along axis {seq}; each length 1 or that of {name}"
         )
-        raise ArgumentValueError(positions, wanted, given, _positions_hint(tokens, given))
+        raise ArgumentValueError(argument, wanted, positions_shape, _positions_hint(tokens, positions_shape))
     return axes
 
 
-def _axes_if_fits(shape: tuple[Any, ...], seq: int, given: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return axes of `shape` for positions of shape `given`: its first others, then `seq`; None if they don't fit."""
-    last = len(given) - 1
-    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
-    fits = 0 <= last < len(shape) - 1 and all(n in (shape[axis], 1) for n, axis in zip(given, axes, strict=True))
+def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the axes of `shape` for positions: its first others, then `seq_axis`; None if they don't fit."""
+    last = len(positions_shape) - 1
+    axes = (*(axis + (axis >= seq_axis) for axis in range(last)), seq_axis)
+    fits = 0 <= last < len(shape) - 1 and all(
+        n in (shape[axis], 1) for n, axis in zip(positions_shape, axes, strict=True)
+    )
     return axes if fits else None
 
 
-def for_heads(tokens: Tokens, table: Table, heads: int, /) -> Table:
+def align_head_table(tokens: Tokens, table: Table, heads: int, /) -> Table:
     """
     Return a table ``(..., heads, seq, pairs)`` with all axes of x but its last.
 
@@ -181,18 +184,26 @@ APPLY = "write apply(q, positions) if k are positions"
 """The hint for a k that is no array of tokens."""
 
 
-def _positions_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
-    """Return what to write instead of positions of shape `given` that don't fit; "" if unknown."""
+def _positions_hint(tokens: Tokens, positions_shape: tuple[int, ...]) -> str:
+    """Return what to write instead of positions of shape `positions_shape` that don't fit; "" if unknown."""
     (_, _, x, seq, count), ndim = tokens, tokens.x.ndim
-    others = [axis for axis in range(ndim - 2, -1, -1) if axis != seq and given and given[-1] == x.shape[axis] != 1]
-    fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, given)]
+    others = [
+        axis
+        for axis in range(ndim - 2, -1, -1)
+        if axis != seq and positions_shape and positions_shape[-1] == x.shape[axis] != 1
+    ]
+    fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, positions_shape)]
     hints = [f"`seq_axis`={axis - ndim} if the tokens are along axis {axis}" for axis in fitting[:1]]
-    if len(given) == 1 and seq > 0 and given[0] == x.shape[0]:
-        starts = f"positions.from_starts(starts, {count}) for the starts of {given[0]} rows"
+    if len(positions_shape) == 1 and seq > 0 and positions_shape[0] == x.shape[0]:
+        starts = f"positions.from_starts(starts, {count}) for the starts of {positions_shape[0]} rows"
         hints.insert(0 if ndim > 3 else 1, starts)
     if hints:
         return "give " + ", or ".join(hints)
-    return _shape_hint(tokens, given) if given else "write table(range(length)), or table([p]) for one token"
+    return (
+        _shape_hint(tokens, positions_shape)
+        if positions_shape
+        else "write table(range(length)), or table([p]) for one token"
+    )
 
 
 def _shape_hint(tokens: Tokens, given: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ Carry: TypeAlias = tuple[Array, Array]
 
 _BITS = 31
 _UNIT = 2 * math.pi / 2**_BITS  # radians
-_SHORT = math.ldexp(round(math.ldexp(_UNIT, _BITS + 9)), -_BITS - 9)  # its first 12 bits
+_UNIT_HIGH = math.ldexp(round(math.ldexp(_UNIT, _BITS + 9)), -_BITS - 9)  # its first 12 bits
 
 
 def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[Array, Carry]:
@@ -73,11 +73,11 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
         first = _checked_carry(lib, carry, steps, (integer, real))
         units, rest = (part + start[..., None, :] for part, start in zip((units, rest), first, strict=True))
     units, rest = _normalised(lib, units, rest)
-    # units = 2¹⁹ step + low: the step has 12 bits, and so has `_SHORT`, so that their product is exact
-    step = units >> 19
-    low = xp.astype(units - (step << 19), real) + rest
-    step = xp.astype(step, real) * 2.0**19
-    angles = step * _SHORT + (step * (_UNIT - _SHORT) + low * _UNIT)
+    # units = 2¹⁹ step + low: the step has 12 bits, and so has `_UNIT_HIGH`, so that their product is exact
+    high = units >> 19
+    low = xp.astype(units - (high << 19), real) + rest
+    high = xp.astype(high, real) * 2.0**19
+    angles = high * _UNIT_HIGH + (high * (_UNIT - _UNIT_HIGH) + low * _UNIT)
     if steps.shape[-2] == 0:
         shape, place = (*steps.shape[:-2], steps.shape[-1]), lib.device_kwargs(steps)
         last = carry or (xp.zeros(shape, dtype=integer, **place), xp.zeros(shape, dtype=real, **place))

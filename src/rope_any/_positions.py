@@ -86,19 +86,19 @@ def as_position_array(
     positions: Positions, /, *, like: Array | None, name: str = "positions", lib: Library | None = None
 ) -> Array:
     """
-    Return positions as an array: int64 or, without float64, int32; real numbers float64 or else float32.
+    Return positions as an array: int64 or, without float64, int32; real numbers float64 or float32.
 
-    Arrays of real numbers stay float64 or become float32; those on the host become float64 if the library has it.
+    An array of float32 or float64 stays as it is; Python's floats become float64 if the library has it.
     Raises if neither `positions` nor `like` is an array, if Dask does not know a length, and as `read_positions`.
     """
     given = array_or_none(positions)
-    home, named = reference_array(positions, given, like), {name: given, "like": like}
+    reference, named = reference_array(positions, given, like), {name: given, "like": like}
     lib = lib or library(**{name: array for name, array in named.items() if array is not None})
-    wide = lib.has_float64(home)
-    given, part = read_positions(lib, home, positions, wide=wide, name=name)
+    wide = lib.has_float64(reference)
+    given, rest = read_positions(lib, reference, positions, wide=wide, name=name)
     require_known(name, given.shape)
-    if part is not None:
-        return lib.cast(given, lib.xp.float32) + part
+    if rest is not None:
+        return lib.cast(given, lib.xp.float32) + rest
     if lib.is_integer(given):
         return lib.cast(given, lib.xp.int64 if wide else lib.xp.int32)
     return given if lib.dtype_name(given.dtype) == "float64" else lib.cast(given, lib.xp.float32)
@@ -138,38 +138,38 @@ def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Arr
 
 
 def as_numbers(
-    lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
+    lib: Library, like: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
     """
     Return positions in float64 if `wide`; else in int32, with the float32 rest of real ones (or None).
 
-    Host numbers are put on the device of `home`. Raises as `read_positions`.
+    Host numbers are put on the device of `like`. Raises as `read_positions`.
     """
-    given, part = read_positions(lib, home, positions, wide=wide, name=name)
+    given, rest = read_positions(lib, like, positions, wide=wide, name=name)
     xp = lib.xp
     if wide:
         return lib.cast(given, xp.float64), None
     if lib.is_integer(given):
-        return lib.cast(given, xp.int32), part
+        return lib.cast(given, xp.int32), rest
     real = given if lib.dtype_name(given.dtype) == "float64" else lib.cast(given, xp.float32)
     nearest = xp.round(real)
     return xp.astype(nearest, xp.int32), lib.cast(real - nearest, xp.float32)
 
 
 def read_positions(
-    lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
+    lib: Library, like: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
     """
     Return positions as an array, and a rest or None; arrays and `SplitPositions` are returned unchanged.
 
     Host numbers become int64, or float64 if they are real, if `wide`; else int32, with the float32 rest of real
-    ones; all on the device of `home`. Raises for an array of another dtype than integers, float32 and float64, and host
+    ones; all on the device of `like`. Raises for an array of another dtype than integers, float32 and float64, and host
     values that are not finite or too large.
     """
     if isinstance(positions, SplitPositions):
         return positions
-    if positions is not home and not is_array(positions):
-        return _from_host(lib, home, positions, wide=wide, name=name)
+    if positions is not like and not is_array(positions):
+        return _from_host(lib, like, positions, wide=wide, name=name)
     dtype = lib.dtype_name(positions.dtype)
     if not lib.is_integer(positions) and dtype not in ("float32", "float64"):
         hint = _DTYPE_HINTS.get(dtype, "")
@@ -187,14 +187,14 @@ _DTYPE_HINTS = {
 
 
 def _from_host(
-    lib: Library, home: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
+    lib: Library, like: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
 ) -> tuple[Array, Array | None]:
     """Return int32 positions and the float32 rest (or None) of real ones; if `wide`, int64 or float64 and None."""
-    xp, place = lib.xp, lib.device_kwargs(home)
-    whole = xp.int64 if wide else xp.int32
+    xp, place = lib.xp, lib.device_kwargs(like)
+    integer_dtype = xp.int64 if wide else xp.int32
     if isinstance(positions, range):
         require_fit(*positions[:1], *positions[-1:], wide=wide, name=name)
-        return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
+        return xp.arange(positions.start, positions.stop, positions.step, dtype=integer_dtype, **place), None
     if not isinstance(positions, Integral | Sequence):
         raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__), _number_hint(positions))
     numbers, shape = _leaves(positions, name)
@@ -205,11 +205,11 @@ def _from_host(
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
 
     if all(isinstance(number, int) for number in numbers):
-        return array(numbers, whole), None
+        return array(numbers, integer_dtype), None
     if wide:
         return array(numbers, xp.float64), None
     nearest = [round(number) for number in numbers]
-    return array(nearest, whole), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
+    return array(nearest, integer_dtype), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
 
 
 _WANTED = "be an array, an int, a range or a sequence of finite numbers"

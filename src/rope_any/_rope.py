@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from rope_any._align import (
     APPLY,
     Tokens,
+    align_head_table,
     broadcaster,
+    expand_and_shard_positions,
     expand_positions,
-    for_heads,
-    own_positions,
     positions_by_axis,
     query_tail,
     seq_axis_hint,
@@ -447,25 +447,25 @@ class Rope:
         The plan checks in each run what the key does not hold (overlap of outputs, memory).
         """
         arrays = xs if outs[0] is None else xs + outs
-        kind: object = type(positions)
-        if kind is Table:
+        positions_key: object = type(positions)
+        if positions_key is Table:
             arrays += positions  # type: ignore[operator]  # a table is a tuple
-        elif kind is not int and positions is not None:
-            if isinstance(positions, Integral) and kind is not bool:
-                positions, kind = int(positions), int  # NumPy's integers are numbers
+        elif positions_key is not int and positions is not None:
+            if isinstance(positions, Integral) and positions_key is not bool:
+                positions, positions_key = int(positions), int  # NumPy's integers are numbers
             else:
-                arrays, kind = _key_parts(arrays, positions)
+                arrays, positions_key = _key_parts(arrays, positions)
         like = signature(arrays)
-        key = None if like is None else (like, kind, call, self._plan_key)
-        decided: _CallPlan | None = None if key is None else PLANS.get(key)
-        if decided is None:
-            decided, tables = self._new_plan(call, xs, positions, outs, lib)
-            keep_plan(key, decided)
-        elif decided.as_given:
-            return decided.run(xs, positions, outs)
+        key = None if like is None else (like, positions_key, call, self._plan_key)
+        call_plan: _CallPlan | None = None if key is None else PLANS.get(key)
+        if call_plan is None:
+            call_plan, tables = self._new_plan(call, xs, positions, outs, lib)
+            keep_plan(key, call_plan)
+        elif call_plan.as_given:
+            return call_plan.run(xs, positions, outs)
         else:
-            tables = self._tables(decided, call, xs, positions)
-        return decided.run(xs, tables, outs)
+            tables = self._tables(call_plan, call, xs, positions)
+        return call_plan.run(xs, tables, outs)
 
     def _new_plan(
         self,
@@ -479,43 +479,47 @@ class Rope:
         names, axis, fused, inverse, wide = call
         lib = lib or _one_library(names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-        shorter = len(tokens) == 2 and _has_fewer_queries(*tokens)
+        fewer_queries = len(tokens) == 2 and _has_fewer_queries(*tokens)
         like = _like_of_table(lib, xs)
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
-        adds = adds and not (shorter or inverse) and can_add_angles(lib, like, range(1), self._prepared)
-        as_given = isinstance(positions, Table) and not (shorter or inverse or self._prepared.heads)
-        decided = _CallPlan(lib, shorter, as_given, adds)
-        tables = self._tables(decided, call, xs, positions)
+        adds = adds and not (fewer_queries or inverse) and can_add_angles(lib, like, range(1), self._prepared)
+        uses_given_table = isinstance(positions, Table) and not (fewer_queries or inverse or self._prepared.heads)
+        call_plan = _CallPlan(lib, fewer_queries, uses_given_table, adds)
+        tables = self._tables(call_plan, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _as_pair(tables)[: len(xs)]
         broadcasters = []
         calls = list(zip(tokens, each_table, outs, strict=True))
-        for each, given, out in calls[::-1] if shorter else calls:  # so that an error about positions names the keys
+        for each, given, out in (
+            calls[::-1] if fewer_queries else calls
+        ):  # so that an error about positions names the keys
             if isinstance(positions, tuple):
-                self._check_given(lib, given)
+                self._require_table_fits(lib, given)
             broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
             require_rotatable(rotation, each.x, given, out, name=each.name)
-        if shorter:
+        if fewer_queries:
             broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
-        return decided._replace(run=plan), tables
+        return call_plan._replace(run=plan), tables
 
     def _are_features(self, positions: Any) -> bool:
         """Whether positions, of a Rope with one axis, look like queries: a real array as wide as the rotary slice."""
         wide = self._prepared.axes is None and positions.shape[-1] == 2 * self._prepared.pairs
         return wide and is_array(positions) and not library(positions=positions).is_integer(positions)
 
-    def _check_given(self, lib: Library, given: Table) -> None:
+    def _require_table_fits(self, lib: Library, made_table: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""
-        check_table(lib, *given)
-        if given.cos.shape[-1] != (pairs := self._prepared.pairs):
+        check_table(lib, *made_table)
+        if made_table.cos.shape[-1] != (pairs := self._prepared.pairs):
             wanted = f"be of shape (..., {pairs}) if they are a table"
-            hints = doubled_table_hint(given, pairs), "make it by the table() of this Rope"
-            raise ArgumentValueError("positions", wanted, tuple(given.cos.shape), "; else ".join(filter(None, hints)))
+            hints = doubled_table_hint(made_table, pairs), "make it by the table() of this Rope"
+            raise ArgumentValueError(
+                "positions", wanted, tuple(made_table.cos.shape), "; else ".join(filter(None, hints))
+            )
 
     def _tables(
         self,
-        decided: "_CallPlan",
+        call_plan: "_CallPlan",
         call: _Call,
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
@@ -527,11 +531,11 @@ class Rope:
         of the attention factor.
         """
         names, axis, fused, inverse, _ = call
-        if decided.adds_angles:
+        if call_plan.adds_angles:
             first = integer("positions", positions) if positions else 0
             count = xs[0].shape[axis]
-            return consecutive_table(decided.lib, first, count, self._prepared, self.attention_factor, fused=fused)
-        lib, shorter, *_ = decided
+            return consecutive_table(call_plan.lib, first, count, self._prepared, self.attention_factor, fused=fused)
+        lib, fewer_queries, *_ = call_plan
         tables: Table | tuple[Table, Table]
         if isinstance(positions, Table):
             tables = positions
@@ -540,7 +544,7 @@ class Rope:
         else:
             tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
             tables = self._make_table(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
-        if shorter:
+        if fewer_queries:
             (q_table, k_table), queries, keys = _as_pair(tables), *(x.shape[axis] for x in xs)
             tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in q_table)), k_table
         if inverse and self.attention_factor != 1:
@@ -548,7 +552,7 @@ class Rope:
             tables = Table(*(part / self.attention_factor**2 for part in _as_pair(tables)[0]))
         if (heads := self._prepared.heads) is not None:
             arrays = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-            made = [for_heads(one, given, heads) for one, given in zip(arrays, _as_pair(tables), strict=False)]
+            made = [align_head_table(one, given, heads) for one, given in zip(arrays, _as_pair(tables), strict=False)]
             tables = made[0] if len(made) == 1 else (made[0], made[1])
         return tables
 
@@ -562,9 +566,9 @@ class Rope:
         """
         last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
-        def table_for(tokens: Tokens, at: Positions | None) -> Table:
+        def table_for(tokens: Tokens, token_positions: Positions | None) -> Table:
             """Return the table of the tokens of one array at their positions."""
-            each = own_positions(tokens, at, axes)
+            each = expand_and_shard_positions(tokens, token_positions, axes)
             options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # the rotation warns
             return table(each, self._prepared, attention_factor=factor, like=like, lib=lib, **options)
 
@@ -625,14 +629,14 @@ def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tup
     That is their type; for a range also stop − start and the step; for a pair of tables only whether it is one
     table twice.
     """
-    kind: object = type(positions)
-    if kind is BentTable:
-        return arrays + positions, kind  # type: ignore[operator]  # a table is a tuple
+    positions_key: object = type(positions)
+    if positions_key is BentTable:
+        return arrays + positions, positions_key  # type: ignore[operator]  # a table is a tuple
     if isinstance(positions, range):
         return arrays, (range, positions.stop - positions.start, positions.step)
     if _is_pair(positions):
         return (*arrays, *positions[0], *positions[1]), positions[0] is positions[1]
-    return (*arrays, positions), kind
+    return (*arrays, positions), positions_key
 
 
 def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:

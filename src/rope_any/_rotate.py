@@ -87,7 +87,7 @@ def rotate(
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
     check_table(lib, cos, sin)
     rotation, table = Rotation(lib, *how), Table(cos, sin)
-    require_rotatable(rotation, x, table, out, is_given=True)
+    require_rotatable(rotation, x, table, out, table_is_argument=True)
     batch, given = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
     if not _broadcasts(given, batch):
         wanted = f"broadcast to {batch}, the shape of x without its features"
@@ -98,13 +98,20 @@ def rotate(
 
 
 def require_rotatable(
-    rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x", is_given: bool = False
+    rotation: Rotation,
+    x: Array,
+    table: Table,
+    out: Array | None,
+    /,
+    *,
+    name: str = "x",
+    table_is_argument: bool = False,
 ) -> None:
     """
     Raise unless x has the features of a table's pairs, and `out` is like x with no gradient recorded.
 
-    x is called `name` in errors, and must be sharded if the table is. Leading axes are not compared. `is_given`: the
-    table is the caller's, and no `Rope` has checked its width.
+    x is called `name` in errors, and must be sharded if the table is. Leading axes are not compared.
+    `table_is_argument`: the table is the caller's, and no `Rope` has checked its width.
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
@@ -113,7 +120,7 @@ def require_rotatable(
     pairs, features = cos.shape[-1], x.shape[-1]
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
         wanted = f"have the {2 * pairs} features of {pairs} pairs from `start`={start}"
-        hint = doubled_table_hint(table, (features - start) // 2) if is_given else ""
+        hint = doubled_table_hint(table, (features - start) // 2) if table_is_argument else ""
         if 2 * pairs in x.shape[:-1] and not start:
             axis = max(axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs)
             hint = f"write swapaxes({name}, {axis}, -1) if the features are along axis {axis}"
@@ -176,15 +183,15 @@ def plan_of(
     )
     first, broadcast = xs[0], broadcasters[0]
     if all(table is tables[0] for table in tables) and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
-        together = plan_schedule(rotation, xs, wide_tables[0], outs)
+        plan = plan_schedule(rotation, xs, wide_tables[0], outs)
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             """Check the outputs for overlap, and rotate all arrays by one schedule."""
             if writes:
                 require_no_overlap(rotation.lib, names, xs, (table,), outs)
-            return together(xs, broadcast(table) if broadcast else table, outs)
+            return plan(xs, broadcast(table) if broadcast else table, outs)
 
-        return run if writes or broadcast else together
+        return run if writes or broadcast else plan
     each = [plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -57,9 +57,9 @@ def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
         return {source: read_entries(source)}
     listed = _weight_map(source)
     found = {source.parent / file: read_entries(source.parent / file) for file in sorted(set(listed.values()))}
-    there = {(name, file.name) for file, inside in found.items() for name in inside}
-    for name, file in sorted(there ^ set(listed.items())):
-        why = "which it doesn't list" if (name, file) in there else "which isn't there"
+    in_files = {(name, file.name) for file, inside in found.items() for name in inside}
+    for name, file in sorted(in_files ^ set(listed.items())):
+        why = "which it doesn't list" if (name, file) in in_files else "which isn't there"
         got = Text(f"{name!r} in {file}, {why}")
         raise ArgumentValueError(source, "list all tensors of its files, each in one", got)
     return found
@@ -132,7 +132,13 @@ def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], 
 
 
 def copy(
-    source: Path, target: Path, /, *, axes: Mapping[str, int], order: tuple[int, ...], step: Callable[[str, int], None]
+    source: Path,
+    target: Path,
+    /,
+    *,
+    axes: Mapping[str, int],
+    order: tuple[int, ...],
+    report_progress: Callable[[str, int], None],
 ) -> None:
     """
     Copy a file with the features of the tensors in `axes` (name to axis) reordered; overwrite `target`.
@@ -152,7 +158,7 @@ def copy(
                 data: Any = old.read(min(size, entry.end - begin))
                 if len(data) < min(size, entry.end - begin):
                     raise _format_error(source, "it was truncated during the copy")
-                step(name, len(data))
+                report_progress(name, len(data))
                 if inner:
                     data = np.frombuffer(data, dtype=np.uint8).reshape(-1, len(order), inner)
                     data = reorder(name, data, order, axis=1)
@@ -182,6 +188,6 @@ def _entry(name: str, value: Any, start: int) -> Entry:
     return Entry(tuple(shape), start + begin, start + end, value["dtype"])
 
 
-def _format_error(file: Path, why: str) -> ValueError:
+def _format_error(file: Path, reason: str) -> ValueError:
     """Return the error for a malformed file."""
-    return ArgumentValueError(file, "be a whole safetensors file", NOTHING, why)
+    return ArgumentValueError(file, "be a whole safetensors file", NOTHING, reason)

@@ -173,20 +173,24 @@ def _rotate_without_gradient(rotation: Rotation, x: X, cos: Array, sin: Array) -
 
 
 def _vjp(
-    rotation: Rotation, g: Array, saved: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
+    rotation: Rotation, g: Array, saved: tuple[Array | None, Array, Array], needs_gradient: tuple[bool, ...]
 ) -> tuple[Array | None, ...]:
     """Return the gradients of x, cos and sin from g, that of the rotated x; None for those that are not wanted."""
     (x, cos, sin), lib = saved, rotation.lib
     # of x: Rᵀ g, the rotation backwards
-    of_x = _rotate_without_gradient(rotation._replace(inverse=not rotation.inverse), g, cos, sin) if wanted[0] else None
+    of_x = (
+        _rotate_without_gradient(rotation._replace(inverse=not rotation.inverse), g, cos, sin)
+        if needs_gradient[0]
+        else None
+    )
     if x is None:
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
     dtype, pairs = rotation.dtype(x), cos.shape[-1]
     both = (member for part in (g, x) for member in split(part, rotation.pairing, rotation.start, pairs))
     p, q, a, b = (lib.cast(member, dtype) for member in both)
-    of_cos = lib.unbroadcast(rotate_component(p, q, a, -b), cos) if wanted[1] else None
-    of_sin = lib.unbroadcast(rotate_component(q, p, a, b), sin) if wanted[2] else None
+    of_cos = lib.unbroadcast(rotate_component(p, q, a, -b), cos) if needs_gradient[1] else None
+    of_sin = lib.unbroadcast(rotate_component(q, p, a, b), sin) if needs_gradient[2] else None
     return of_x, of_cos, -of_sin if rotation.inverse and of_sin is not None else of_sin
 
 
@@ -234,7 +238,7 @@ def _plan_launch(
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
-    is_partial, pair = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), len(xs) == 2
+    is_partial, has_two_arrays = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), len(xs) == 2
     pack_addresses, allocators = host.pack_addresses, [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
@@ -243,7 +247,9 @@ def _plan_launch(
             return dispatch(eager, xs, table, outs)  # it raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
         results: Any = outs if writes else tuple(map(call, allocators, xs))
-        packed = pack_addresses((*xs, *results, cos, sin) if pair else (*xs, *xs, *results, *results, cos, sin))
+        packed = pack_addresses(
+            (*xs, *results, cos, sin) if has_two_arrays else (*xs, *xs, *results, *results, cos, sin)
+        )
         if not launch(id(packed)):
             return _rotate_copies(rotation, xs, table, outs)
         if writes or is_partial:
@@ -287,8 +293,8 @@ def _launcher(
 
 def _has_plain_rows(host: Any, x: Array) -> bool:
     """Whether the features of x are adjacent in memory, and all rows are aligned if the first is."""
-    steps, size = host.strides(x), x.itemsize
-    return steps[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, steps, strict=True))
+    strides, size = host.strides(x), x.itemsize
+    return strides[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, strides, strict=True))
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
@@ -356,14 +362,14 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by the factors of one table, into `outs`, or new arrays if all are None."""
-        rotated = make_rotator(*(table if is_ready else rotation.factors(xs[0], table)))
+        rotator = make_rotator(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
-            return tuple(map(rotated, xs))
-        return tuple([rotate_one(rotated, x, table, out) for x, out in zip(xs, outs, strict=True)])
+            return tuple(map(rotator, xs))
+        return tuple([rotate_one(rotator, x, table, out) for x, out in zip(xs, outs, strict=True)])
 
-    def rotate_one(rotated: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
-        """Return x with its rotary slice rotated by the function `rotated`, in the dtype of x; in `out` if given."""
-        part = rotated(lib.cast(rotation.rotary_slice(x, table), dtype))
+    def rotate_one(rotator: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
+        """Return x with its rotary slice rotated by the function `rotator`, in the dtype of x; in `out` if given."""
+        part = rotator(lib.cast(rotation.rotary_slice(x, table), dtype))
         if out is None and features == x.shape[-1]:
             return lib.cast(part, x.dtype)  # type: ignore[no-any-return]  # of any library
         result: X = lib.empty_like(x) if out is None else out
@@ -378,7 +384,7 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
 # --- large arrays: in tiles, so that intermediate results stay in the cache -------------------------------------------
 
 
-def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
+def _rotate_real(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · ±sin."""
     pairing = rotation.pairing
 
@@ -394,7 +400,7 @@ def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
         _rotate_into(host.module, out, x, pairing, factors=factors, products=buffers)
 
     return _rotate_by_tiles(
-        rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=2, larger=1
+        rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=2, tile_size_factor=1
     )
 
 
@@ -420,20 +426,20 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
             out[...] = own
 
     return _rotate_by_tiles(
-        rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=1, larger=4
+        rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=1, tile_size_factor=4
     )
 
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate a torch tensor on a CPU tile by tile, by a function that torch.compile compiles."""
-    rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
+    rotator = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
     def rotate_tile(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
         """Write a tile of x, rotated by the compiled function, into a tile of `out`."""
-        out[...] = rotated(x, *factors)
+        out[...] = rotator(x, *factors)
 
     return _rotate_by_tiles(
-        rotation, x, table, out, make_factors=lambda *factors: factors, rotate_tile=rotate_tile, larger=8
+        rotation, x, table, out, make_factors=lambda *factors: factors, rotate_tile=rotate_tile, tile_size_factor=8
     )
 
 
@@ -446,7 +452,7 @@ def _rotate_by_tiles(
     *,
     make_factors: Any,
     rotate_tile: Any,
-    larger: int,
+    tile_size_factor: int,
     buffer_count: int = 0,
 ) -> X:
     """
@@ -463,7 +469,7 @@ def _rotate_by_tiles(
     parts = rotation.rotary_slice(result, table), rotation.rotary_slice(x, table)
     to, source, cos, sin = _batch_axes_by_stride(lib, *parts, *table)
     batch, features = tuple(source.shape[:-1]), source.shape[-1]
-    most = min(larger * host.tile_size(), 2**20)
+    most = min(tile_size_factor * host.tile_size(), 2**20)
     tile_shape = _tile_shape(batch, max(most // features, 1))
     place = {"dtype": rotation.dtype(x), "device": source.device}
     tiles = list(_tiles(batch, tuple(cos.shape[:-1]), tile_shape))
@@ -476,10 +482,10 @@ def _rotate_by_tiles(
             if table_index is not known:
                 known, part = table_index, Table(cos[table_index], sin[table_index])
                 factors = make_factors(*rotation.factors(source, part))
-            piece, own = source[tile], buffers
+            piece, tile_buffers = source[tile], buffers
             if piece.shape != (*tile_shape, features):  # a last tile may be smaller
-                own = tuple([buffer[tuple(slice(n) for n in piece.shape)] for buffer in buffers])
-            rotate_tile(host, to[tile], piece, factors, own)
+                tile_buffers = tuple([buffer[tuple(slice(n) for n in piece.shape)] for buffer in buffers])
+            rotate_tile(host, to[tile], piece, factors, tile_buffers)
 
     workers = host.threads() if host.threaded_tiles and prod(batch) * features >= THREADED_FROM else 1
     chunk = max(-(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles), 1)
@@ -490,8 +496,8 @@ def _rotate_by_tiles(
 def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
     """Return views of out, x, cos and sin of equal rank; batch axes in descending order of the strides of x."""
     batch = x.ndim - 1
-    steps = lib.host.strides(x) if lib.host is not None else x.strides
-    order = sorted(range(batch), key=lambda axis: -abs(steps[axis]))
+    strides = lib.host.strides(x) if lib.host is not None else x.strides
+    order = sorted(range(batch), key=lambda axis: -abs(strides[axis]))
     tables = (lib.xp.reshape(part, (1,) * (x.ndim - part.ndim) + tuple(part.shape)) for part in table)
     if order == list(range(batch)):
         return out, x, *tables
@@ -510,7 +516,7 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 
 
 def _tiles(
-    shape: tuple[int, ...], table: tuple[int, ...], tile_shape: tuple[int, ...]
+    shape: tuple[int, ...], table_shape: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Yield (table index, tile index) of all tiles, grouped by the first; shapes have equal rank and no features."""
     everything = [slice(None)]  # faster than a slice with ends
@@ -518,9 +524,11 @@ def _tiles(
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
         for n, step in zip(shape, tile_shape, strict=True)
     ]
-    for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table, strict=True))):
-        ours = (cut if n <= 1 else [here] for cut, n, here in zip(cuts, table, part, strict=True))
-        for tile in product(*ours):
+    for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table_shape, strict=True))):
+        tile_cuts = (
+            cut if n <= 1 else [table_slice] for cut, n, table_slice in zip(cuts, table_shape, part, strict=True)
+        )
+        for tile in product(*tile_cuts):
             yield part, tile
 
 
@@ -608,7 +616,7 @@ SCHEDULES = (
     Schedule("`fused`: others with a compiler", _can_compile, _rotate_compiled),
     Schedule(f"small: NumPy and torch, {_MEMORY}", _fits_one_tile, _plan_small, together=True),
     Schedule('large, `"interleaved"`, if the bits of complex products do not vary', _is_complex_exact, _rotate_complex),
-    Schedule("large, others", _supports_out, _rotate_swapped),
+    Schedule("large, others", _supports_out, _rotate_real),
     Schedule("all others", lambda *_: True, _rotate_at_once),
 )
 """The schedules in order: the first that applies runs."""

@@ -195,7 +195,7 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
     lib.initialise_trig(angles)
     work = xp.float64 if dtype == xp.float64 else xp.float32
     radians = lib.cast(angles, xp.float64 if angles.dtype == xp.float64 else work)
-    return _finished(lib, _table_of_radians(lib, radians, work), checked_factor(attention_factor), dtype)
+    return _scale_and_cast(lib, _table_of_radians(lib, radians, work), checked_factor(attention_factor), dtype)
 
 
 def table(
@@ -248,10 +248,10 @@ def _joined_table(
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
-    home = reference_array(positions, given, like, learned)
+    reference = reference_array(positions, given, like, learned)
     named = {"positions": given, "like": like, "frequencies": learned}
     lib = lib or library(**{name: array for name, array in named.items() if array is not None})
-    wide = lib.has_float64(home)
+    wide = lib.has_float64(reference)
     dtype = _table_dtype(lib, wide, dtype, deciding=(like,) if like is not None else (given, learned))
     sharded = next((array for array in (given, like, learned) if array is not None and lib.is_sharded(array)), None)
     if sharded is not None:
@@ -263,42 +263,42 @@ def _joined_table(
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
-    made = _fast_table(lib, home, positions, frequencies, (factor, dtype), fused=fused, on_fallback=on_fallback)
+    made = _fast_table(lib, reference, positions, frequencies, (factor, dtype), fused=fused, on_fallback=on_fallback)
     if made is not None:
         return made
-    lib.initialise_trig(home)
-    finished = partial(_finished, lib, factor=factor, dtype=dtype)
+    lib.initialise_trig(reference)
+    finished = partial(_scale_and_cast, lib, factor=factor, dtype=dtype)
     if learned is not None:
-        whole, part = as_numbers(lib, home, positions, wide=wide)
-        return finished(_from_learned(lib, whole, part, learned, work))
+        whole, part = as_numbers(lib, reference, positions, wide=wide)
+        return finished(_table_of_learned(lib, whole, part, learned, work))
     if not wide:
-        whole, part = as_numbers(lib, home, positions, wide=wide)
-        return finished(_from_fixed_point(lib, whole, part, frequencies))
-    given = read_positions(lib, home, positions, wide=wide)[0]
+        whole, part = as_numbers(lib, reference, positions, wide=wide)
+        return finished(_table_by_int32(lib, whole, part, frequencies))
+    given = read_positions(lib, reference, positions, wide=wide)[0]
     # 64 bits of a turn are enough for float32. Under a compiler, integers must not overflow.
-    wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(home)
+    wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(reference)
     numbers = lib.cast(given, xp.int64 if wraps else xp.float64)
     if wraps:
         words = constants(lib, frequencies, "fixed_point", dtype=numbers.dtype, like=numbers)
-        make = partial(_from_phases, lib, words=words, axes=frequencies.axes)
+        make = partial(_table_by_int64, lib, fixed_point=words, axes=frequencies.axes)
     else:
         pieces = [constants(lib, frequencies, field, dtype=numbers.dtype, like=numbers) for field in ("high", "low")]
-        make = partial(_from_pieces, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
+        make = partial(_table_by_float64, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
 
 
-def _finished(lib: Library, made: Table, factor: float, dtype: Any) -> Table:
+def _scale_and_cast(lib: Library, unscaled: Table, factor: float, dtype: Any) -> Table:
     """Return a table multiplied by the attention factor `factor`, and cast to `dtype`."""
-    cos, sin = made if factor == 1 else (part * factor for part in made)
+    cos, sin = unscaled if factor == 1 else (part * factor for part in unscaled)
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 
 def _fast_table(
     lib: Library,
-    home: Array,
+    like: Array,
     positions: Positions | SplitPositions,
     frequencies: PreparedFrequencies | Array,
-    options: tuple[float, Any],
+    factor_and_dtype: tuple[float, Any],
     *,
     fused: bool,
     on_fallback: Callable[[str], None],
@@ -306,19 +306,19 @@ def _fast_table(
     """
     Return the table by `consecutive_table` or a compiler; None if neither applies.
 
-    `options` are the attention factor and the dtype; `home` is an array on the device of the table. `on_fallback`
-    gets the reason if `fused` is given and not possible.
+    `factor_and_dtype` are the attention factor and the dtype; `like` is an array on the device of the table.
+    `on_fallback` gets the reason if `fused` is given and not possible.
     """
-    factor, dtype = options
-    if dtype == lib.xp.float32 and can_add_angles(lib, home, positions, frequencies):
+    factor, dtype = factor_and_dtype
+    if dtype == lib.xp.float32 and can_add_angles(lib, like, positions, frequencies):
         at: Any = positions
         if fused and isinstance(reason := _table_maker_of(lib, frequencies), str):
             on_fallback(reason)
         count = max(at.stop - at.start, 0)  # `len` fails beyond 63 bits
         return consecutive_table(lib, at.start, count, frequencies, factor, fused=fused)
-    if not fused or lib.is_traced(home):
+    if not fused or lib.is_traced(like):
         return None
-    made = _fused_table(lib, home, positions, frequencies, options)
+    made = _fused_table(lib, like, positions, frequencies, factor_and_dtype)
     if isinstance(made, Table):
         return made
     on_fallback(made)
@@ -353,9 +353,9 @@ def consecutive_table(
     host: Any = lib.host
     if not -(2**53) <= first <= 2**53 - count:
         require_fit(first, first + max(count - 1, 0), wide=True)
-    loop = _table_maker_of(lib, frequencies) if fused else ""
-    if callable(loop):
-        cos, sin = loop((count,), factor, 0, 0, first, 1)
+    table_maker = _table_maker_of(lib, frequencies) if fused else ""
+    if callable(table_maker):
+        cos, sin = table_maker((count,), factor, 0, 0, first, 1)
         return Table(host.wrap_host_data(cos), host.wrap_host_data(sin))
     angles = cached(frequencies, "angles", partial(_precompute_angles, frequencies))
     cos, sin = angles.cos_sin(first, count, host.threads)
@@ -379,34 +379,34 @@ def _precompute_angles(frequencies: PreparedFrequencies) -> Any:
 
 def _fused_table(
     lib: Library,
-    home: Array,
+    like: Array,
     positions: Positions | SplitPositions,
     frequencies: PreparedFrequencies | Array,
-    options: tuple[float, Any],
+    factor_and_dtype: tuple[float, Any],
 ) -> Table | str:
     """
     Return the table made by Numba or the library's compiler, or a text: why not.
 
-    `options` are the attention factor and the dtype; `home` is an array on the device of the table.
+    `factor_and_dtype` are the attention factor and the dtype; `like` is an array on the device of the table.
     """
     if lib.compiler is None:
         return f"{lib.name} has no compiler"
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     reason = f"the compiler of {lib.name} makes no tables"
-    if lib.host is not None and lib.host.contains(home):
+    if lib.host is not None and lib.host.contains(like):
         if learned is not None:
             return "learned frequencies are not compiled on a CPU"
-        loop = _table_maker_of(lib, frequencies)
-        if not isinstance(loop, str):
-            return _table_by_loop(lib, home, positions, frequencies, options, loop)
-        reason = loop
+        table_maker = _table_maker_of(lib, frequencies)
+        if not isinstance(table_maker, str):
+            return _table_by_loop(lib, like, positions, frequencies, factor_and_dtype, table_maker)
+        reason = table_maker
     if lib.compiler.compile is None:
         return reason
-    split = split_positions(lib, positions, like=home, name="positions")
+    split = split_positions(lib, positions, like=like, name="positions")
     if (why_not := lib.compiler.refusal(split.numbers, split.rest, learned)) is not None:
         return why_not
     rows = None if learned is not None else frequencies.rows[0] if frequencies.axes is None else frequencies.rows
-    return Table(*_compiled_table(lib, rows, *options)(*split, learned))
+    return Table(*_compiled_table(lib, rows, *factor_and_dtype)(*split, learned))
 
 
 @lru_cache(maxsize=64)
@@ -444,38 +444,38 @@ def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callabl
         return f"Numba failed ({type(error).__name__})"
 
 
-_UNSEEN = "transforms, tracers and gradients cannot follow Numba's loop"
+_NOT_TRACEABLE = "transforms, tracers and gradients cannot follow Numba's loop"
 
 
 def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     lib: Library,
-    home: Array,
+    like: Array,
     positions: Positions | SplitPositions,
     frequencies: PreparedFrequencies,
-    options: tuple[float, Any],
-    loop: Callable[..., Any],
+    factor_and_dtype: tuple[float, Any],
+    table_maker: Callable[..., Any],
 ) -> Table | str:
-    """Return the table by Numba's float32 loop on a CPU, or a text: why not. `options`: the factor and dtype."""
-    xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, options, cast("HostMemory", lib.host)
+    """Return the table by Numba's float32 loop on a CPU, or a text: why not."""
+    xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, factor_and_dtype, cast("HostMemory", lib.host)
     if dtype == xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
     if not lib.keeps_constants():
-        return _UNSEEN
-    at, first, step, real, given = 0, 0, 0, 0, None
+        return _NOT_TRACEABLE
+    address, first, step, real, given = 0, 0, 0, 0, None
     if type(positions) is range and axes is None:
         require_fit(*positions[:1], *positions[-1:], wide=True)
         shape = (len(positions),)
         first, step = (positions[0], positions.step) if len(positions) > 1 else (sum(positions), 1)  # of one or none
     else:
-        given = read_positions(lib, home, positions, wide=True)[0]
+        given = read_positions(lib, like, positions, wide=True)[0]
         if not lib.supports_out(given):
-            return _UNSEEN
+            return _NOT_TRACEABLE
         shape, real = tuple(by_axis(given, axes)[0].shape), int(not lib.is_integer(given))
         given = host.contiguous(given, xp.float64 if real else xp.int64)
-        at = 0 if 0 in shape else (lib.span(given) or [1])[0]
-        if at % 8 or not host.is_readable(given):
+        address = 0 if 0 in shape else (lib.span(given) or [1])[0]
+        if address % 8 or not host.is_readable(given):
             return "Numba's loop needs aligned positions in memory, without torch's negative bit"
-    cos, sin = map(host.wrap_host_data, loop(shape, factor, at, real, first, step, keep_alive=given))
+    cos, sin = map(host.wrap_host_data, table_maker(shape, factor, address, real, first, step, keep_alive=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 
@@ -483,8 +483,8 @@ def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, 
     """Return positions as a DTensor for the sharded `like`; raise if their last axis, of position axes, is sharded."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
-    _sharding.require_whole(
-        "positions", at, axis=at.ndim - 1 if rows else at.ndim, of="their last axis, which is summed over"
+    _sharding.require_unsharded(
+        "positions", at, axis=at.ndim - 1 if rows else at.ndim, axis_text="their last axis, which is summed over"
     )
     return at
 
@@ -529,19 +529,19 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 # --- products ---------------------------------------------------------------------------------------------
 
 
-def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
+def _table_by_int64(lib: Library, p: Array, *, fixed_point: list[Array], axes: int | None) -> Table:
     """
-    Return the float32 table of int64 positions p; `words` are the frequencies, one row per axis.
+    Return the float32 table of int64 positions p; `fixed_point` are the frequencies, one row per axis.
 
     They are integers in units of 2⁻⁶⁴ turns, so that overflow of their products with p drops
     whole turns.
     """
     xp, columns = lib.xp, _columns(p, axes)
-    phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
+    phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))  # turns times 2⁶⁴
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
 
 
-def _from_pieces(
+def _table_by_float64(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
     """
@@ -558,13 +558,16 @@ def _from_pieces(
     return _table_of_turns(lib, _sum(terms), dtype)
 
 
-def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencies: PreparedFrequencies) -> Table:
+def _table_by_int32(
+    lib: Library, numbers: Array, position_rest: Array | None, frequencies: PreparedFrequencies
+) -> Table:
     """Return the float32 table on a library without float64, by 32-bit integer products and float32 angles."""
     xp = lib.xp
     dtype = xp.float32
-    words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=whole))
+    words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=numbers))
     phase = _sum(
-        _high_product(n, *word) for n, *word in zip(_columns(whole, frequencies.axes), words, words, words, strict=True)
+        _high_product(n, *word)
+        for n, *word in zip(_columns(numbers, frequencies.axes), words, words, words, strict=True)
     )
     # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`,
     # the unit of its angle without its last digits: their float32 product is exact.
@@ -578,18 +581,18 @@ def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencie
     c, s = xp.cos(step * short), xp.sin(step * short)
     # sin(small) = small and cos(small) = 1 − small²/2 to the last digit, as |small| < 1.1e-3
     near = _add_angle(c, s, small, small * small * 0.5)
-    if part is None:
+    if position_rest is None:
         return near
-    rows = constants(lib, frequencies, "rows", dtype=part.dtype, like=part)
-    angle = _weighted(part, rows, frequencies.axes)
+    rows = constants(lib, frequencies, "rows", dtype=position_rest.dtype, like=position_rest)
+    angle = _weighted(position_rest, rows, frequencies.axes)
     return _add_angle(*near, xp.sin(angle), 1 - xp.cos(angle))
 
 
-def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: Array, dtype: Any) -> Table:
+def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequencies: Array, dtype: Any) -> Table:
     """
     Return the table of learned frequencies (an array), by plain products, through which gradients flow.
 
-    `part` is the rest of the positions `whole`, or None. Raises unless the frequencies are floating-point and
+    `rest` is the rest of the positions `numbers`, or None. Raises unless the frequencies are floating-point and
     have one to three axes, none of length 0; or if they are of heads and the positions have fewer than two axes.
     """
     xp = lib.xp
@@ -600,7 +603,7 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
         wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
         raise ArgumentValueError("frequencies", wanted, tuple(frequencies.shape))
     real = xp.float64 if lib.has_float64(frequencies) else xp.float32
-    position = lib.cast(whole, real) if part is None else lib.cast(whole, real) + part
+    position = lib.cast(numbers, real) if rest is None else lib.cast(numbers, real) + rest
     frequencies = lib.cast(frequencies, real)
     axes = None if frequencies.ndim == 1 else frequencies.shape[-2]
     rows = [frequencies] if axes is None else [frequencies[..., axis, :] for axis in range(axes)]
@@ -653,12 +656,12 @@ def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
     return _add_angle(xp.cos(near), xp.sin(near), rest)
 
 
-def _add_angle(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Table:
-    """Rotate (c, s) by a further angle, of sine `rise` and cosine ``1 - fall`` (1 if None)."""
+def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None = None) -> Table:
+    """Rotate (c, s) by a further angle, of sine `sine` and cosine ``1 - fall`` (1 if None)."""
     # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
-    if fall is None:
-        return Table(c - s * rise, s + c * rise)
-    return Table(c - (s * rise + c * fall), s + (c * rise - s * fall))
+    if one_minus_cosine is None:
+        return Table(c - s * sine, s + c * sine)
+    return Table(c - (s * sine + c * one_minus_cosine), s + (c * sine - s * one_minus_cosine))
 
 
 def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:

@@ -68,15 +68,15 @@ def xpos(
     >>> tables = bending.xpos(rope.table(p), p, centre=2048)
     >>> q, k = rope(np.ones((1, 8, 10, 64)), np.ones((1, 8, 10, 64)), tables)
     """
-    lib, whole, part = _table_numbers(table, positions)
+    lib, numbers, rest = _table_numbers(table, positions)
     c, b, g = int32("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
     if b < 1:
         raise ArgumentValueError("scale_base", "be at least one token", b)
     n = table.cos.shape[-1]
     # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
     rates = [math.log((i / n + g) / (1 + g)) / b for i in range(n)]
-    distance = _as_floats(lib, whole - c)
-    distance = distance if part is None else distance + part
+    distance = _as_floats(lib, numbers - c)
+    distance = distance if rest is None else distance + rest
     power = distance[..., None] * lib.xp.asarray(rates, dtype=distance.dtype, **lib.device_kwargs(distance))
     return _scale_table(lib, table, lib.xp.exp(power)), _scale_table(lib, table, lib.xp.exp(-power))
 
@@ -234,12 +234,12 @@ def temperature(
     >>> print(q[0, 0, :, 0].round(4))
     [1.0693 1.0693 1.0693 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099]
     """
-    lib, whole, part = _table_numbers(table, positions)
+    lib, numbers, rest = _table_numbers(table, positions)
     xp = lib.xp
     b, length = positive("beta", beta), int32("original_length", original_length, least=1)
-    p = whole + int32("offset", offset)
-    if part is not None:
-        p = p + xp.astype(xp.floor(part), p.dtype)
+    p = numbers + int32("offset", offset)
+    if rest is not None:
+        p = p + xp.astype(xp.floor(rest), p.dtype)
     p = xp.maximum(p, xp.zeros_like(p))  # array-api-compat's clip synchronises with CuPy's GPU
     # 1 + β·ln(1 + ⌊p / L⌋)
     steps = xp.floor(p / length) if p.dtype == xp.float64 else _as_floats(lib, p // length)
@@ -263,12 +263,12 @@ def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, 
     given = {"positions": positions} if is_array(positions) else {}
     lib = library(cos=table.cos, sin=table.sin, **given)
     check_table(lib, *table)
-    whole, part = as_numbers(lib, table.cos, positions, wide=lib.has_float64(table.cos))
-    if whole.shape != table.cos.shape[:-1]:
+    numbers, rest = as_numbers(lib, table.cos, positions, wide=lib.has_float64(table.cos))
+    if numbers.shape != table.cos.shape[:-1]:
         shape = tuple(table.cos.shape)
         wanted = f"be those of the table, {shape[:-1]} for a table {shape}"
-        raise ArgumentValueError("positions", wanted, tuple(whole.shape))
-    return lib, whole, part
+        raise ArgumentValueError("positions", wanted, tuple(numbers.shape))
+    return lib, numbers, rest
 
 
 def _as_floats(lib: Library, x: Array) -> Array:

@@ -254,24 +254,26 @@ def pack(
     >>> ra.layouts.pack(rope, "mlx", like=table.cos).shape
     (32,)
     """
-    row = layout_of(layout)
-    if row.holds == "cos and sin" and not isinstance(source, Table):
+    engine_layout = layout_of(layout)
+    if engine_layout.holds == "cos and sin" and not isinstance(source, Table):
         hint = "give rope.table(range(length), like=x)" if isinstance(source, Rope) else ""
         raise ArgumentTypeError("source", f"be a Table for the layout {layout}", source, hint)
-    if row.holds != "cos and sin" and not isinstance(source, Rope):
-        raise ArgumentTypeError("source", f"be a Rope for the layout {layout}, which holds {row.holds}", source)
+    if engine_layout.holds != "cos and sin" and not isinstance(source, Rope):
+        raise ArgumentTypeError(
+            "source", f"be a Rope for the layout {layout}, which holds {engine_layout.holds}", source
+        )
     options = {"dtype": dtype, "like": like, "length": length, "base": base}
-    require_options(layout, options, _TO_PACK[row.holds], optional={"dtype"})
+    require_options(layout, options, _TO_PACK[engine_layout.holds], optional={"dtype"})
     if isinstance(source, Table):
-        return _pack_table(layout, row, source, dtype)
-    lib, f = require_array("like", like), plain_frequencies(layout, row, source)
+        return _pack_table(layout, engine_layout, source, dtype)
+    lib, f = require_array("like", like), plain_frequencies(layout, engine_layout, source)
     place = lib.device_kwargs(like)
-    if row.holds == "angles":
+    if engine_layout.holds == "angles":
         work = lib.xp.float64 if lib.has_float64(like) else lib.xp.float32
         at = lib.cast(consecutive(0, int32("length", length, least=0), like=like), work)
         angles = at[:, None] * lib.xp.asarray(f, dtype=work, **place)[None, :]
-        return arranged(lib, [lib.cast(angles, lib.xp.float32)], ["seq", "pair"], row)
-    of = divided(row, len(f), base)
+        return arranged(lib, [lib.cast(angles, lib.xp.float32)], ["seq", "pair"], engine_layout)
+    of = divided(engine_layout, len(f), base)
     numbers = [a / b if b else math.inf for a, b in zip(of, f, strict=True)]
     return lib.xp.asarray(numbers, dtype=lib.xp.float32, **place)
 
@@ -357,41 +359,43 @@ def unpack(
     >>> bool((again.cos == table.cos).all() and (again.sin == table.sin).all())
     True
     """
-    row = layout_of(layout)
+    engine_layout = layout_of(layout)
     options = {"rotary_dim": rotary_dim, "pairing": pairing, "base": base}
-    optional = {"rotary_dim"} | ({"pairing"} if row.pairing else set())
-    require_options(layout, options, _TO_UNPACK[row.holds], optional)
+    optional = {"rotary_dim"} | ({"pairing"} if engine_layout.pairing else set())
+    require_options(layout, options, _TO_UNPACK[engine_layout.holds], optional)
     parts = parts_of(arrays_of(cache, layout), layout, rotary_dim=rotary_dim)
     first = [part[0, ...] for part in parts]  # of the copies
-    if row.holds == "cos and sin":
+    if engine_layout.holds == "cos and sin":
         made = [x[0, ...] if x.shape[0] == 1 else x for x in first]
-        return Table(*(made[row.parts.index(part)] for part in Table._fields))
-    if pairing is not None and as_pairing(pairing) != (row.pairing or pairing):
-        raise ArgumentValueError("pairing", f'be "{row.pairing}" for the layout {layout}', pairing)
+        return Table(*(made[engine_layout.parts.index(part)] for part in Table._fields))
+    if pairing is not None and as_pairing(pairing) != (engine_layout.pairing or pairing):
+        raise ArgumentValueError("pairing", f'be "{engine_layout.pairing}" for the layout {layout}', pairing)
     numbers = first[0][0, ...]
-    if row.holds == "angles":
+    if engine_layout.holds == "angles":
         f = _row_of_angles(numbers)
     else:
         given = values_of(numbers[0, ...]).tolist()
         if 0 in given:
-            raise ArgumentValueError("cache", f"hold {row.holds} other than 0", NOTHING)
-        f = tuple(a / b for a, b in zip(divided(row, len(given), base), given, strict=True))
-    return Rope(f, pairing=row.pairing or as_pairing(pairing))
+            raise ArgumentValueError("cache", f"hold {engine_layout.holds} other than 0", NOTHING)
+        f = tuple(a / b for a, b in zip(divided(engine_layout, len(given), base), given, strict=True))
+    return Rope(f, pairing=engine_layout.pairing or as_pairing(pairing))
 
 
 def arrays_of(cache: Any, layout: str) -> list[Array]:
     """Return the one or two arrays of a cache; raise unless they have a dtype of the layout and one shape."""
-    row = layout_of(layout)
-    if row.arrays == 2 and not (isinstance(cache, tuple | list) and len(cache) == 2):
+    engine_layout = layout_of(layout)
+    if engine_layout.arrays == 2 and not (isinstance(cache, tuple | list) and len(cache) == 2):
         got = Text(f"{len(cache)} of them" if isinstance(cache, tuple | list) else type(cache).__name__)
-        raise ArgumentTypeError("cache", f"be a pair of arrays, {' and '.join(row.parts)}", got)
-    names = ("cache",) if row.arrays == 1 else tuple(f"the {part} of cache" for part in row.parts)
-    arrays = dict(zip(names, (cache,) if row.arrays == 1 else cache, strict=True))
+        raise ArgumentTypeError("cache", f"be a pair of arrays, {' and '.join(engine_layout.parts)}", got)
+    names = ("cache",) if engine_layout.arrays == 1 else tuple(f"the {part} of cache" for part in engine_layout.parts)
+    arrays = dict(zip(names, (cache,) if engine_layout.arrays == 1 else cache, strict=True))
     lib, given = library(**arrays), [*arrays.values()]
     for name, x in arrays.items():
         require_known(name, x.shape)
-        if (dtype := lib.dtype_name(x.dtype)) not in row.dtypes:
-            raise ArgumentTypeError(name, f"be of {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
+        if (dtype := lib.dtype_name(x.dtype)) not in engine_layout.dtypes:
+            raise ArgumentTypeError(
+                name, f"be of {' or '.join(engine_layout.dtypes)} for the layout {layout}", Text(dtype)
+            )
     if given[0].shape != given[-1].shape:
         got = Text(f"{tuple(given[0].shape)} and {tuple(given[1].shape)}")
         raise ArgumentValueError("cache", "have two arrays of one shape", got)
@@ -405,11 +409,11 @@ def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = N
     A cache of cosines and sines has two parts, in the order of the layout, others have one. Axes that the layout lacks
     have length 1.
     """
-    row, lib = layout_of(layout), require_array("cache", arrays[0])
-    if row.is_complex:
+    engine_layout, lib = layout_of(layout), require_array("cache", arrays[0])
+    if engine_layout.is_complex:
         arrays = [lib.xp.real(arrays[0]), lib.xp.imag(arrays[0])]
-    parts = [_reshape_to_copies(lib, x, layout, row, rotary_dim) for x in arrays]
-    return [parts[0][i, ...] for i in range(2)] if "part" in row.names else parts
+    parts = [_reshape_to_copies(lib, x, layout, engine_layout, rotary_dim) for x in arrays]
+    return [parts[0][i, ...] for i in range(2)] if "part" in engine_layout.names else parts
 
 
 def values_of(x: Array) -> Any:
@@ -424,9 +428,9 @@ def values_of(x: Array) -> Any:
 # --- tables -----------------------------------------------------------------------------------------------
 
 
-def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
+def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -> Any:
     """
-    Return the cache of a table, for a layout of two arrays a pair of them; `row` is the layout.
+    Return the cache of a table, for a layout of two arrays a pair of them; `engine_layout` is the layout.
 
     Raise if the table's shape or dtype, or `dtype`, does not fit the layout. If `dtype` is None, that of the
     table is used if the layout has it, else the first one of the layout.
@@ -435,40 +439,47 @@ def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
     shape = tuple(source.cos.shape)
     require_known("source", shape)
     check_table(lib, *source)
-    names = ["batch", "seq", "pair"][-len(shape) :] if "batch" in row.names else ["seq", "pair"]
+    names = ["batch", "seq", "pair"][-len(shape) :] if "batch" in engine_layout.names else ["seq", "pair"]
     if len(shape) != len(names) or len(shape) < 2:
-        wanted = f"have tables of shape (seq, pairs){' or (batch, seq, pairs)' if 'batch' in row.names else ''}"
+        wanted = (
+            f"have tables of shape (seq, pairs){' or (batch, seq, pairs)' if 'batch' in engine_layout.names else ''}"
+        )
         raise ArgumentValueError("source", f"{wanted} for the layout {layout}", shape)
     own = lib.dtype_name(source.cos.dtype)
-    name = row.dtypes[0] if dtype is None else dtype if isinstance(dtype, str) else lib.dtype_name(dtype)
-    name = own if dtype is None and own in row.dtypes else name
-    if name not in row.dtypes:
-        raise ArgumentTypeError("dtype", f"be {' or '.join(row.dtypes)} for the layout {layout}", Text(name))
+    name = engine_layout.dtypes[0] if dtype is None else dtype if isinstance(dtype, str) else lib.dtype_name(dtype)
+    name = own if dtype is None and own in engine_layout.dtypes else name
+    if name not in engine_layout.dtypes:
+        raise ArgumentTypeError("dtype", f"be {' or '.join(engine_layout.dtypes)} for the layout {layout}", Text(name))
     if DIGITS[name] > DIGITS[own]:
         hint = f"make the table in {name.replace('complex64', 'float32')}"
         raise ArgumentTypeError("source", f"be no narrower than the {name} of the cache", Text(own), hint)
-    parts = [getattr(source, part) for part in row.parts]
-    if row.is_complex:
+    parts = [getattr(source, part) for part in engine_layout.parts]
+    if engine_layout.is_complex:
         if not hasattr(lib.xp, name):
             raise ArgumentValueError("layout", f"be one of real numbers on {lib.name}", layout)
         real, imaginary = (lib.xp.astype(lib.cast(x, lib.xp.float32), lib.xp.complex64) for x in parts)
-        return arranged(lib, [real + imaginary * 1j], names, row)
+        return arranged(lib, [real + imaginary * 1j], names, engine_layout)
     parts = [x if name == own else lib.cast(x, lib.floating_dtype(dtype or name)) for x in parts]
-    if row.arrays == 2:
-        return tuple(arranged(lib, [x], names, row) for x in parts)
-    return arranged(lib, parts, names, row)
+    if engine_layout.arrays == 2:
+        return tuple(arranged(lib, [x], names, engine_layout) for x in parts)
+    return arranged(lib, parts, names, engine_layout)
 
 
 # --- frequencies ------------------------------------------------------------------------------------------
 
 
-def plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
+def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
     """Return the frequencies of a Rope; raise if it has anything that a layout of frequencies cannot hold."""
     (row_of_all, *others) = as_rows(rope.frequencies)
     if others:
         got = Text(f"{len(others) + 1} axes")
         raise ArgumentValueError("source", f"have one axis for the layout {layout}", got)
-    held: dict[str, Any] = {"attention_factor": 1.0, "start": 0, "blocks": 1, "pairing": row.pairing or rope.pairing}
+    held: dict[str, Any] = {
+        "attention_factor": 1.0,
+        "start": 0,
+        "blocks": 1,
+        "pairing": engine_layout.pairing or rope.pairing,
+    }
     for name, value in held.items():
         if (own := getattr(rope, name)) != value:
             hint = "multiply the queries by its square" if name == "attention_factor" else ""
@@ -477,13 +488,13 @@ def plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
     return row_of_all
 
 
-def divided(row: Layout, pairs: int, base: float | None) -> Row:
+def divided(engine_layout: Layout, pairs: int, base: float | None) -> Row:
     """
-    Return what an engine divides by the numbers of its cache to get frequencies.
+    Return the numerators by which a cache of reciprocals or divisors gives frequencies: numerator / number.
 
     For reciprocals these are ones; for divisors the frequencies of `base`, which must be given.
     """
-    if row.holds == "reciprocals":
+    if engine_layout.holds == "reciprocals":
         return (1.0,) * pairs
     return frequencies(2 * pairs, base=base)  # type: ignore[arg-type]  # given for divisors
 
@@ -509,25 +520,27 @@ def _row_of_angles(angles: Array) -> Row:
 _CANONICAL = ["part", "copy", "batch", "seq", "pair"]
 
 
-def arranged(lib: Library, parts: Sequence[Array], names: list[str], row: Layout) -> Array:
+def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layout: Layout) -> Array:
     """Return one part of a cache, or two joined, in the shape of the layout; `names` are the axes of each part."""
     x = parts[0]
     if len(parts) > 1:
-        names = [name for name in row.names if name in {"part", *names}]
+        names = [name for name in engine_layout.names if name in {"part", *names}]
         x = lib.xp.stack(parts, axis=names.index("part"))
     sizes = {"copy": 2, "1": 1, "batch": 1} | dict(zip(names, x.shape, strict=True))
-    x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in row.names))
-    x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in row.names))
-    return lib.xp.reshape(x, tuple(math.prod([sizes[name] for name in axis.split("*")]) for axis in row.axes.split()))
+    x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in engine_layout.names))
+    x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in engine_layout.names))
+    return lib.xp.reshape(
+        x, tuple(math.prod([sizes[name] for name in axis.split("*")]) for axis in engine_layout.axes.split())
+    )
 
 
-def _reshape_to_copies(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | None) -> Array:
+def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layout, rotary_dim: int | None) -> Array:
     """
     Return an array of a cache reshaped to ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
 
     An array of both cosines and sines gets an axis of length 2 before these.
     """
-    axes = [axis.split("*") for axis in row.axes.split()]
+    axes = [axis.split("*") for axis in engine_layout.axes.split()]
     sizes = {"part": 2, "copy": 2, "1": 1}
     if rotary_dim is not None:
         sizes["pair"] = integer_between("rotary_dim", rotary_dim, 2, MAX_FEATURES) // 2
@@ -542,9 +555,9 @@ def _reshape_to_copies(lib: Library, x: Array, layout: str, row: Layout, rotary_
         fits = fits and n == math.prod([sizes[name] for name in axis])
     if not fits or not sizes["pair"]:
         width = "" if rotary_dim is None else f" with {rotary_dim} rotated features"
-        wanted = f"have the axes ({', '.join(row.axes.split())}) for the layout {layout}{width}"
+        wanted = f"have the axes ({', '.join(engine_layout.axes.split())}) for the layout {layout}{width}"
         raise ArgumentValueError("cache", wanted, tuple(x.shape))
-    names = [name for name in row.names if name != "1"]
+    names = [name for name in engine_layout.names if name != "1"]
     x = lib.xp.reshape(x, tuple(sizes[name] for name in names))
     order = [name for name in _CANONICAL if name in names]
     x = lib.xp.permute_dims(x, tuple(names.index(name) for name in order))

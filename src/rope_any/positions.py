@@ -167,10 +167,10 @@ def _sequence_starts(
     return starts, int32("length", length, least=0)
 
 
-def _count_in_sequences(starts: Array, first: Array, length: int) -> Array:
+def _count_in_sequences(starts: Array, offsets: Array, length: int) -> Array:
     """Return i + ``first[b]`` for each token i of `length`, where b is the last sequence that starts at or below i."""
     lib, i = library(starts=starts), consecutive(0, length, like=starts)
-    return i + lib.xp.take(first, lib.count_at_or_below(starts, i) - 1)
+    return i + lib.xp.take(offsets, lib.count_at_or_below(starts, i) - 1)
 
 
 def _total(name: str, ends: list[int], length: int | None) -> int:
@@ -197,8 +197,8 @@ def segments(ids: Array, /) -> Array:
     ----------
     ids : array
         ``(..., seq)``, integers of any dtype: the same positive number for neighbouring tokens of one document, 0 or a
-        negative number for padding. Its values are not read. A number that comes again after another one begins a new
-        document.
+        negative number for padding. No value is copied to the host. A number that comes again after another one begins
+        a new document.
 
     Returns
     -------
@@ -439,8 +439,8 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     """
     n, p = int32("count", count, least=0), as_position_array(positions, like=like)
     xp = library(positions=p).xp
-    first, none = p < n, xp.zeros_like(p)
-    return xp.stack([xp.where(first, p, none), xp.where(first, none, p)], axis=-1)
+    first, zero_positions = p < n, xp.zeros_like(p)
+    return xp.stack([xp.where(first, p, zero_positions), xp.where(first, zero_positions, p)], axis=-1)
 
 
 # --- grids ------------------------------------------------------------------------------------------------------------
@@ -498,7 +498,7 @@ def grid(
     require_array("like", home)
     if len(positions) == 1 and isinstance(positions[0], tuple) and len(positions[0]) > 1:
         raise ArgumentTypeError("positions", "be one argument for each axis", positions[0], "write grid(*sizes)")
-    lib, axes = library(like=home), [_along(points, like=home) for points in positions]
+    lib, axes = library(like=home), [_axis_positions(points, like=home) for points in positions]
     if not axes:
         raise ArgumentValueError("positions", "have at least one axis", Text("none"))
     sizes = _window_shape(window, [axis.shape[0] for axis in axes])
@@ -508,10 +508,10 @@ def grid(
     dtype = max(reals, key=lib.dtype_name, default=axes[0].dtype)  # float64 before float32
     axes = [lib.cast(axis, dtype) for axis in axes]
     step = 1 if order == "rows" else -1
-    return lib.xp.stack(_product(lib.xp, axes[::step], sizes[::step])[::step], axis=-1)
+    return lib.xp.stack(_grid_coordinates(lib.xp, axes[::step], sizes[::step])[::step], axis=-1)
 
 
-def _along(points: Positions, /, *, like: Array) -> Array:
+def _axis_positions(points: Positions, /, *, like: Array) -> Array:
     """Return the positions along one axis of a grid, 0 to n − 1 for an int n; raise unless they have one axis."""
     if isinstance(points, Integral) and not isinstance(points, bool):
         points = range(int32("positions", points, least=0))
@@ -530,7 +530,7 @@ def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]
     return sizes
 
 
-def _product(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
+def _grid_coordinates(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
     """
     Return the coordinates of all grid points along each axis, window by window, the last axis fastest.
 
@@ -778,7 +778,7 @@ def shard(
         raise ArgumentValueError("rank", f"be from 0 to {ranks - 1}", which)
     chunks = _rank_chunks(which, count, zigzag=zigzag)
     starts = [([keep_start * begin + size * chunk for chunk in chunks], size) for begin, size in documents]
-    return _tokens_of_chunks(starts, like=like)
+    return _positions_in_chunks(starts, like=like)
 
 
 def gather_order(
@@ -831,7 +831,7 @@ def gather_order(
         ([i // per_rank * (length // ranks) + begin // ranks + i % per_rank * size for i in order], size)
         for begin, size in documents
     ]
-    return _tokens_of_chunks(starts, like=like)
+    return _positions_in_chunks(starts, like=like)
 
 
 def _chunks(
@@ -865,7 +865,7 @@ def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
     return (rank, count - 1 - rank) if zigzag else (rank,)
 
 
-def _tokens_of_chunks(documents: list[tuple[list[Any], int]], *, like: Array | None) -> Array:
+def _positions_in_chunks(documents: list[tuple[list[Any], int]], *, like: Array | None) -> Array:
     """
     Return the positions of the tokens of chunks, one chunk after the other.
 
@@ -1209,8 +1209,8 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     [2 2 2 2] [0 0 0 0]
     """
     w, p = int32("window", window, least=0), _integer_positions(positions, like)
-    none = p * 0
-    return Far(none + w, none)
+    zero_positions = p * 0
+    return Far(zero_positions + w, zero_positions)
 
 
 def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Array | None = None) -> Far:

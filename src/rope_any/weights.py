@@ -350,25 +350,25 @@ def _refuse_query_or_key(name: str, layers: set[str]) -> None:
 
 
 def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group size of the reordered one
-    name: str, shape: tuple[int, ...], owner: str, whole: tuple[int, ...], axis: int, run: int
+    name: str, shape: tuple[int, ...], owner: str, owner_shape: tuple[int, ...], axis: int, group_size: int
 ) -> bool:
     """
     Whether a tensor beside the weight `owner` is reordered with it; raise if its name or shape can't tell.
 
-    True for scales or zero points per feature, False for those per block of features, or for tensors of the
-    input. `whole` is the shape of `owner`, `axis` its axis of features, `run` how many features are reordered
-    as one group.
+    True for scales or zero points per feature, False for those per block of features, or for tensors of the input.
+    `owner_shape` is the shape of `owner`, `axis` its axis of features, `group_size` how many features are reordered as
+    one group.
     """
     local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
     if _OF_INPUT.fullmatch(local_name):
         return False
-    if _OF_OUTPUT.fullmatch(local_name) and len(shape) in {1, len(whole)}:
-        count, rows = shape[axis if len(shape) > 1 else 0], whole[axis]
+    if _OF_OUTPUT.fullmatch(local_name) and len(shape) in {1, len(owner_shape)}:
+        count, rows = shape[axis if len(shape) > 1 else 0], owner_shape[axis]
         if count == rows:
             return True
         # blocks have a power of two of rows, or all rows; for other numbers the last block may have been cut off
         block = rows // count if count and rows % count == 0 else 0
-        if count == 1 or (block.bit_count() == 1 and block % run == 0):
+        if count == 1 or (block.bit_count() == 1 and block % group_size == 0):
             return False
     got = Text(f"{name} of shape {shape}")
     raise ArgumentValueError(Text(owner), "have only tensors beside it that can be reordered with it", got)

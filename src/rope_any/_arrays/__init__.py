@@ -160,21 +160,21 @@ def _or_made_like(first: str, names: list[str]) -> str:
 
 def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
     """Raise unless all arrays are on one device and their library can combine them."""
-    first, place = "", None
+    first, first_placement = "", None
     for name, array in arrays.items():
-        here = record.placement(array)
-        if place is None:
-            first, place = name, here
-        elif here is not None and here != place:
-            got = Text(f"{_device_text(place)} and {_device_text(here)}")
+        placement = record.placement(array)
+        if first_placement is None:
+            first, first_placement = name, placement
+        elif placement is not None and placement != first_placement:
+            got = Text(f"{_device_text(first_placement)} and {_device_text(placement)}")
             hint = f"move {name} to the device of {first}{_or_made_like(first, [name])}"
             raise ArgumentValueError(f"{first} and {name}", "be on one device", got, hint)
     record.check_placement(arrays)
 
 
-def _device_text(place: Any) -> str:
+def _device_text(placement: Any) -> str:
     """Return the name of a device, or of a set of devices."""
-    return ", ".join(sorted(map(str, place))) if isinstance(place, frozenset) else str(place)
+    return ", ".join(sorted(map(str, placement))) if isinstance(placement, frozenset) else str(placement)
 
 
 # --- installable libraries: for the command line, which selects a library by name -----------------------------------

@@ -68,7 +68,7 @@ class Angles(NamedTuple):
 
 
 def precompute(fixed_point: tuple[int, ...]) -> Angles:
-    """Return the precomputed values of frequencies, which are given in units of 2⁻⁶⁴ turns per position."""
+    """Return the frequencies, in units of 2⁻⁶⁴ turns per position, with cos and sin at positions 0 to 63."""
     row = np.asarray(fixed_point, dtype=np.int64)
     zero = _unit_circle(row, np.arange(1))
     return Angles(row, _unit_circle(row, np.arange(_BLOCK)), [(0, zero)])

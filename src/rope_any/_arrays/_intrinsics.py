@@ -37,15 +37,15 @@ def has_half_precision() -> bool:
     return bool(llvm.get_host_cpu_features().get("f16c")) or "aarch64" in llvm.get_process_triple()
 
 
-def _alias_scope(builder: Any, memory: str) -> Any:
+def _alias_scope(builder: Any, scope: str) -> Any:
     """
-    Return the LLVM alias scope named `memory`, as metadata of a load or store.
+    Return the LLVM alias scope named `scope`, as metadata of a load or store.
 
     LLVM assumes that a load or store with a scope as its ``noalias`` does not overlap those in this scope.
     """
     module = builder.module
     domain = module.add_metadata(["rope_any"])
-    return module.add_metadata([module.add_metadata([f"rope_any {memory}", domain])])
+    return module.add_metadata([module.add_metadata([f"rope_any {scope}", domain])])
 
 
 def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
@@ -53,12 +53,12 @@ def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
     return builder.gep(builder.inttoptr(address, _IN_MEMORY[kind][0].as_pointer()), [index])
 
 
-def reader(memory: str, other: str) -> Any:
+def reader(scope: str, noalias_scopes: str) -> Any:
     """
     Return an intrinsic ``(number, address, index)`` that loads ``address[index]`` as the type of `number`.
 
     `number` gives the type alone. Numba's int16 and uint16 stand for float16 and bfloat16, which become float32.
-    `memory` is the alias scope to read from, `other` a scope that does not overlap it.
+    `scope` is the alias scope to read from, `noalias_scopes` a scope that does not overlap it.
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
@@ -68,8 +68,8 @@ def reader(memory: str, other: str) -> Any:
             """Generate the LLVM load: read the value at ``address[index]``, widened to float32 if it has 16 bits."""
             del context, signature
             number = builder.load(_pointer(builder, kind, *arguments[1:]), align=_IN_MEMORY[kind][1])
-            number.set_metadata("alias.scope", _alias_scope(builder, memory))
-            number.set_metadata("noalias", _alias_scope(builder, other))
+            number.set_metadata("alias.scope", _alias_scope(builder, scope))
+            number.set_metadata("noalias", _alias_scope(builder, noalias_scopes))
             if kind is FLOAT16:
                 return builder.fpext(number, _FLOAT)
             if kind is BFLOAT16:  # the upper half of a float32
@@ -83,12 +83,12 @@ def reader(memory: str, other: str) -> Any:
     return intrinsic(read)
 
 
-def writer(memory: str, other: str) -> Any:
+def writer(scope: str, noalias_scopes: str) -> Any:
     """
     Return an intrinsic ``(number, address, index, value)`` that stores `value` at ``address[index]``.
 
-    `number` gives the type in memory alone, as for `reader`; 16-bit floats are rounded to even. `memory` is the
-    alias scope to write to, `other` a scope that does not overlap it.
+    `number` gives the type in memory alone, as for `reader`; 16-bit floats are rounded to even. `scope` is the
+    alias scope to write to, `noalias_scopes` a scope that does not overlap it.
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:
@@ -103,8 +103,8 @@ def writer(memory: str, other: str) -> Any:
             elif kind is BFLOAT16:
                 number = _bfloat16_bits(builder, number)
             stored = builder.store(number, _pointer(builder, kind, *place), align=_IN_MEMORY[kind][1])
-            stored.set_metadata("alias.scope", _alias_scope(builder, memory))
-            stored.set_metadata("noalias", _alias_scope(builder, other))
+            stored.set_metadata("alias.scope", _alias_scope(builder, scope))
+            stored.set_metadata("noalias", _alias_scope(builder, noalias_scopes))
             return context.get_dummy_value()
 
         return types.none(kind, address, index, number), generate

@@ -91,7 +91,7 @@ def _no(*_: Array) -> bool:
     return False
 
 
-def _none(*_: Array) -> None:
+def _return_none(*_: Array) -> None:
     """Return None for any arrays."""
 
 
@@ -142,13 +142,13 @@ class Library:
     """Its array classes, as ``"package.Class"``; subclasses count, too."""
 
     # --- supported arrays, and their devices ---
-    refusal: Callable[[Array], tuple[str, str] | None] = _none
+    refusal: Callable[[Array], tuple[str, str] | None] = _return_none
     """Why an array is refused, as wanted and got: ``"a dense array", "a nested tensor"``; None if it is supported."""
     are_plain: Callable[[tuple[Array, ...]], bool] = _no
     """Whether arrays need no further check: all of the library's own class, dense, and on one device."""
     placement: Callable[[Array], Any] = _device
     """The device of x, to compare; None if x can be combined with arrays of any device."""
-    check_placement: Callable[[dict[str, Array]], None] = _none
+    check_placement: Callable[[dict[str, Array]], None] = _return_none
     """Raise if named arrays of one device still cannot be combined."""
     device_kwargs: Callable[[Array], dict[str, Any]] = _device_kwargs
     """The keywords with which a creation function puts a new array on the device of x."""
@@ -164,7 +164,7 @@ class Library:
     """Whether a float64 cosine, rounded, is the fastest exact way to a float32 one."""
 
     # --- state beyond the array type: tracing, transforms, gradients ---
-    signature: Callable[[tuple[Array | None, ...]], tuple[Any, ...] | None] = _none
+    signature: Callable[[tuple[Array | None, ...]], tuple[Any, ...] | None] = _return_none
     """The cache key of arrays for a plan, or None: see `rope_any._arrays.signature`."""
     keeps_constants: Callable[[], bool] = lambda: False
     """Whether arrays created now can be cached for later calls: no tracer, transform or fake mode is active."""
@@ -198,15 +198,15 @@ class Library:
     """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; others may be unknown."""
     empty_like: Callable[[Array], Array] = _FROM_XP
     """An uninitialised array like x, without gradients."""
-    initialise_trig: Callable[[Array], None] = _none
+    initialise_trig: Callable[[Array], None] = _return_none
     """Initialise cos and sin on the device of x, before several threads call them."""
 
     # --- memory ---
     read_only: Callable[[Array], bool] = _read_only
     """Whether elements of x cannot be assigned."""
-    span: Callable[[Array], tuple[int, int] | None] = _none
+    span: Callable[[Array], tuple[int, int] | None] = _return_none
     """The first address of a contiguous array and the one after its last; None for other arrays."""
-    addresses: Callable[[Array], Any] = _none
+    addresses: Callable[[Array], Any] = _return_none
     """A NumPy array at the addresses of x, which must not be read; None if they are unknown."""
     host: HostMemory | None = None
 
@@ -229,7 +229,7 @@ class Library:
     """An array of a dtype that NumPy has → a NumPy array."""
     copy: Callable[[Array], Array] = _FROM_XP
     """The library's fastest copy."""
-    wait: Callable[[Array], object] = _none
+    wait: Callable[[Array], object] = _return_none
     """Wait until x has been computed."""
 
     # --- methods: the same for all libraries ---

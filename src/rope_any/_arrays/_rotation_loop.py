@@ -41,7 +41,7 @@ def _rotate_row(
     out: int,
     cos: int,
     sin: int,
-    memory: int,
+    scratch: int,
     pairs: int,
     pair_stride: int,
     gap: int,
@@ -49,7 +49,7 @@ def _rotate_row(
     """
     Rotate up to `MOST_PAIRS` pairs of one row; x, out, cos and sin are the addresses of their first numbers.
 
-    `number` gives the type of x alone, and `memory` is the address of scratch memory. `direction` is 1 or -1, in
+    `number` gives the type of x alone, and `scratch` is the address of scratch memory. `direction` is 1 or -1, in
     the type of cos and sin. `pair_stride` and `gap` are the elements from a pair to the next (1 in half pairing,
     else 2) and between the members of a pair.
     """
@@ -57,22 +57,22 @@ def _rotate_row(
         a, b = _read_input(number, x, pair_stride * i), _read_input(number, x, pair_stride * i + gap)
         c, s = _read_input(direction, cos, i), direction * _read_input(direction, sin, i)
         first, second = (i, pairs + i) if pair_stride == 1 else (2 * i, 2 * i + 1)
-        _write_scratch(direction, memory, first, _formula(a, b, c, s))
-        _write_scratch(direction, memory, second, _formula(b, a, c, -s))
+        _write_scratch(direction, scratch, first, _formula(a, b, c, s))
+        _write_scratch(direction, scratch, second, _formula(b, a, c, -s))
     for part in range(2 // pair_stride):
         for i in range(pair_stride * pairs):
-            _write_out(number, out, part * gap + i, _read_scratch(direction, memory, part * pairs + i))
+            _write_out(number, out, part * gap + i, _read_scratch(direction, scratch, part * pairs + i))
 
 
 @njit(forceinline=True)
-def _axis(axis: int) -> tuple[int, int, int, int, int]:
-    """Return the length of the layout's axis at address `axis`, and the strides of x, its result, cos, sin along it."""
+def _read_axis(axis_address: int) -> tuple[int, int, int, int, int]:
+    """Return the length of the layout's axis at an address, and the strides of x, its result, cos, sin along it."""
     return (
-        int64_at(axis, _layout.LENGTH),
-        int64_at(axis, _layout.X),
-        int64_at(axis, _layout.OUT),
-        int64_at(axis, _layout.COS),
-        int64_at(axis, _layout.SIN),
+        int64_at(axis_address, _layout.LENGTH),
+        int64_at(axis_address, _layout.X),
+        int64_at(axis_address, _layout.OUT),
+        int64_at(axis_address, _layout.COS),
+        int64_at(axis_address, _layout.SIN),
     )
 
 
@@ -86,7 +86,7 @@ def _rotate_units(
     `begin` is the first unit, `end` the one after the last. `layout` is an address, and `addresses` are those of
     the data of q, k, their results, cos and sin. `pair_stride` is 1 in half pairing, else 2.
     """
-    memory, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
+    scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
     offset, job = int64_at(layout, _layout.FEATURE_OFFSET), layout + 8 * _layout.JOBS
@@ -94,8 +94,8 @@ def _rotate_units(
         which, before = int64_at(job, _layout.ARRAY), int64_at(job, _layout.FIRST_UNIT)
         tile = int64_at(job, _layout.TILE)
         axis, axis_count = job + 8 * _layout.AXES, int64_at(job, _layout.AXIS_COUNT)
-        rows, x_row, out_row, cos_row, sin_row = _axis(axis)
-        middle, x_middle, out_middle, cos_middle, sin_middle = _axis(axis + 8 * _layout.AXIS_LENGTH)
+        rows, x_row, out_row, cos_row, sin_row = _read_axis(axis)
+        middle, x_middle, out_middle, cos_middle, sin_middle = _read_axis(axis + 8 * _layout.AXIS_LENGTH)
         tiles, first_out = -(-rows // tile), addresses[2 + which] + offset
         past_caches = int64_at(layout, _layout.PAST_CACHES) and int64_at(job, _layout.ALIGNED) and first_out % 32 == 0
         past_caches = past_caches and addresses[which] != addresses[2 + which]
@@ -105,20 +105,31 @@ def _rotate_units(
             x, out = addresses[which] + offset + j * x_middle, first_out + j * out_middle
             cos, sin = addresses[4] + j * cos_middle, addresses[5] + j * sin_middle
             for n in range(2, axis_count):
-                length, x_step, out_step, cos_step, sin_step = _axis(axis + 8 * n * _layout.AXIS_LENGTH)
+                length, x_step, out_step, cos_step, sin_step = _read_axis(axis + 8 * n * _layout.AXIS_LENGTH)
                 rest, i = divmod(rest, length)
                 x, out, cos, sin = x + i * x_step, out + i * out_step, cos + i * cos_step, sin + i * sin_step
             for k in range(t * tile, min((t + 1) * tile, rows)):
                 of_x, of_out, of_cos, of_sin = x + k * x_row, out + k * out_row, cos + k * cos_row, sin + k * sin_row
                 if past_caches:
-                    _rotate_row(number, direction, of_x, rotated, of_cos, of_sin, memory, pairs, pair_stride, gap)
+                    _rotate_row(number, direction, of_x, rotated, of_cos, of_sin, scratch, pairs, pair_stride, gap)
                     for byte in range(0, 2 * pairs * size, 32):
                         copy_past_caches(of_out + byte, rotated + byte)
                     continue
                 for p in range(0, pairs, _layout.MOST_PAIRS):
-                    near, far, many = p * pair_stride * size, p * table_size, min(pairs - p, _layout.MOST_PAIRS)
-                    row, row_out, row_cos, row_sin = of_x + near, of_out + near, of_cos + far, of_sin + far
-                    _rotate_row(number, direction, row, row_out, row_cos, row_sin, memory, many, pair_stride, gap)
+                    x_offset, table_offset, pair_count = (
+                        p * pair_stride * size,
+                        p * table_size,
+                        min(pairs - p, _layout.MOST_PAIRS),
+                    )
+                    row, row_out, row_cos, row_sin = (
+                        of_x + x_offset,
+                        of_out + x_offset,
+                        of_cos + table_offset,
+                        of_sin + table_offset,
+                    )
+                    _rotate_row(
+                        number, direction, row, row_out, row_cos, row_sin, scratch, pair_count, pair_stride, gap
+                    )
         job = axis + 8 * axis_count * _layout.AXIS_LENGTH
 
 

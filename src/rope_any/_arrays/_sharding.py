@@ -38,7 +38,7 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
     """
     from torch.distributed.tensor import Partial
 
-    require_whole("x", x, axis=x.ndim - 1, of="its features, which are rotated in pairs")
+    require_unsharded("x", x, axis=x.ndim - 1, axis_text="its features, which are rotated in pairs")
     _require_default_shards("x", x)
     parts = []
     for table in tables:
@@ -53,9 +53,9 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
     return out
 
 
-def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
+def require_unsharded(name: str, x: Array, /, *, axis: int, axis_text: str) -> None:
     """
-    Raise if a tensor is sharded along `axis`, which the error calls `of`, or holds partial sums.
+    Raise if a tensor is sharded along `axis`, which the error calls `axis_text`, or holds partial sums.
 
     `axis` must not be negative. Plain arrays pass.
     """
@@ -64,7 +64,7 @@ def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
     if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
         raise _placement_error(name, "be replicated or sharded by `Shard`", x)
     if any(placed.is_shard(axis) for placed in x.placements):
-        raise _placement_error(name, f"not be sharded along {of}", x)
+        raise _placement_error(name, f"not be sharded along {axis_text}", x)
 
 
 def _placement_error(name: str, wanted: str, x: Array) -> ArgumentValueError:
@@ -128,21 +128,21 @@ def tables_by_shard(function: Callable[[Array], tuple[Array, ...]], x: Array) ->
     return tuple(_from_shards(part, (*x.shape[: part.ndim - 1], part.shape[-1]), like=x) for part in parts)
 
 
-def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
-    """Return the DTensor of this shape whose shard in this process is `local`, sharded as `like` is."""
+def _from_shards(shard: Array, shape: Sequence[int], *, like: Array) -> Array:
+    """Return the DTensor of this shape whose shard in this process is `shard`, sharded as `like` is."""
     import torch
     from torch.distributed.tensor import DTensor
 
-    if local.shape == like.to_local().shape and local.stride() == like.to_local().stride():
+    if shard.shape == like.to_local().shape and shard.stride() == like.to_local().stride():
         steps = like.stride()  # the memory order of `like`
     else:
-        local, steps = local.contiguous(), tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        shard, steps = shard.contiguous(), tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     return DTensor.from_local(
-        local, like.device_mesh, like.placements, run_check=False, shape=torch.Size(shape), stride=steps
+        shard, like.device_mesh, like.placements, run_check=False, shape=torch.Size(shape), stride=steps
     )
 
 
 def last_tokens(name: str, a: Array, count: int, /, *, axis: int) -> Array:
     """Return the last `count` elements of `a` along a negative axis; raise if sharded along it or of partial sums."""
-    require_whole(name, a, axis=a.ndim + axis, of="the tokens if q is shorter than k")
+    require_unsharded(name, a, axis=a.ndim + axis, axis_text="the tokens if q is shorter than k")
     return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]

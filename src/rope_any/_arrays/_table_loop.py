@@ -76,9 +76,9 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 
 @njit(forceinline=True)
-def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
+def _write_pairs(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
     """
-    Write float32 cosines and sines of the phases at address `memory` to those `cos` and `sin`.
+    Write float32 cosines and sines of the phases at address `scratch` to those `cos` and `sin`.
 
     A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the
     coefficients of their polynomials, times the attention factor.
@@ -87,7 +87,7 @@ def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin:
     for i in range(pairs):
         # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
         # x = rest · 2⁻⁶², from the bits of a number in [1, 2)
-        phase = _read_scratch(_INTEGER, memory, i) + (1 << 61)
+        phase = _read_scratch(_INTEGER, scratch, i) + (1 << 61)
         x = _to_number((phase >> 10) & ((1 << 52) - 1) | (1023 << 52)) - 1.5
         z = x * x
         c = _fma(_fma(_fma(_fma(c4, z, c3), z, c2), z, c1), z, c0)
@@ -121,27 +121,33 @@ def _make_rows(
     s0, s1, s2, s3, s4 = _SIN
     cosine = factor * c0, factor * c1, factor * c2, factor * c3, factor * c4
     sine = factor * s0, factor * s1, factor * s2, factor * s3, factor * s4
-    memory, size = stack_memory(), 8 * axes * pairs
+    scratch, size = stack_memory(), 8 * axes * pairs
     for row in range(begin, end):
         for p in range(0, pairs, MOST_PAIRS):
             many, to, is_number = min(pairs - p, MOST_PAIRS), 4 * (row * pairs + p), True
             for axis in range(axes):
                 at = frequencies + 8 * (axis * pairs + p)
                 if real:
-                    place = _read_input(_REAL, positions, row * axes + axis)
-                    is_number = is_number and place - place == 0
+                    real_position = _read_input(_REAL, positions, row * axes + axis)
+                    is_number = is_number and real_position - real_position == 0
                     for i in range(many):
-                        near = place * _read_input(_REAL, at + size, i)  # as `_table._from_pieces` does
-                        turns = near - np.rint(near) + place * _read_input(_REAL, at + 2 * size, i)
+                        near = real_position * _read_input(_REAL, at + size, i)  # as `_table._table_by_float64` does
+                        turns = near - np.rint(near) + real_position * _read_input(_REAL, at + 2 * size, i)
                         turns -= np.rint(turns)
                         phase = (_to_bits(turns + 1.5) << 12) ^ (-1 << 63)
-                        _write_scratch(_INTEGER, memory, i, phase + (_read_scratch(_INTEGER, memory, i) if axis else 0))
+                        _write_scratch(
+                            _INTEGER, scratch, i, phase + (_read_scratch(_INTEGER, scratch, i) if axis else 0)
+                        )
                 else:
-                    whole = _read_input(_INTEGER, positions, row * axes + axis) if positions else first + row * step
+                    integer_position = (
+                        _read_input(_INTEGER, positions, row * axes + axis) if positions else first + row * step
+                    )
                     for i in range(many):
-                        phase = whole * _read_input(_INTEGER, at, i)
-                        _write_scratch(_INTEGER, memory, i, phase + (_read_scratch(_INTEGER, memory, i) if axis else 0))
-            _write_pairs(memory, many, cosine, sine, cos + to, sin + to)
+                        phase = integer_position * _read_input(_INTEGER, at, i)
+                        _write_scratch(
+                            _INTEGER, scratch, i, phase + (_read_scratch(_INTEGER, scratch, i) if axis else 0)
+                        )
+            _write_pairs(scratch, many, cosine, sine, cos + to, sin + to)
             if not is_number:
                 for i in range(many):
                     _write_cos(_SINGLE, cos + to, i, np.float32(math.nan))

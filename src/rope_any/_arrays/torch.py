@@ -19,9 +19,9 @@ from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
 _is_tracing: Any = torch._C._is_tracing  # noqa: SLF001  # what torch.jit.is_tracing asks
-_transforms: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # nothing public tells
-_dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
-_function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
+_are_transforms_active: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # nothing public tells
+_count_dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
+_count_function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
 _function_mode_at: Any = torch._C._get_function_stack_at  # noqa: SLF001  # likewise
 _is_functional: Any = torch._is_functional_tensor  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -79,21 +79,24 @@ def _is_transformed(*tensors: Array | None) -> bool:
     except RuntimeError:  # a wrapper has no memory of its own
         return True
     dual = forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
-    return bool(dual or _is_tracing() or _transforms())
+    return bool(dual or _is_tracing() or _are_transforms_active())
 
 
-def _is_watched() -> bool:
+def _is_any_mode_active() -> bool:
     """
     Whether a tracer, functorch, forward-mode autograd or a torch mode sees operations on plain tensors.
 
     The mode of ``with torch.device(...)`` does not count.
     """
     return bool(
-        _transforms()
+        _are_transforms_active()
         or _is_tracing()
         or forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
-        or _dispatch_modes()
-        or ((count := _function_modes()) and any(type(_function_mode_at(i)) is not DeviceContext for i in range(count)))
+        or _count_dispatch_modes()
+        or (
+            (count := _count_function_modes())
+            and any(type(_function_mode_at(i)) is not DeviceContext for i in range(count))
+        )
     )
 
 
@@ -112,7 +115,7 @@ def _has_memory(x: Array) -> bool:
 
 def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the cache key of tensors for a plan: dtypes, devices, shapes, strides; None if no plan may be cached."""
-    if _is_watched():
+    if _is_any_mode_active():
         return None
     recording = torch.is_grad_enabled()
     facts: list[Any] = []
@@ -408,7 +411,7 @@ LIBRARY = Library(
     records_gradients=_records_gradients,
     supports_out=_supports_out,
     signature=_signature,
-    keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_watched()),
+    keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_any_mode_active()),
     constant_context=lambda: torch.inference_mode(mode=False),
     is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
     is_sharded=_is_sharded,

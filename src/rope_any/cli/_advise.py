@@ -68,38 +68,40 @@ def advise(
     show("(examples/perplexity.py)")
 
 
-def _row(name: str, one: Outlook) -> tuple[str, ...]:
+def _row(name: str, outlook: Outlook) -> tuple[str, ...]:
     """Return a scheme's cells: name, factor, wavelengths, slowed and unseen pairs, attention factor, score."""
-    numbers = one.factor, *one.wavelengths, one.slowed, one.unseen, one.attention_factor
-    return (name, *(f"{number:.4g}" for number in numbers), f"{one.score:.2f}")
+    numbers = outlook.factor, *outlook.wavelengths, outlook.slowed, outlook.unseen, outlook.attention_factor
+    return (name, *(f"{number:.4g}" for number in numbers), f"{outlook.score:.2f}")
 
 
-def _show(one: Advice) -> None:
+def _show(advice: Advice) -> None:
     """Show the advice for one rotation."""
-    trained, source = one.trained_length
-    show(f"{one.layer_type or 'all layers'}: from {trained:.0f} tokens ({source}) to {one.length}", bold=True)
-    if not one.schemes or one.in_window:
-        show(one.reason)
+    trained, source = advice.trained_length
+    show(f"{advice.layer_type or 'all layers'}: from {trained:.0f} tokens ({source}) to {advice.length}", bold=True)
+    if not advice.schemes or advice.in_window:
+        show(advice.reason)
         return
-    if one.extended_length is not None:
-        show(f"the scaling of the config is for {one.extended_length.value:.0f} tokens ({one.extended_length.source})")
-    show(f"without scaling, {one.unfinished} of {one.pairs} pairs never complete a turn within {trained:.0f} tokens")
-    show(f"critical dimension: {one.critical_dimension} of {2 * one.pairs} features")
-    asked = ", ".join(f"{base:.3g} ({paper})" for paper, base in one.bases.items())
-    show(f"base: {one.base:.6g}; to train at {one.length} tokens, papers ask for at least")
+    if advice.extended_length is not None:
+        extended = advice.extended_length
+        show(f"the scaling of the config is for {extended.value:.0f} tokens ({extended.source})")
+    unfinished = f"{advice.unfinished} of {advice.pairs} pairs"
+    show(f"without scaling, {unfinished} never complete a turn within {trained:.0f} tokens")
+    show(f"critical dimension: {advice.critical_dimension} of {2 * advice.pairs} features")
+    asked = ", ".join(f"{base:.3g} ({paper})" for paper, base in advice.bases.items())
+    show(f"base: {advice.base:.6g}; to train at {advice.length} tokens, papers ask for at least")
     show(f"  {asked}")
     heads = "scheme", "factor", "shortest", "longest", "slowed", "new angles", "attention", "score"
-    show(table(*heads, rows=(_row(name, outlook) for name, outlook in one.schemes.items())))
+    show(table(*heads, rows=(_row(name, outlook) for name, outlook in advice.schemes.items())))
     show("shortest, longest: wavelengths in tokens")
     show("slowed: pairs that are slower than without scaling")
     show(f"new angles: pairs at angles that {trained:.0f} tokens without scaling don't have")
     show("attention: the attention factor, which multiplies cosine and sine")
-    show(f"score: mean cosine over pairs, {one.length // 2} to {one.length} tokens apart")
-    show(f"  in training {one.score:.2f}, {trained / 2:.0f} to {trained:.0f} tokens apart")
-    if one.rope_parameters is None:
-        show(f"nothing to try: {one.reason}")
+    show(f"score: mean cosine over pairs, {advice.length // 2} to {advice.length} tokens apart")
+    show(f"  in training {advice.score:.2f}, {trained / 2:.0f} to {trained:.0f} tokens apart")
+    if advice.rope_parameters is None:
+        show(f"nothing to try: {advice.reason}")
         return
-    show(f"to try: {one.reason}")
-    show(f'"rope_parameters": {json.dumps(one.rope_parameters, indent=2)}')
-    if one.code is not None:
-        show(one.code)
+    show(f"to try: {advice.reason}")
+    show(f'"rope_parameters": {json.dumps(advice.rope_parameters, indent=2)}')
+    if advice.code is not None:
+        show(advice.code)

@@ -234,12 +234,12 @@ SENTENCES = {
 }
 
 
-def show(what: Any, *, bold: bool = False) -> None:
+def show(line_or_table: Any, *, bold: bool = False) -> None:
     """Print a line or a table, folded to the width of a terminal; elsewhere not folded."""
     out = _console(sys.stdout)
     out.width = terminal_width()
     with out.capture() as text:
-        out.print(what, style="bold" if bold else None)
+        out.print(line_or_table, style="bold" if bold else None)
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
@@ -291,24 +291,24 @@ def _first_width(texts: Iterable[str], width: int) -> int | None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
+def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
     """
     Show a progress bar if stderr is a terminal; the context gives ``step(message, steps=1)``.
 
-    Call this when steps, of `total`, are done; its message replaces `what`.
+    Call this when steps, of `total`, are done; its message replaces `description`.
     """
     from rich.markup import escape
     from rich.progress import Progress
 
     terminal = _console(sys.stderr)
     with Progress(console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(description, total=total)
         yield lambda done, steps=1: bar.update(task, advance=steps, description=escape(done))
 
 
-def status(what: str) -> Any:
+def status(description: str) -> Any:
     """Return a context that shows a message while it runs; it does nothing if stderr is not a terminal."""
-    return _console(sys.stderr).status(what) if sys.stderr.isatty() else nullcontext()
+    return _console(sys.stderr).status(description) if sys.stderr.isatty() else nullcontext()
 
 
 def _console(stream: TextIO) -> Any:

@@ -101,30 +101,30 @@ def naming(file: Path) -> Iterator[None]:
         raise inside(printed(file), error) from None
 
 
-def lengths(one: Explanation) -> dict[str, float]:
+def lengths(explanation: Explanation) -> dict[str, float]:
     """Return the lengths in a config, in tokens, by kind: trained, extended, stated."""
-    return {kind: fact.value for kind in LENGTH_KINDS if (fact := one.facts.get(f"{kind}_length"))}
+    return {kind: fact.value for kind in LENGTH_KINDS if (fact := explanation.facts.get(f"{kind}_length"))}
 
 
-def reach(one: Explanation) -> dict[str, float]:
+def reach(explanation: Explanation) -> dict[str, float]:
     """Return the lengths that a rotation is for, by the names of their facts; only "length" if it was made for one."""
-    if length := one.facts.get("length"):
+    if length := explanation.facts.get("length"):
         return {"length": length.value}
-    return {f"{kind}_length": tokens for kind, tokens in lengths(one).items()}
+    return {f"{kind}_length": tokens for kind, tokens in lengths(explanation).items()}
 
 
-def title(one: Explanation) -> str:
+def title(explanation: Explanation) -> str:
     """
     Return the layer type and the layers of an explanation as text, runs of them as ``0-4``.
 
     Without numbers of layers, it is the type alone, or else "all layers" or "no layer".
     """
-    if not one.layers:
-        return one.layer_type or ("no layer" if one.layers == () else "all layers")
-    starts = [i for i in one.layers if i - 1 not in one.layers]
-    ends = [i for i in one.layers if i + 1 not in one.layers]
+    if not explanation.layers:
+        return explanation.layer_type or ("no layer" if explanation.layers == () else "all layers")
+    starts = [i for i in explanation.layers if i - 1 not in explanation.layers]
+    ends = [i for i in explanation.layers if i + 1 not in explanation.layers]
     runs = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
-    return f"{one.layer_type or 'layers'} ({runs})"
+    return f"{explanation.layer_type or 'layers'} ({runs})"
 
 
 def only(explanations: tuple[Explanation, ...]) -> tuple[Rope, int]:

@@ -73,7 +73,7 @@ def convert(
     with _files.replace_together(targets, overwrite=overwrite) as parts, progress("convert", total) as step:
         for file, part in zip(files, parts, strict=True):
             if file in found:
-                _safetensors.copy(file, part, axes=axes, order=order, step=step)
+                _safetensors.copy(file, part, axes=axes, order=order, report_progress=step)
             else:
                 shutil.copyfile(file, part)
     converted, left = ([name for name in shapes if (name in axes) is known] for known in (True, False))

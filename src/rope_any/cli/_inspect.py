@@ -54,7 +54,7 @@ def inspect(
     else:
         explanations = {part or "text": explained(file, part=part, layer_type=layer_type, **options)}
     if as_json:
-        echo_json([_record(one, name) for name, each in explanations.items() for one in _each(each)])
+        echo_json([_record(one, name) for name, each in explanations.items() for one in _as_tuple(each)])
     else:
         _show_overview(explanations, heads(file, pairing=pairing, factor=factor))
         for name, each in explanations.items():
@@ -68,14 +68,16 @@ def inspect(
         raise typer.Exit(2)
 
 
-def _each(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation | str, ...]:
+def _as_tuple(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation | str, ...]:
     """Return the explanations of a part, or the reason why it cannot be read, as a tuple."""
     return (explanations,) if isinstance(explanations, str) else explanations
 
 
 def _show_overview(explanations: dict[str, tuple[Explanation, ...] | str], heads_of: dict[str, str]) -> None:
-    """Show one row for each rotation; columns without a value in any row are left out."""
-    rows = [_summary(one, name, heads_of.get(name, "")) for name, each in explanations.items() for one in _each(each)]
+    """Show a table of all rotations, a row each; `heads_of` has texts by part. Columns without a value are left out."""
+    rows = [
+        _summary(one, name, heads_of.get(name, "")) for name, each in explanations.items() for one in _as_tuple(each)
+    ]
     names = [name for name in OVERVIEW if any(row.get(name) for row in rows)]
     show(table(*names, rows=[[row.get(name, "") for name in names] for row in rows]))
 
@@ -83,24 +85,26 @@ def _show_overview(explanations: dict[str, tuple[Explanation, ...] | str], heads
 OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base", "scheme", "tokens")
 
 
-def _summary(one: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
-    """Return a rotation as a row of the overview, texts by column; if `one` is a text, the row says "refused"."""
-    if isinstance(one, str):
+def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
+    """Return a rotation as a row of the overview, texts by column; a text instead of it gives "refused"."""
+    if isinstance(explanation, str):
         return {"part": part, "rotates": "refused"}
-    layers = f"{'all' if one.layers is None else len(one.layers)} {one.layer_type or ''}".strip()
-    if one.rope is None:
+    layers = (
+        f"{'all' if explanation.layers is None else len(explanation.layers)} {explanation.layer_type or ''}".strip()
+    )
+    if explanation.rope is None:
         return {"part": part, "layers": layers, "rotates": "no rotary", "heads q / k": heads_of}
-    cells = {name: _short(fact.value) for name, fact in one.facts.items()}
-    rotating = 2 * sum(n < math.inf for n in wavelengths(one.rope))
+    cells = {name: _short(fact.value) for name, fact in explanation.facts.items()}
+    rotating = 2 * sum(n < math.inf for n in wavelengths(explanation.rope))
     factor = f" × {cells['factor']}" if cells.get("factor", "1") != "1" else ""
-    axes = len(as_rows(one.rope.frequencies))
-    tokens = reach(one).values()
+    axes = len(as_rows(explanation.rope.frequencies))
+    tokens = reach(explanation).values()
     return {
         "part": part,
         "layers": layers,
         "rotates": f"{rotating} of {cells.get('head_dim', '–')}",
         "heads q / k": heads_of,
-        "pairing": one.rope.pairing,
+        "pairing": explanation.rope.pairing,
         "axes": str(axes) if axes > 1 else "",
         "base": cells.get("rope_theta", "–"),
         "scheme": cells.get("rope_type", "–") + factor,
@@ -133,7 +137,7 @@ def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
             _show_wavelengths(one, one.rope, part)
 
 
-def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
+def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
     """Show the wavelengths of a rotation by axis, and how many pairs never complete a turn within its lengths."""
     axes: dict[tuple[str, ...], list[str]] = {}
     rows = as_rows(rope.frequencies)
@@ -149,12 +153,12 @@ def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
     tokens = wavelengths(rope)
     if unrotated := sum(n == math.inf for n in tokens):
         show(f"{unrotated} of {len(tokens)} pairs don't rotate")
-    for name, pairs in _unfinished(one).items():
-        length = one.facts[name].value
+    for name, pairs in _unfinished(explanation).items():
+        length = explanation.facts[name].value
         show(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
-    if part == "text" and not _unfinished(one):
+    if part == "text" and not _unfinished(explanation):
         show("the config gives no context length, so pairs that never complete a turn are not listed")
-    if "length" in one.facts:
+    if "length" in explanation.facts:
         show("other lengths may have another rotation: see --sequence-length")
 
 
@@ -238,22 +242,22 @@ def _format_tokens(n: float) -> str:
     return f"{n:.0f}" if 1000 <= n < 1e9 else f"{n:.3g}"
 
 
-def _unfinished(one: Explanation) -> dict[str, int]:
+def _unfinished(explanation: Explanation) -> dict[str, int]:
     """Return how many pairs never complete a turn (unrotated ones too) within each length of `reach`, by its name."""
-    tokens = wavelengths(one.rope) if one.rope is not None else ()
-    return {name: sum(n > length for n in tokens) for name, length in reach(one).items()}
+    tokens = wavelengths(explanation.rope) if explanation.rope is not None else ()
+    return {name: sum(n > length for n in tokens) for name, length in reach(explanation).items()}
 
 
-def _record(one: Explanation | str, part: str) -> dict[str, Any]:
+def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
     """Return the explanation of a part as a dict for JSON; a text, why it can't be read, becomes its "refused"."""
-    refused = one if isinstance(one, str) else None
-    one = _NOTHING if isinstance(one, str) else one
-    rope = one.rope
+    refused = explanation if isinstance(explanation, str) else None
+    explanation = _NOTHING if isinstance(explanation, str) else explanation
+    rope = explanation.rope
     return {
         "part": part,
-        "layer_type": one.layer_type,
-        "layers": one.layers,
-        "facts": {name: {"value": fact.value, "source": fact.source} for name, fact in one.facts.items()},
+        "layer_type": explanation.layer_type,
+        "layers": explanation.layers,
+        "facts": {name: {"value": fact.value, "source": fact.source} for name, fact in explanation.facts.items()},
         "rope": rope
         and {
             "frequencies": rope.frequencies,
@@ -262,7 +266,7 @@ def _record(one: Explanation | str, part: str) -> dict[str, Any]:
             "start": rope.start,
         },
         "wavelengths": rope and sorted(wavelengths(rope)),
-        "pairs_without_a_turn": _unfinished(one),
+        "pairs_without_a_turn": _unfinished(explanation),
         "refused": refused,
     }
 

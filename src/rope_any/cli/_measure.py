@@ -21,7 +21,7 @@ REPEATS = 5
 
 
 def report() -> dict[str, Any]:
-    """Return the measurements of each installed library and device, with the job and the bounds."""
+    """Return errors and times on each installed library and device, the bounds of the errors, and what was measured."""
     rope = Rope(frequencies(HEAD_DIM, base=BASE), pairing="half")
     with status("importing libraries"):
         found = {name: lib for name in INSTALLABLE if (lib := installed(name)) is not None}

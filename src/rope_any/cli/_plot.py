@@ -138,9 +138,9 @@ def _draw_wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     return ra.plot.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 
 
-def _for_length(one: Explanation) -> str | None:
+def _for_length(explanation: Explanation) -> str | None:
     """Return the length that a rotation was made for, as text; None if it has none."""
-    length = one.facts.get("length")
+    length = explanation.facts.get("length")
     return length and f"for {ra.plot.looks.format_number(length.value)} tokens"
 
 
@@ -204,20 +204,20 @@ def _position_number(text: str) -> float:
     raise ArgumentValueError("--position", "be a number, or one for each axis, like 3,20,500", text)
 
 
-def _draw_decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
+def _draw_decay(rope: Rope, explanation: Explanation, length: int | None = None) -> "Axes":
     """
     Draw the decay of scores up to --length, by default the longest length that the rotation is for.
 
     If the config gives no length, it is the default of `rope_any.plot.decay`.
     """
-    if length is None and (said := reach(one).values()):
+    if length is None and (said := reach(explanation).values()):
         length = min(int(max(said)), 2**31 - 1)
     return ra.plot.decay(rope) if length is None else ra.plot.decay(rope, length=length)
 
 
-def _draw_pairs(rope: Rope, one: Explanation) -> "Axes":
+def _draw_pairs(rope: Rope, explanation: Explanation) -> "Axes":
     """Draw which features of a head form pairs."""
-    return ra.plot.pairs(rope, head_dim=one.facts["head_dim"].value, axes=_axis_names(rope))
+    return ra.plot.pairs(rope, head_dim=explanation.facts["head_dim"].value, axes=_axis_names(rope))
 
 
 # How each kind is drawn from one rotation and its explanation.

@@ -21,11 +21,11 @@ from rope_any.config import _parts
 from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, outlook, together, unscaled
 from rope_any.config._canonical import (
     Layers,
-    by_label,
     class_defaults,
     common_value,
     first_value,
-    of_type,
+    groups_by_label,
+    groups_of_type,
     require_layers,
     rope_type_of,
     without_rotary,
@@ -101,7 +101,7 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     ('text', 'indexer')
     """
     found = _parts.part_readers(config, pairing=pairing, factor=factor)
-    return tuple(name for name, one in found.items() if _parts.rotates(one))
+    return tuple(name for name, reader in found.items() if _parts.rotates(reader))
 
 
 def layers(
@@ -140,13 +140,13 @@ def layers(
     >>> [rope is not None for rope in layers(smol | {"no_rope_layers": [1, 1, 1, 0]})]
     [True, True, True, False]
     """
-    one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
+    reader = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
     length = require_length(sequence_length)
     found: dict[int, Rope | None] = {}
-    for group in one.layers():
-        rope = None if group.unrotated else make_rope(one.recipe(group, length))
+    for group in reader.layers():
+        rope = None if group.unrotated else make_rope(reader.recipe(group, length))
         if group.indices is None:
-            require_layers(one.part, group.counts)
+            require_layers(reader.part, group.counts)
         found |= dict.fromkeys(group.indices or (), rope)
     return [found[i] for i in sorted(found)]
 
@@ -194,15 +194,17 @@ def explain(
     >>> one.facts["head_dim"]
     Fact(value=128, source='hidden_size // num_attention_heads')
     """
-    one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
-    length, groups = require_length(sequence_length), one.layers()
+    reader = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
+    length, groups = require_length(sequence_length), reader.layers()
     explanations: list[Explanation] = []
-    for label, same_label in by_label(of_type(groups, layer_type)).items():
+    for label, same_label in groups_by_label(groups_of_type(groups, layer_type)).items():
         found: dict[Rope, Explanation] = {}
         for group in (group for group in same_label if not group.unrotated):
-            made = one.recipe(group, length)
-            lengths = {} if one.grid else _lengths(one.part, group, groups, made.facts)  # a part with grids has none
-            facts = {**made.facts, **lengths, **_score_of(one, group)}
+            made = reader.recipe(group, length)
+            lengths = (
+                {} if reader.grid else _lengths(reader.part, group, groups, made.facts)
+            )  # a part with grids has none
+            facts = {**made.facts, **lengths, **_score_of(reader, group)}
             new = Explanation(label or layer_type, make_rope(made), facts, group.indices)
             old = found.setdefault(make_rope(made), new)
             if old is not new:
@@ -214,16 +216,16 @@ def explain(
     return tuple(explanations)
 
 
-def _score_of(one: _parts.PartReader, group: Layers) -> dict[str, Fact]:
+def _score_of(reader: _parts.PartReader, group: Layers) -> dict[str, Fact]:
     """
     Return a dict with the fact ``score_scale``; empty if the part has no score.
 
     If the scale cannot be read, the value of the fact is None and its source is the reason.
     """
-    if one.score is None:
+    if reader.score is None:
         return {}
     try:
-        return {"score_scale": one.score(group)}
+        return {"score_scale": reader.score(group)}
     except (TypeError, ValueError) as error:
         return {"score_scale": Fact(None, str(error))}
 
@@ -292,13 +294,13 @@ def positions(
     if shape is None:
         if part not in (None, "text"):
             raise ArgumentValueError("part", "be text for token_ids", part)
-        one = _parts.choose_part(_parts.part_readers(config), "text")
-        return stream(one.whole, token_ids, grids, like=like, mask=mask, time_advances=time_advances)
+        reader = _parts.choose_part(_parts.part_readers(config), "text")
+        return stream(reader.whole, token_ids, grids, like=like, mask=mask, time_advances=time_advances)
     if not isinstance(shape, list | tuple):
         raise ArgumentTypeError("shape", "be a tuple of integers", shape)
     readers = _parts.part_readers(config)
-    one = _parts.choose_part(readers, part)
-    found = None if one.grid is None else one.grid(tuple(shape))
+    reader = _parts.choose_part(readers, part)
+    found = None if reader.grid is None else reader.grid(tuple(shape))
     if found is None:
         wanted = "be one whose config defines the positions of a grid"
         hint = "for this part, the caller chooses them: see rope_any.positions"
@@ -345,17 +347,17 @@ def score_scale(
     >>> score_scale({"model_type": "llama", "head_dim": 64})
     0.125
     """
-    one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
-    if one.score is None:
+    reader = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
+    if reader.score is None:
         wanted = "be the text or a tower: only their score scales are known"
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part)
-    groups = one.layers()
+    groups = reader.layers()
     if any(not group.unrotated for group in groups):  # then attention without rotary has a score scale too
         attends = [group.sizes and group.layer_type not in WITHOUT_ATTENTION for group in groups]
         groups = tuple(
             each._replace(unrotated=None) if yes else each for each, yes in zip(groups, attends, strict=True)
         )
-    scale = common_value(one.part, of_type(groups, layer_type), one.score, key=lambda fact: fact.value)
+    scale = common_value(reader.part, groups_of_type(groups, layer_type), reader.score, key=lambda fact: fact.value)
     if scale.value is None:
         raise no_rotation(scale)
     return float(scale.value)
@@ -374,12 +376,14 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
     without scaling have the lengths of those with it. `facts` are those of the group's recipe.
     """
     parameters, own = [each.parameters for each in groups], group.parameters
-    scaled = own if _scales(own) else next(filter(_scales, parameters), own)
+    scaled = own if _extends_context(own) else next(filter(_extends_context, parameters), own)
     outer, inner = _token_count(first_value(part, LENGTHS)), _token_count(scaled.get("max_position_embeddings"))
     originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *parameters))]
     trained = next(filter(None, map(_token_count, originals)), None)
     is_dynamic = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
-    if trained is None and (is_dynamic or not _scales(scaled) or (inner and outer and outer.value < inner.value)):
+    if trained is None and (
+        is_dynamic or not _extends_context(scaled) or (inner and outer and outer.value < inner.value)
+    ):
         trained = outer or inner
     if trained is None:
         undecided = outer if outer and (inner is None or outer.value > inner.value) else None
@@ -391,7 +395,7 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
 
 
-def _scales(parameters: Mapping[str, Fact]) -> bool:
+def _extends_context(parameters: Mapping[str, Fact]) -> bool:
     """Whether parameters scale the context: they give a trained length, or a `factor` or `alpha` that is not 1."""
     given = [parameters[name].value for name in ("factor", "alpha") if name in parameters]
     return ORIGINAL in parameters or not all(same(value, 1) for value in given)
@@ -536,10 +540,10 @@ def advise(
     if trained_length is not None:
         given = Fact(int32("trained_length", trained_length, least=1), "trained_length")
     whole = load(config)
-    one = _parts.choose_part(_parts.part_readers(whole, pairing=pairing, factor=factor), None)
-    if not one.is_text:
-        raise ArgumentValueError("config", "be that of a text model", Text(f"that of {one.part.model_type}"))
-    found = by_label(of_type(one.layers(), layer_type))
+    reader = _parts.choose_part(_parts.part_readers(whole, pairing=pairing, factor=factor), None)
+    if not reader.is_text:
+        raise ArgumentValueError("config", "be that of a text model", Text(f"that of {reader.part.model_type}"))
+    found = groups_by_label(groups_of_type(reader.layers(), layer_type))
     advices = []
     for each in explain(whole, layer_type=layer_type, pairing=pairing, factor=factor):
         known = each.facts.get("trained_length")
@@ -553,40 +557,45 @@ def advise(
             hint = "it is the length before any scaling, and the scaling of the config depends on it"
             raise ArgumentValueError("trained_length", f"be {known.value} ({known.source})", trained.value, hint)
         groups = found.get(each.layer_type) or found[None]
-        parameters = _today(one.part, each.layer_type, groups) or {}
-        window = one.part.keys.get("sliding_window") if one.part.model_type in ALL_WINDOWED else None
+        parameters = _modern_parameters(reader.part, each.layer_type, groups) or {}
+        window = reader.part.keys.get("sliding_window") if reader.part.model_type in ALL_WINDOWED else None
         in_window = each.layer_type in WINDOWED or (window is not None and window < trained.value)
-        where: dict[str, Any] = {"path": one.part.path, "in_window": in_window}
+        where: dict[str, Any] = {"path": reader.part.path, "in_window": in_window}
         made = advice(each.layer_type, each.rope, each.facts, parameters, trained, n, **where)
-        advices.append(_tried(made, each, whole, one.part.path))
+        advices.append(_test_advice(made, each, whole, reader.part.path))
     return tuple(advices)
 
 
-def _tried(made: Advice, each: Explanation, whole: Mapping[str, Any], path: tuple[str, ...]) -> Advice:
+def _test_advice(
+    untested: Advice, explanation: Explanation, config: Mapping[str, Any], path: tuple[str, ...]
+) -> Advice:
     """
-    Return the advice `made` after a test: the config is read with the parameters to try.
+    Return the advice `untested` after a test: the config is read with the parameters to try.
 
-    If the config has a scaling already, ``schemes`` gets the outlook of these parameters, as "to try". If the model
+    If the config has a scaling already, ``schemes`` gets the `Outlook` of these parameters, as "to try". If the model
     refuses them, the advice has neither code nor parameters. For GGUF metadata and a params.json there is no test
-    and no code. `each` explains the rotation, `whole` is the config, and `path` leads to the part in it.
+    and no code. `explanation` explains the rotation, `config` is the config, and `path` leads to the part in it.
     """
-    if made.rope_parameters is None:
-        return made
-    if is_gguf(whole) or form_of(whole) is not None:
-        return made._replace(code=None)
-    today = modernize(whole)
+    if untested.rope_parameters is None:
+        return untested
+    if is_gguf(config) or form_of(config) is not None:
+        return untested._replace(code=None)
+    today = modernize(config)
     part: dict[str, Any] = reduce(getitem, path, today)
-    new, label = made.rope_parameters, made.layer_type
+    new, label = untested.rope_parameters, untested.layer_type
     changed = {**part, "rope_parameters": new if label is None else {**part["rope_parameters"], label: new}}
     try:
-        rope = Rope.from_config(_replaced(today, path, changed, ()), layer_type=label)
+        rope = Rope.from_config(_replace_part(today, path, changed, ()), layer_type=label)
     except (TypeError, ValueError) as error:
-        return made._replace(rope_parameters=None, code=None, reason=f"this model refuses YaRN: {error}")
-    if "config" not in made.schemes or each.rope is None:
-        return made
-    row, lengths = unscaled(each.rope, each.facts), (float(made.trained_length.value), made.length)
+        return untested._replace(rope_parameters=None, code=None, reason=f"this model refuses YaRN: {error}")
+    if "config" not in untested.schemes or explanation.rope is None:
+        return untested
+    row, lengths = (
+        unscaled(explanation.rope, explanation.facts),
+        (float(untested.trained_length.value), untested.length),
+    )
     new_outlook = outlook(row, together(rope), rope.attention_factor, *lengths)
-    return made._replace(schemes={**made.schemes, "to try": new_outlook})
+    return untested._replace(schemes={**untested.schemes, "to try": new_outlook})
 
 
 def modernize(config: object, /) -> dict[str, Any]:
@@ -623,23 +632,23 @@ def modernize(config: object, /) -> dict[str, Any]:
     form = "the metadata of a GGUF file" if is_gguf(whole) else form_of(whole)
     if form is not None:
         raise ArgumentValueError("config", "be that of transformers", Text(form))
-    one = _parts.choose_part(
+    reader = _parts.choose_part(
         _parts.part_readers(whole, pairing="half"), None
     )  # the pairing of an unknown model does not matter here
-    part, groups = one.part._replace(pairing=None), one.layers()
-    if not one.is_text:
+    part, groups = reader.part._replace(pairing=None), reader.layers()
+    if not reader.is_text:
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))
     if without_rotary(part) is not None:
         return whole
-    found = by_label(groups)
-    new = {label: _today(part, label, same_label) for label, same_label in found.items()}
+    found = groups_by_label(groups)
+    new = {label: _modern_parameters(part, label, same_label) for label, same_label in found.items()}
     names = (key for name in (BASE, SHARE, COUNT) for key in part.key_names(name))
     old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
     kept = {key: value for key, value in part.keys.items() if key not in old}
-    return _replaced(whole, part.path, {**kept, "rope_parameters": new.get(None, new)}, {*old, "rope_parameters"})
+    return _replace_part(whole, part.path, {**kept, "rope_parameters": new.get(None, new)}, {*old, "rope_parameters"})
 
 
-def _today(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
+def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
     """
     Return the parameters in today's form of the groups with one label; raise if the groups differ.
 
@@ -660,11 +669,11 @@ def _today(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any
     return {"rope_type": "default", **values}
 
 
-def _replaced(
-    whole: Mapping[str, Any], path: tuple[str, ...], part: dict[str, Any], names: Collection[str]
+def _replace_part(
+    config: Mapping[str, Any], path: tuple[str, ...], part: dict[str, Any], names: Collection[str]
 ) -> dict[str, Any]:
     """Return a copy of a config with `part` at a path, and without the keys `names` outside of it."""
     if not path:
         return part
-    outside = {key: value for key, value in whole.items() if key not in names}
-    return {**outside, path[0]: _replaced(whole[path[0]], path[1:], part, names)}
+    outside = {key: value for key, value in config.items() if key not in names}
+    return {**outside, path[0]: _replace_part(config[path[0]], path[1:], part, names)}

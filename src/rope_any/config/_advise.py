@@ -110,9 +110,9 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     turning = [f for f in row if f]
     finished = sum(f * original >= 2 * math.pi for f in turning)
     reached = max(original, facts["extended_length"].value) if "extended_length" in facts else original
-    recipe, reason = _parameters_to_try(facts, parameters, original, length, reached)
+    new_parameters, reason = _parameters_to_try(facts, parameters, original, length, reached)
     if in_window and length > reached:
-        recipe, reason = None, "no distance in these layers is longer than their window"
+        new_parameters, reason = None, "no distance in these layers is longer than their window"
     own = {} if facts["rope_type"].value == "default" else {"config": (together(rope), rope.attention_factor)}
     schemes = _schemes(row, base, original, length) | own if length > reached else {}
     d = 2 * len(row)
@@ -131,21 +131,21 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
         bases=bases,
         score=_mean_score(row, original),
         schemes={name: outlook(row, *made, original, length) for name, made in schemes.items()},
-        rope_parameters=recipe,
+        rope_parameters=new_parameters,
         reason=reason,
         in_window=in_window,
-        code=None if recipe is None else _code(recipe, layer_type, length, path),
+        code=None if new_parameters is None else _code(new_parameters, layer_type, length, path),
     )
 
 
-def _code(recipe: dict[str, Any], layer_type: str | None, length: int, path: tuple[str, ...]) -> str:
+def _code(new_parameters: dict[str, Any], layer_type: str | None, length: int, path: tuple[str, ...]) -> str:
     """
-    Return Python code that puts the parameters `recipe` and the new `length` into a config and reads it.
+    Return Python code that puts the parameters `new_parameters` and the new `length` into a config and reads it.
 
     `path` leads to the sub-config of the part; `layer_type` is None if layers don't differ.
     """
     part = "config" + "".join(f"[{key!r}]" for key in path)
-    items = "".join(f"    {key!r}: {value!r},\n" for key, value in recipe.items())
+    items = "".join(f"    {key!r}: {value!r},\n" for key, value in new_parameters.items())
     own, option = ("", "") if layer_type is None else (f"[{layer_type!r}]", f", layer_type={layer_type!r}")
     return (
         'config = ra.config.modernize("config.json")\n'
@@ -168,24 +168,24 @@ def together(rope: Rope, name: str = "rope", /) -> Row:
     return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
 
 
-def _schemes(row: Row, base: float, original: float, length: int) -> dict[str, tuple[Row, float]]:
+def _schemes(row: Row, base: float, trained_length: float, length: int) -> dict[str, tuple[Row, float]]:
     """
     Return the frequencies and the attention factor, unscaled and by linear, NTK and YaRN scaling.
 
     The factor of these is the length divided by the original one.
     """
-    s = length / original
+    s = length / trained_length
     return {
         "none": (row, 1.0),
         "linear": (scaling.linear(row, s), 1.0),
         "ntk": (scaling.ntk(row, s), 1.0),
-        "yarn": (scaling.yarn(row, s, base=base, original_length=original), scaling.yarn_attention_factor(s)),
+        "yarn": (scaling.yarn(row, s, base=base, original_length=trained_length), scaling.yarn_attention_factor(s)),
     }
 
 
-def outlook(row: Row, scaled: Row, attention_factor: float, original: float, length: int, /) -> Outlook:
+def outlook(row: Row, scaled: Row, attention_factor: float, trained_length: float, length: int, /) -> Outlook:
     """
-    Return what a scheme does at `length` to pairs that were trained at the length `original`.
+    Return what a scheme does at `length` to pairs that were trained at the length `trained_length`.
 
     `row` has the frequencies without scaling, `scaled` those of the scheme. `attention_factor` is only passed on.
     """
@@ -193,7 +193,7 @@ def outlook(row: Row, scaled: Row, attention_factor: float, original: float, len
     periods = [2 * math.pi / f for f in scaled if f]
     both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
     # a pair that completed a turn has shown all angles
-    unseen = sum(f * original < 2 * math.pi and g * length > f * original * (1 + 1e-9) for f, g in both)
+    unseen = sum(f * trained_length < 2 * math.pi and g * length > f * trained_length * (1 + 1e-9) for f, g in both)
     slowed = sum(g < f * (1 - 1e-9) for f, g in both)
     factor = max([1.0, *(f / g for f, g in both if g)])
     return Outlook(factor, (min(periods), max(periods)), slowed, unseen, attention_factor, _mean_score(scaled, length))
@@ -207,21 +207,21 @@ def _mean_score(row: Row, length: float) -> float:
 
 
 def _parameters_to_try(
-    facts: Mapping[str, Fact], parameters: Mapping[str, Any], original: float, length: int, reached: float
+    facts: Mapping[str, Fact], parameters: Mapping[str, Any], trained_length: float, length: int, allowed_length: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return scheme parameters for `length` tokens and why; or None and why not. The config now allows `reached`."""
-    kind, factor = facts["rope_type"].value, length / original
-    if length <= reached:
-        return None, f"the config is for {reached:.0f} tokens already"
+    """Return scheme parameters for `length` tokens and why; or None and why not. Now `allowed_length` is allowed."""
+    kind, factor = facts["rope_type"].value, length / trained_length
+    if length <= allowed_length:
+        return None, f"the config is for {allowed_length:.0f} tokens already"
     if kind in ("yarn", "llama3", "linear"):
         old = facts["factor"].value
         derived = kind == "yarn" and parameters.get("attention_factor") == scaling.yarn_attention_factor(old)
         kept = {key: value for key, value in parameters.items() if key != "attention_factor" or not derived}
-        new = old * length / reached if reached > original else factor
+        new = old * length / allowed_length if allowed_length > trained_length else factor
         why = f"the scheme of the config, {kind}, with a factor for this length; train at this length"
         return {**kept, "factor": new}, why
     if kind == "default":
-        whole = int(original) if original.is_integer() else original
+        whole = int(trained_length) if trained_length.is_integer() else trained_length
         why = "YaRN keeps fast pairs; Qwen2.5 and Qwen3 use it without training up to a factor of 4"
         why += "" if factor <= 4 else ": train at this length, which is beyond that"
         return {**parameters, "rope_type": "yarn", "factor": factor, ORIGINAL: whole}, why

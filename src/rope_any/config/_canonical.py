@@ -80,7 +80,12 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     If the type or the number of layers is not given, there is one group for each label (one if there are no labels),
     with indices None. If not, a label that no layer has may get a group without layers, with indices ().
     """
-    off, written, sizes, lists = without_rotary(part), written_parameters(part), _sizes_by_layer(part), _by_index(part)
+    off, written, sizes, lists = (
+        without_rotary(part),
+        written_parameters(part),
+        _sizes_by_layer(part),
+        _lists_by_layer(part),
+    )
     labels = () if off else _labels(part, written)
     types = _type_of_each_layer(part, labels)
     if types is None and sizes:
@@ -113,28 +118,28 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     return tuple(sorted(groups, key=lambda each: order.index(each.label)))
 
 
-def _why_unrotated(part: Part, kind: str | None, indices: list[int]) -> Fact:
+def _why_unrotated(part: Part, layer_type: str | None, indices: list[int]) -> Fact:
     """Return a Fact whose source says why these layers have no rotary: their type, or the first of their indices."""
-    which = f"layers of type {kind} have" if kind else f"layer {indices[0]} has"
+    which = f"layers of type {layer_type} have" if layer_type else f"layer {indices[0]} has"
     return Fact(None, f"{which} no rotary embedding in {part.model_type}")
 
 
-def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
+def _filled(part: Part, group: Layers, written: "Written") -> Layers:
     """
     Return a group of layers with its sizes and rotary parameters.
 
     If the parameters are null, it gets the reason instead of them. A group that has a reason already, since its layers
     don't rotate, keeps it, and gets sizes and parameters too if the model and the config have them for its label.
     """
-    if layers.unrotated and (not part.model.rotary or (written.by_layer and layers.label not in written.content)):
-        return layers
-    parameters, sizes = _parameters(part, layers.label, written), _with_common_names(part, layers.label)
+    if group.unrotated and (not part.model.rotary or (written.by_layer and group.label not in written.content)):
+        return group
+    parameters, sizes = _parameters(part, group.label, written), _with_common_names(part, group.label)
     if isinstance(parameters, Fact):
-        return layers._replace(unrotated=layers.unrotated or parameters, sizes=sizes)
-    return layers._replace(parameters=parameters, sizes=sizes)
+        return group._replace(unrotated=group.unrotated or parameters, sizes=sizes)
+    return group._replace(parameters=parameters, sizes=sizes)
 
 
-def by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
+def groups_by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
     """Return groups of layers by their label; if any group has one, those without (no attention) are left out."""
     found: dict[str | None, list[Layers]] = {}
     for group in groups:
@@ -142,7 +147,7 @@ def by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
     return {label: same_label for label, same_label in found.items() if label is not None or len(found) == 1}
 
 
-def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, ...]:
+def groups_of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, ...]:
     """
     Return the groups with this layer type or label, or all if it is None; raise if there is none.
 
@@ -166,7 +171,7 @@ def common_value(
 
     Raise if values differ by `key`, or if only some labels have rotary embedding.
     """
-    found = by_label(groups)
+    found = groups_by_label(groups)
     read_of = {label: [read(group) for group in given if not group.unrotated] for label, given in found.items()}
     values = [value for each in read_of.values() for value in each]
     if not values:
@@ -175,7 +180,7 @@ def common_value(
     if len(found) > 1 and (differ or not all(read_of.values())):
         raise ArgumentValueError("layer_type", f"be given, since layers differ: one of {', '.join(map(str, found))}")
     if differ:
-        by_layer = (part.get("per_layer_config"), part.model_value("scaled_layers"), *_by_index(part).values())
+        by_layer = (part.get("per_layer_config"), part.model_value("scaled_layers"), *_lists_by_layer(part).values())
         raise ArgumentValueError(next(filter(None, by_layer)).source, *_NOT_ONE)
     return values[0]
 
@@ -359,7 +364,7 @@ def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
 # --- values of single layers ------------------------------------------------------------------------------
 
 
-def _by_index(part: Part) -> dict[str, Fact]:
+def _lists_by_layer(part: Part) -> dict[str, Fact]:
     """Return the lists of bases and of shares that have an entry for each layer, by key."""
     own = [key for thing, key in part.model.keys.items() if thing == "layer_bases"]
     names = (*part.key_names(BASE), *part.key_names(SHARE), *own)
@@ -390,7 +395,7 @@ def _values_of_layer(
 def _of_all_layers(part: Part) -> dict[str, Fact]:
     """Return by key the number that all entries of a list by layer share, 0 (no rotary) aside; raise if they differ."""
     facts = {}
-    for key, (value, source) in _by_index(part).items():
+    for key, (value, source) in _lists_by_layer(part).items():
         rotating = [i for i, number in enumerate(value) if not same(number, 0)]
         if not all(same(value[i], value[rotating[0]]) for i in rotating):
             raise ArgumentValueError(source, *_NOT_ONE)
@@ -474,11 +479,11 @@ def _listed_types(part: Part) -> Fact | None:
     return fact._replace(value=_one_for_each_layer(part, fact.source, types, exact=True))
 
 
-def _require_layer_type(part: Part, source: str, kind: str) -> None:
-    """Raise unless `kind` is a type that layers of the model may have; those of an unknown model may have any."""
+def _require_layer_type(part: Part, source: str, layer_type: str) -> None:
+    """Raise unless `layer_type` is a type that layers of the model may have; those of an unknown model may have any."""
     known = {*WITH_ATTENTION, *WITHOUT_ATTENTION, *part.model.layers}
-    if part.model_type in MODELS and kind not in known and kind not in RENAMED_TYPES:
-        raise unknown_name(source, kind, known)
+    if part.model_type in MODELS and layer_type not in known and layer_type not in RENAMED_TYPES:
+        raise unknown_name(source, layer_type, known)
 
 
 def _coded_types(part: Part) -> Fact | None:

@@ -54,31 +54,36 @@ def _frozen(value: Any) -> Any:
 
 
 def entries_by_name(
-    file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any] = dict, words: Words = dict, /
+    file: str,
+    array_name: str,
+    make_entry: Callable[..., Row],
+    inner: Callable[..., Any] = dict,
+    allowed_values: Words = dict,
+    /,
 ) -> Mapping[str, Row]:
     """
-    Return a mapping, read at first use, from the names in the array `kind` of a file to ``row(**fields)`` of the entry.
+    Return a mapping, read at first use, from the names in an array of a file to ``make_entry(**fields)``.
 
-    Each table inside an entry becomes ``inner(**table)`` first. `words` returns the words that a field may have, by
-    field; any other word raises.
+    Each table inside an entry becomes ``inner(**table)`` first. `allowed_values` returns the words that a field may
+    have, by field; any other word raises.
     """
 
     def read_rows() -> dict[str, Row]:
         """Return the mapping; raise if an entry is wrong or has the name of an earlier one."""
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
-        for entry in content(file)[kind]:
+        for entry in content(file)[array_name]:
             with in_entry(file, entry):
                 own = {key: _convert_tables(value, inner) for key, value in entry.items()}
                 names, like = own.pop("names").split(), own.pop("like", None)
                 if twice := facts.keys() & set(names):
                     raise ArgumentValueError("names", "not be those of an earlier entry", Text(", ".join(twice)))
-                for field, known in words().items():
+                for field, known in allowed_values().items():
                     if isinstance(own.get(field) or None, str):
                         choice(field, own[field], known, f"be one of {', '.join(known)}")
                 fields = (facts[like] if like else {}) | own
                 facts |= dict.fromkeys(names, fields)
-                found |= dict.fromkeys(names, row(**fields))
+                found |= dict.fromkeys(names, make_entry(**fields))
         return found
 
     return Lazy(read_rows)

@@ -123,39 +123,40 @@ def further_rotations(name: object, /) -> list[str]:
     return [key.partition(".")[2] for key in PARTS if isinstance(name, str) and key.startswith(f"{name}.")]
 
 
-def canonical(part: Part, /, *, of: str = "") -> tuple[Layers, ...]:
+def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
     """
     Return the layers of a component of diffusers as one group.
 
-    For a class without rotary embedding, the group has the reason in `unrotated`. `of` is the name of a further
-    rotation, from `further_rotations`; "" is the main one. Raise if the class is unknown or refused, or if a key is
-    unknown, missing or wrong.
+    For a class without rotary embedding, the group has the reason in `unrotated`. `rotation_name` is the name of a
+    further rotation, from `further_rotations`; "" is the main one. Raise if the class is unknown or refused, or if a
+    key is unknown, missing or wrong.
     """
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{name} has no rotary embedding")),)
-    at = _component(part, of)
-    counts = tuple(Fact(part.keys.get(key), part.name(key)) for key in at.row.layers)
-    parameters, sizes = {"rope_theta": at.read(at.row.base)}, {"head_dim": _head_dim(at)}
+    component = _component(part, rotation_name)
+    counts = tuple(Fact(part.keys.get(key), part.name(key)) for key in component.row.layers)
+    parameters, sizes = {"rope_theta": component.read(component.row.base)}, {"head_dim": _head_dim(component)}
     return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=counts),)
 
 
-def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, of: str = "") -> Recipe:
+def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, rotation_name: str = "") -> Recipe:
     """
     Return the recipe of a component of diffusers from `layers`, the group that `canonical` returns.
 
     With one axis, the frequencies are a single row. `sequence_length` is for OmniGen, whose frequencies depend on it;
-    None means the trained length. `of` is as in `canonical`. ``facts["blocks"]``, only if features are paired in
-    blocks, is the number of blocks of the `Rope`; ``facts["covers"]`` names the tokens. Raise if a key is wrong.
+    None means the trained length. `rotation_name` is as in `canonical`. ``facts["blocks"]``, only if features are
+    paired in blocks, is the number of blocks of the `Rope`; ``facts["covers"]`` names the tokens. Raise if a key is
+    wrong.
     """
-    at = _component(part, of)._replace(length=sequence_length)
+    component = _component(part, rotation_name)._replace(length=sequence_length)
     head, base = layers.sizes["head_dim"], layers.parameters["rope_theta"]
-    made = _KINDS[at.row.kind](at, head.value, positive(base.source, base.value))
-    covers = Fact(at.row.covers, at.default)
+    made = _KINDS[component.row.kind](component, head.value, positive(base.source, base.value))
+    covers = Fact(component.row.covers, component.default)
     return made._replace(facts={"head_dim": head, "rope_theta": base, **made.facts, "covers": covers})
 
 
-def grid(part: Part, shape: Sequence[int], /, *, of: str = "") -> tuple[tuple[float, ...], ...] | None:
+def grid(part: Part, shape: Sequence[int], /, *, rotation_name: str = "") -> tuple[tuple[float, ...], ...] | None:
     """
     Return the position of each token of a visual grid, as the model or its pipeline numbers them.
 
@@ -163,17 +164,17 @@ def grid(part: Part, shape: Sequence[int], /, *, of: str = "") -> tuple[tuple[fl
     fastest. None for sequences, and if positions depend on text, time or other images. Raise if a key is wrong, or the
     class cannot have a grid of this shape.
     """
-    at = _component(part, of)._replace(shape=grid_shape(shape, _MOST_TOKENS))
-    if not at.row.grid:
+    component = _component(part, rotation_name)._replace(shape=grid_shape(shape, _MOST_TOKENS))
+    if not component.row.grid:
         return None
     n = (
-        at.row.axis_counts[0]
-        if len(at.row.axis_counts) == 1
-        else len(_list_of_length(at.read(at.row.axes), at.row.axis_counts))
+        component.row.axis_counts[0]
+        if len(component.row.axis_counts) == 1
+        else len(_list_of_length(component.read(component.row.axes), component.row.axis_counts))
     )
-    if at.shape[0] > 1 and (at.row.image or n == 2):
-        raise ArgumentValueError("shape", f"be of one frame for {at.name}", at.shape[0])
-    lines = _GRIDS[at.row.grid](at)  # for frames, rows and columns; a fourth axis is 0
+    if component.shape[0] > 1 and (component.row.image or n == 2):
+        raise ArgumentValueError("shape", f"be of one frame for {component.name}", component.shape[0])
+    lines = _GRIDS[component.row.grid](component)  # for frames, rows and columns; a fourth axis is 0
     return None if lines is None else tuple(product(*lines[-n:], *[(0,)] * (n - 3)))
 
 
@@ -188,30 +189,30 @@ class _Component(NamedTuple):
     length: int | None = None
     shape: tuple[int, ...] = (1, 1, 1)
 
-    def read(self, what: object) -> Fact:
-        """Return a `Setting`'s value or default, or raise if it has neither; any other `what` is itself the value."""
-        if not isinstance(what, Setting):
-            return Fact(what, self.default)
-        if fact := self.part.get(what.key):
+    def read(self, setting: object) -> Fact:
+        """Return a `Setting`'s value or default, or raise if it has neither; anything else is itself the value."""
+        if not isinstance(setting, Setting):
+            return Fact(setting, self.default)
+        if fact := self.part.get(setting.key):
             return fact
-        given, value = ("null", what.null) if what.key in self.part.keys else ("none", what.default)
+        given, value = ("null", setting.null) if setting.key in self.part.keys else ("none", setting.default)
         if value is None:
-            hint = f" {what.hint}" if what.hint and what.must_be is None else ""
-            raise ArgumentValueError(self.part.name(what.key), f"be given for {self.name}{hint}", Text(given))
+            hint = f" {setting.hint}" if setting.hint and setting.must_be is None else ""
+            raise ArgumentValueError(self.part.name(setting.key), f"be given for {self.name}{hint}", Text(given))
         return Fact(value, self.default)
 
-    def number(self, what: object) -> Fact:
+    def number(self, setting: object) -> Fact:
         """Return the value as `read` does; raise unless it is a number of features or tokens (`_count`)."""
-        return checked(self.read(what), _count)
+        return checked(self.read(setting), _count)
 
     def further(self, key: str, default: object = None) -> object:
         """Return the `Setting` of a key in `row.reads`, or `default` if the class does not read that key."""
         return next((setting for setting in self.row.reads if setting.key == key), default)
 
 
-def _component(part: Part, of: str) -> _Component:
+def _component(part: Part, rotation_name: str) -> _Component:
     """
-    Return a component with its rotation `of`, "" for the main one.
+    Return a component with its rotation `rotation_name`, "" for the main one.
 
     Raise if the class is unknown, does not read a rotary key of the config, or needs another value of a key.
     """
@@ -219,17 +220,19 @@ def _component(part: Part, of: str) -> _Component:
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
         raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", name, _class_hint(name))
-    at = _Component(part, name, PARTS[f"{name}.{of}"] if of else CLASSES[name], f"default of {name}")
-    read = {setting.key for setting in settings(at.row)}.union(at.row.unread)
+    component = _Component(
+        part, name, PARTS[f"{name}.{rotation_name}"] if rotation_name else CLASSES[name], f"default of {name}"
+    )
+    read = {setting.key for setting in settings(component.row)}.union(component.row.unread)
     for key, value in part.keys.items():
         if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
             raise ArgumentValueError(part.name(key), f"not be given, since {name} does not read it", value)
-    for setting in at.row.needs:
-        value, source = at.read(setting)
+    for setting in component.row.needs:
+        value, source = component.read(setting)
         if not same(value, setting.must_be):
             got = Text(f"{brief(value)} ({source})")
             raise ArgumentValueError(part.name(setting.key), f"be {setting.must_be}: {setting.hint}", got)
-    return at
+    return component
 
 
 def _class_hint(name: str) -> str:
@@ -276,27 +279,29 @@ def _checked_object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[
     return given
 
 
-def _head_dim(at: _Component) -> Fact:
+def _head_dim(component: _Component) -> Fact:
     """
     Return the head dimension: its key, the sum of the axes, width / heads, or for LTX the width of all heads.
 
     Raise if width / heads is not whole, or if a value is missing or wrong.
     """
-    if not at.row.head:
-        axes = at.read(at.row.axes)
-        return Fact(sum(_list_of_length(axes, at.row.axis_counts)), f"sum of {axes.source}")
-    if at.row.kind == "sequence":  # the sum of the first list that is given
-        given = (setting for setting in at.row.head if at.part.get(setting.key))
-        axes = at.read(next(given, at.row.head[-1]))
+    if not component.row.head:
+        axes = component.read(component.row.axes)
+        return Fact(sum(_list_of_length(axes, component.row.axis_counts)), f"sum of {axes.source}")
+    if component.row.kind == "sequence":  # the sum of the first list that is given
+        given = (setting for setting in component.row.head if component.part.get(setting.key))
+        axes = component.read(next(given, component.row.head[-1]))
         return Fact(sum(_list_of_length(axes, (3,))), f"sum of {axes.source}")
-    first, *others = map(at.number, at.row.head)
+    first, *others = map(component.number, component.row.head)
     if not others:
         return first
     (width, source), (heads, counted) = first, others[0]
-    if at.row.kind == "all heads":
+    if component.row.kind == "all heads":
         return Fact(_count(f"{source} · {counted}", width * heads), f"{source} · {counted}")
     if width % heads:
-        raise ArgumentValueError(at.part.name(at.row.head[1].key), f"divide {at.row.head[0].key}, {width}", heads)
+        raise ArgumentValueError(
+            component.part.name(component.row.head[1].key), f"divide {component.row.head[0].key}, {width}", heads
+        )
     return Fact(width // heads, f"{source} // {counted}")
 
 
@@ -317,15 +322,15 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 """How to divide the head dimension d among the axes: functions that return the number of features of each."""
 
 
-def _axis_sizes(at: _Component, dim: int) -> Fact:
+def _axis_sizes(component: _Component, dim: int) -> Fact:
     """Return each axis's even number of features; raise unless they sum to `dim` (a single axis may have less)."""
-    axes = at.read(at.row.axes)
-    if axes.source == at.default and isinstance(axes.value, str):
-        axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {at.name} does")
-    elif at.row.axis_counts == (1,):
+    axes = component.read(component.row.axes)
+    if axes.source == component.default and isinstance(axes.value, str):
+        axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {component.name} does")
+    elif component.row.axis_counts == (1,):
         axes = Fact((axes.value,), axes.source)
-    sizes = _list_of_length(axes, at.row.axis_counts, integer)
-    name = at.part.name(at.row.axes.key) if isinstance(at.row.axes, Setting) else axes.source
+    sizes = _list_of_length(axes, component.row.axis_counts, integer)
+    name = component.part.name(component.row.axes.key) if isinstance(component.row.axes, Setting) else axes.source
     if any(size < 2 or size % 2 for size in sizes):
         raise ArgumentValueError(name, "give each axis an even number of features, 2 at least", sizes)
     if sum(sizes) > dim or (sum(sizes) < dim and len(sizes) > 1):
@@ -333,58 +338,58 @@ def _axis_sizes(at: _Component, dim: int) -> Fact:
     return Fact(tuple(sizes), axes.source)
 
 
-def _axial(at: _Component, dim: int, base: float) -> Recipe:
+def _axial(component: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of axes with their own frequencies, the pairs of each axis together."""
-    axes = _axis_sizes(at, dim)
-    n, keys_of = len(axes.value), {"divisors": at.row.divisors, "rope_scale": at.row.stretch}
-    facts = {name: _number_by_axis(at, keys, n) for name, keys in keys_of.items() if keys}
+    axes = _axis_sizes(component, dim)
+    n, keys_of = len(axes.value), {"divisors": component.row.divisors, "rope_scale": component.row.stretch}
+    facts = {name: _number_by_axis(component, keys, n) for name, keys in keys_of.items() if keys}
     divisors, scales = (facts[name].value if name in facts else (1.0,) * n for name in keys_of)
-    if at.row.stretch and min(axes.value) < 4:
+    if component.row.stretch and min(axes.value) < 4:
         raise ArgumentValueError(axes.source, "give each axis at least 4 features", list(axes.value))
     # bₐ = b · sₐ^(d / (d − 2))
     stretched = [base * s ** (d / max(d - 2, 1)) for s, d in zip(scales, axes.value, strict=True)]
     bases = [positive(facts.get("rope_scale", axes).source, b) for b in stretched]
     rows = [linear(frequencies(d, base=b), s) for d, b, s in zip(axes.value, bases, divisors, strict=True)]
     made: Frequencies = axial(*rows) if n > 1 else rows[0]
-    if at.row.kind == "blocks":
-        facts["blocks"] = Fact(n, at.default)
+    if component.row.kind == "blocks":
+        facts["blocks"] = Fact(n, component.default)
     facts |= {"rotary_dim": Fact(sum(axes.value), axes.source), "axes": axes}
-    return Recipe(made[::-1] if at.row.kind == "columns first" else made, at.row.pairing, 1.0, 0, facts)
+    return Recipe(made[::-1] if component.row.kind == "columns first" else made, component.row.pairing, 1.0, 0, facts)
 
 
-def _number_by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
+def _number_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
     """Return a positive number for each of n axes: from one key each, or from a list if there is only one key."""
-    found = [at.read(key) for key in keys]
+    found = [component.read(key) for key in keys]
     if len(found) == 1:
         return Fact(tuple(_list_of_length(found[0], (n,), positive)), found[0].source)
     return joined([checked(fact, positive) for fact in found])
 
 
-def _equal_axes(at: _Component, dim: int, base: float) -> Recipe:
+def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
     """
     Return the recipe of three axes with the same frequencies; other features don't rotate.
 
     A key gives the number of pairs of each axis; raise if it is more than a sixth of the head dimension.
     """
-    pairs, source = at.number(at.row.axes)
+    pairs, source = component.number(component.row.axes)
     if 6 * pairs > dim:
         raise ArgumentValueError(source, f"be at most a sixth of the head dimension, {dim}", pairs)
     rows = axial(*[frequencies(2 * pairs, base=base)] * 3)
-    return Recipe(rows, at.row.pairing, 1.0, 0, {"rotary_dim": Fact(6 * pairs, f"6 · {source}")})
+    return Recipe(rows, component.row.pairing, 1.0, 0, {"rotary_dim": Fact(6 * pairs, f"6 · {source}")})
 
 
-def _strided(at: _Component, dim: int, base: float) -> Recipe:
+def _strided(component: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of a class that divides the frequencies of the whole head as `axes.strided` does."""
-    given, kinds = at.read(at.row.axes), ("default", "mrope")
-    sections = _list_of_length(given, at.row.axis_counts)
-    if scaling := at.part.get("rope_scaling"):  # Cosmos3 reads only its sections
+    given, kinds = component.read(component.row.axes), ("default", "mrope")
+    sections = _list_of_length(given, component.row.axis_counts)
+    if scaling := component.part.get("rope_scaling"):  # Cosmos3 reads only its sections
         allowed = {"mrope_section": (), "rope_type": kinds, "type": kinds, "mrope_interleaved": (True,)}
         inner = _checked_object(scaling, allowed).get("mrope_section")
-        found = Fact(inner, at.part.name("rope_scaling", "mrope_section"))
-        if inner is not None and given.source == at.default:
-            given, sections = found, _list_of_length(found, at.row.axis_counts)
+        found = Fact(inner, component.part.name("rope_scaling", "mrope_section"))
+        if inner is not None and given.source == component.default:
+            given, sections = found, _list_of_length(found, component.row.axis_counts)
         elif inner is not None:
-            agreed(Fact(sections, given.source), Fact(_list_of_length(found, at.row.axis_counts), found.source))
+            agreed(Fact(sections, given.source), Fact(_list_of_length(found, component.row.axis_counts), found.source))
     # axis a has pairs a, a + n, …, below n · section
     last = max((section - 1) * len(sections) + a for a, section in enumerate(sections) if a)
     if dim % 2 or last >= dim // 2:
@@ -392,27 +397,30 @@ def _strided(at: _Component, dim: int, base: float) -> Recipe:
             given.source, f"be sections that fit into the head dimension, {dim}, which must be even", sections
         )
     rows = assigned(frequencies(dim, base=base), strided_axes(dim // 2, sections))
-    facts = {"rotary_dim": Fact(dim, at.default), "mrope_section": Fact(tuple(sections), given.source)}
-    return Recipe(rows, at.row.pairing, 1.0, 0, facts)
+    facts = {"rotary_dim": Fact(dim, component.default), "mrope_section": Fact(tuple(sections), given.source)}
+    return Recipe(rows, component.row.pairing, 1.0, 0, facts)
 
 
-def _over_all_heads(at: _Component, dim: int, base: float) -> Recipe:
+def _over_all_heads(component: _Component, dim: int, base: float) -> Recipe:
     """Return LTX's recipe: rising frequencies over all heads' pairs, axes in turn; leftover first pairs don't turn."""
-    (axes,), (heads, each) = at.row.axis_counts, at.row.head
-    n, kind = dim // (2 * axes), at.read(at.further("rope_type", "interleaved"))
+    (axes,), (heads, each) = component.row.axis_counts, component.row.head
+    n, kind = dim // (2 * axes), component.read(component.further("rope_type", "interleaved"))
     if dim % 2 or not n:
         raise ArgumentValueError(f"{heads.key} · {each.key}", f"be even and at least {2 * axes}", dim)
-    if across := at.further("audio_cross_attention_dim"):  # must equal the width of queries and keys
-        agreed(Fact(dim, f"{heads.key} · {each.key}"), at.number(across))
+    if across := component.further("audio_cross_attention_dim"):  # must equal the width of queries and keys
+        agreed(Fact(dim, f"{heads.key} · {each.key}"), component.number(across))
     choice(kind.source, kind.value, ("interleaved", "split"), "be interleaved or split")
     # pair k·i + a, for axis a of k: f = base^(i / (n − 1)) · π / 2; the first pairs, `rest`, are not rotated
     count = axes * n
     rest, row = dim // 2 - count, tuple(base ** (i // axes / max(n - 1, 1)) * math.pi / 2 for i in range(count))
-    axis_of, facts = strided_axes(count, [n] * axes), {"rotary_dim": Fact(2 * count, at.default), "rope_type": kind}
+    axis_of, facts = (
+        strided_axes(count, [n] * axes),
+        {"rotary_dim": Fact(2 * count, component.default), "rope_type": kind},
+    )
     if kind.value == "interleaved":
-        facts["start"] = Fact(2 * rest, at.default)
+        facts["start"] = Fact(2 * rest, component.default)
         return Recipe(assigned(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
-    facts["blocks"] = blocks = at.number(heads)  # each head is paired on its own
+    facts["blocks"] = blocks = component.number(heads)  # each head is paired on its own
     if dim // blocks.value % 2:
         raise ArgumentValueError(each.key, "be even", dim // blocks.value)
     rows = assigned((0.0,) * rest + row, [0] * rest + axis_of)
@@ -426,32 +434,32 @@ def _of_head(dim: int, base: float) -> Row:
     return frequencies(dim, base=base)
 
 
-def _sequence(at: _Component, dim: int, base: float) -> Recipe:
+def _sequence(component: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of Kandinsky's text and audio: one axis; ``audio_freqs_scaling`` multiplies frequencies."""
-    scale = at.read(at.further("audio_freqs_scaling", 1.0))
-    factor, facts = positive(scale.source, scale.value), {"rotary_dim": Fact(dim, at.default)}
+    scale = component.read(component.further("audio_freqs_scaling", 1.0))
+    factor, facts = positive(scale.source, scale.value), {"rotary_dim": Fact(dim, component.default)}
     facts |= {"frequency_scale": scale} if factor != 1 else {}
-    return Recipe(tuple(factor * f for f in _of_head(dim, base)), at.row.pairing, 1.0, 0, facts)
+    return Recipe(tuple(factor * f for f in _of_head(dim, base)), component.row.pairing, 1.0, 0, facts)
 
 
-def _longrope(at: _Component, dim: int, base: float) -> Recipe:
+def _longrope(component: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of OmniGen (longrope): the length of the sequence chooses one of two lists of divisors."""
-    scaling, longest, original = map(at.read, at.row.reads)
+    scaling, longest, original = map(component.read, component.row.reads)
     kinds, unscaled = ("su", "longrope"), _of_head(dim, base)
     values = _checked_object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
-    names = {name: at.part.name("rope_scaling", name) for name in ("short_factor", "long_factor")}
+    names = {name: component.part.name("rope_scaling", name) for name in ("short_factor", "long_factor")}
     lists = {name: _list_of_length(Fact(values.get(name), key), (dim // 2,), positive) for name, key in names.items()}
     trained = _count(original.source, original.value, least=2)
-    length = trained if at.length is None else integer("sequence_length", at.length)
+    length = trained if component.length is None else integer("sequence_length", component.length)
     row = longrope(unscaled, **lists, original_length=trained, length=length)
     factor = longrope_attention_factor(_count(longest.source, longest.value) / trained, original_length=trained)
     used = "long_factor" if length > trained else "short_factor"
     facts = {
-        "rotary_dim": Fact(dim, at.default),
+        "rotary_dim": Fact(dim, component.default),
         "factors": Fact(used, names[used]),
         "attention_factor": Fact(factor, f"{longest.source}, {original.source}"),
     }
-    return Recipe(row, at.row.pairing, factor, 0, facts)
+    return Recipe(row, component.row.pairing, factor, 0, facts)
 
 
 _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
@@ -469,45 +477,48 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 # --- grids ------------------------------------------------------------------------------------------------
 
 
-def _skipping(at: _Component) -> Coordinates:
+def _grid_skipping_frames(component: _Component) -> Coordinates:
     """
     Return the coordinates of frames, rows and columns, from 0.
 
     If there are two frames, and a patch has only one, the second is at ``rope_temporal_skip_len`` − 1.
     """
-    frames, rows, columns = map(range, at.shape)
-    if len(frames) == 2 and _list_of_length(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
-        return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns
+    frames, rows, columns = map(range, component.shape)
+    if (
+        len(frames) == 2
+        and _list_of_length(component.read(component.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]
+    ):
+        return (0, component.number(component.further("rope_temporal_skip_len")).value - 1), rows, columns
     return frames, rows, columns
 
 
-def _centred(at: _Component) -> Coordinates | None:
+def _grid_centred(component: _Component) -> Coordinates | None:
     """Return frames from 0, n rows or columns from n // 2 − n; None with ``use_layer3d_rope`` (image layers)."""
-    layers = at.read(at.further("use_layer3d_rope", default=False))
-    middle = [range(n // 2 - n, n // 2) for n in at.shape[1:]]
-    return None if flag(layers.source, layers.value) else (range(at.shape[0]), *middle)
+    layers = component.read(component.further("use_layer3d_rope", default=False))
+    middle = [range(n // 2 - n, n // 2) for n in component.shape[1:]]
+    return None if flag(layers.source, layers.value) else (range(component.shape[0]), *middle)
 
 
-def _fitted(at: _Component) -> Coordinates:
+def _grid_fitted(component: _Component) -> Coordinates:
     """Return rows and columns spread over the lengths in ``rope_axes_dim``, as integers rounded down."""
-    most = _list_of_length(at.read(at.further("rope_axes_dim")), (2,))
-    return [[i * length // n for i in range(n)] for n, length in zip(at.shape[1:], most, strict=True)]
+    most = _list_of_length(component.read(component.further("rope_axes_dim")), (2,))
+    return [[i * length // n for i in range(n)] for n, length in zip(component.shape[1:], most, strict=True)]
 
 
-def _cropped(at: _Component) -> Coordinates:
+def _grid_cropped(component: _Component) -> Coordinates:
     """
     Return frames from 0, and rows and columns spread over the middle of the base grid.
 
     With ``patch_size_t`` rows and columns are from 0 instead; raise if they are more than the base grid has.
     """
-    frames, rows, columns = at.shape
-    patch = at.number(at.further("patch_size")).value
-    sides = map(at.number, at.row.base_grid)
+    frames, rows, columns = component.shape
+    patch = component.number(component.further("patch_size")).value
+    sides = map(component.number, component.row.base_grid)
     high, wide = (_count(f"{side.source} // patch_size", side.value // patch) for side in sides)
-    if at.part.get("patch_size_t"):  # CogVideoX 1.5 takes the first rows and columns of the base grid
+    if component.part.get("patch_size_t"):  # CogVideoX 1.5 takes the first rows and columns of the base grid
         if rows > high or columns > wide:
             raise ArgumentValueError("shape", f"be at most {high} rows and {wide} columns", (rows, columns))
-        return tuple(map(range, at.shape))
+        return tuple(map(range, component.shape))
     is_taller = rows / columns > high / wide  # in proportion, than the base grid
     height, width = (high, round(high / rows * columns)) if is_taller else (round(wide / columns * rows), wide)
     return range(frames), _spread(high, height, rows), _spread(wide, width, columns)
@@ -523,10 +534,10 @@ def _spread(whole: int, extent: int, n: int) -> list[float]:
 
 _GRIDS: Mapping[str, Callable[[_Component], Coordinates | None]] = {
     "from zero": lambda at: tuple(map(range, at.shape)),
-    "skipping": _skipping,
-    "centred": _centred,
-    "fitted": _fitted,
-    "cropped": _cropped,
+    "skipping": _grid_skipping_frames,
+    "centred": _grid_centred,
+    "fitted": _grid_fitted,
+    "cropped": _grid_cropped,
 }
 
 _RULES: Mapping[str, Collection[str]] = {"axes": _SPLITS, "kind": _KINDS, "grid": _GRIDS, "pairing": get_args(Pairing)}

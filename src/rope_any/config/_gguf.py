@@ -41,33 +41,37 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
     Raise if the architecture or a key about rotary embedding is unknown, a value is wrong, or the scaling is longrope.
     """
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
-    own = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
-    _require_values(arch, own)
+    arch_keys = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
+    _require_values(arch, arch_keys)
     for key in keys:
         if _OTHER.search(str(key)) and not str(key).startswith(f"{arch}."):
             raise ArgumentValueError(str(key), f"not be given in GGUF metadata of architecture {arch}", keys[key])
-    model = _model(arch, own)
+    model = _model(arch, arch_keys)
     layer = {kind: layer.key for kind, layer in model.layers.items()}
-    has_slice = arch == "deepseek2" or any(f"attention.{key}" in own for key in ("kv_lora_rank", "key_length_mla"))
+    has_slice = arch == "deepseek2" or any(
+        f"attention.{key}" in arch_keys for key in ("kv_lora_rank", "key_length_mla")
+    )
     theirs = facts["keys"] | {
         layer.get("full_attention", "rope_theta"): _BASE,
         layer.get("sliding_attention", "rope_theta_swa"): _SLIDING_BASE,
         "qk_rope_head_dim" if has_slice else "rotary_dim": _COUNT,  # MLA: the rotary features are a separate slice
     }
-    config = {ours: own[key] for ours, key in theirs.items() if own.get(key) is not None}
-    if isinstance(count := own.get(_COUNT), Integral) and int(count) % 2:
+    config = {ours: arch_keys[key] for ours, key in theirs.items() if arch_keys.get(key) is not None}
+    if isinstance(count := arch_keys.get(_COUNT), Integral) and int(count) % 2:
         raise ArgumentValueError(f"{arch}.{_COUNT}", "be even", count)
-    heads, pattern = config.get("num_attention_heads"), own.get(_PATTERN)
+    heads, pattern = config.get("num_attention_heads"), arch_keys.get(_PATTERN)
     if isinstance(heads, list | tuple) and heads:
         config["num_attention_heads"] = heads[0]  # llama.cpp uses this one
     if isinstance(pattern, list | tuple):
         config["layer_types"] = ["sliding_attention" if has_window else "full_attention" for has_window in pattern]
-    if indexer := {key: value for key, value in own.items() if key.startswith(_INDEXER)}:
+    if indexer := {key: value for key, value in arch_keys.items() if key.startswith(_INDEXER)}:
         config["indexer_config"] = indexer
     sliding = None if layer else config.pop("rope_theta_swa", None)
     if sliding is not None and sliding != config.get("rope_theta"):
         raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"equal {_BASE}: {arch} has one base", sliding)
-    config |= {"rope_theta": None} if model.optional_rotary else {"rope_scaling": _scaling(arch, own, facts["scaling"])}
+    config |= (
+        {"rope_theta": None} if model.optional_rotary else {"rope_scaling": _scaling(arch, arch_keys, facts["scaling"])}
+    )
     theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
     theirs |= {"layer_types": _PATTERN, "indexer_config": f"{_INDEXER}*"}
     names = {ours: f"{arch}.{key}" for ours, key in theirs.items()}
@@ -91,15 +95,15 @@ def _architecture(keys: Keys) -> str:
     return arch
 
 
-def _require_values(arch: str, own: Keys) -> None:
-    """Raise if keys of an architecture (`own`, without its name) are unknown ``rope.`` keys or have wrong types."""
+def _require_values(arch: str, arch_keys: Keys) -> None:
+    """Raise if `arch_keys` (without the architecture's name) have unknown ``rope.`` keys or wrong types."""
     facts = _data.content("gguf.toml")
     known = {*facts["keys"].values(), *facts["scaling"].values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR}
     numbers = {*facts["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
-    for key in own:
+    for key in arch_keys:
         if key.startswith("rope.") and key not in known:
             raise unknown_name(f"{arch}.{key}", key, known)
-    for key, value in ((key, value) for key, value in own.items() if value is not None):
+    for key, value in ((key, value) for key, value in arch_keys.items() if value is not None):
         is_period = key == _PATTERN and isinstance(value, Integral) and not isinstance(value, bool)
         if key in (_SECTIONS, _PATTERN) and not is_period:
             typed(f"{arch}.{key}", value, (list, tuple), "be a list")
@@ -107,31 +111,31 @@ def _require_values(arch: str, own: Keys) -> None:
             real(f"{arch}.{key}", value)
 
 
-def _model(arch: str, own: Keys) -> Model:
-    """Return the facts of an architecture; for some, the sections or the window in `own` decide which model it is."""
-    facts, sections = _data.content("gguf.toml"), own.get(_SECTIONS)
+def _model(arch: str, arch_keys: Keys) -> Model:
+    """Return the facts of an architecture; for some, the sections or the window decide which model it is."""
+    facts, sections = _data.content("gguf.toml"), arch_keys.get(_SECTIONS)
     if arch in facts["multimodal"]["names"].split() and isinstance(sections, list | tuple) and all(sections[:2]):
         return Model("half", axes="chunked")
-    windowed = arch == "olmo2" and own.get("attention.sliding_window")
+    windowed = arch == "olmo2" and arch_keys.get("attention.sliding_window")
     kin = MODELS.get("olmo3" if windowed else facts["kin"].get(arch, ""))
     model = ARCHITECTURES[arch]
     return model._replace(layers=kin.layers, has_rotary=kin.has_rotary, pattern=kin.pattern) if kin else model
 
 
-def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
+def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, Any]:
     """
     Return ``rope_scaling`` of transformers from metadata; empty if it has neither scaling nor sections.
 
-    `names` has the key in `own` for each of our names. Raise for longrope, and for an attention factor without YaRN.
-    An unknown rope type is returned as it is: `_recipe` refuses it.
+    `names` has the key in `arch_keys` for each of our names. Raise for longrope, and for an attention factor without
+    YaRN. An unknown rope type is returned as it is: `_recipe` refuses it.
     """
-    given = {ours: own[key] for ours, key in names.items() if own.get(key) is not None}
+    given = {ours: arch_keys[key] for ours, key in names.items() if arch_keys.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
-    times = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
-    if kind == "longrope" or (kind != "yarn" and times != 1):
+    attention_factor = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
+    if kind == "longrope" or (kind != "yarn" and attention_factor != 1):
         why = "its metadata does not include the factors of longrope, which are tensors"
         raise ArgumentValueError(arch, f"be read from its config.json: {why}")
-    given["factor"] = given.get("factor", own.get(_LINEAR)) or 1.0  # 0 means none, as in llama.cpp
+    given["factor"] = given.get("factor", arch_keys.get(_LINEAR)) or 1.0  # 0 means none, as in llama.cpp
     found: dict[str, Any] = {}
     if kind not in ("none", "linear", "yarn"):
         found = {"rope_type": kind}  # `_recipe` refuses an unknown type
@@ -140,8 +144,8 @@ def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
     elif kind == "linear" and given["factor"] != 1:
         found = {"rope_type": "linear", "factor": given["factor"]}
     elif kind == "yarn":
-        given[ORIGINAL] = given.get(ORIGINAL) or own.get("context_length")
-        found = _yarn(arch, given, times, names)
+        given[ORIGINAL] = given.get(ORIGINAL) or arch_keys.get("context_length")
+        found = _yarn(arch, given, attention_factor, names)
     sections = given.get("mrope_section")
     if isinstance(sections, list | tuple) and any(sections):
         while not sections[-1]:
@@ -150,12 +154,12 @@ def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _yarn(arch: str, given: Keys, times: float, names: Mapping[str, str]) -> dict[str, Any]:
+def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, str]) -> dict[str, Any]:
     """
     Return the parameters of YaRN; `given` has the values of the file by our names, `names` its keys for them.
 
-    `times` is the attention factor in the file, 1 if it has none; any other is multiplied by the derived one. The betas
-    are returned for every architecture, although llama.cpp reads them in some only.
+    `attention_factor` is the attention factor in the file, 1 if it has none; any other is multiplied by the derived
+    one. The betas are returned for every architecture, although llama.cpp reads them in some only.
     """
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}
@@ -165,7 +169,7 @@ def _yarn(arch: str, given: Keys, times: float, names: Mapping[str, str]) -> dic
         if arch != "mistral3":  # for others, the converter writes 0.1 times the config's value, which equals mscale
             c *= 10
         mscale = {"mscale": 1.0 if arch == "mistral3" else c, "mscale_all_dim": c}
-    if times == 1:
+    if attention_factor == 1:
         return found | mscale
     derived = yarn_attention_factor(positive(f"{arch}.{names['factor']}", given["factor"]), **mscale)
-    return found | {"attention_factor": times * derived}  # llama.cpp multiplies cos and sin by both
+    return found | {"attention_factor": attention_factor * derived}  # llama.cpp multiplies cos and sin by both

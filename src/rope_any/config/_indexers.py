@@ -62,12 +62,12 @@ def _count(part: Part, key: str, default: int, least: int, most: int = MOST_LAYE
 _MODES: Sequence[str] = ("full", "shared")
 
 
-def _every_layer(part: Part, index: int, kind: str | None) -> bool:  # noqa: ARG001  # all rules have one signature
+def _every_layer(part: Part, index: int, layer_type: str | None) -> bool:  # noqa: ARG001  # all rules have one signature
     """Return True: every layer has an indexer."""
     return True
 
 
-def _scheduled(part: Part, index: int, kind: str | None = None) -> bool:  # noqa: ARG001  # see above
+def _scheduled(part: Part, index: int, layer_type: str | None = None) -> bool:  # noqa: ARG001  # see above
     """
     Whether a layer is full, that is, runs an indexer of its own and does not reuse the keys of an earlier one.
 
@@ -94,7 +94,15 @@ def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | Non
     return mode and Fact(one_of(mode, known) == known[0], mode.source)
 
 
-def _full_layers(part: Part, index: int, kind: str | None, *, every: int, first: int, also: Sequence[int]) -> bool:  # noqa: ARG001
+def _full_layers(
+    part: Part,
+    index: int,
+    layer_type: str | None,  # noqa: ARG001  # see above
+    *,
+    every: int,
+    first: int,
+    also: Sequence[int],
+) -> bool:
     """
     Whether a layer is full, as in `_scheduled`: by ``indexer_types``, or else by the class.
 
@@ -109,12 +117,12 @@ def _full_layers(part: Part, index: int, kind: str | None, *, every: int, first:
     return bool(full.value)
 
 
-def _by_type(part: Part, index: int, kind: str | None, *, types: Sequence[str], scheduled: bool = False) -> bool:
-    """Whether a layer's type `kind` is in `types`; if `scheduled`, it must also run its own indexer (`_scheduled`)."""
-    return kind in types and (not scheduled or _scheduled(part, index))
+def _by_type(part: Part, index: int, layer_type: str | None, *, types: Sequence[str], scheduled: bool = False) -> bool:
+    """Whether a layer's type is in `types`; if `scheduled`, it must also run its own indexer (`_scheduled`)."""
+    return layer_type in types and (not scheduled or _scheduled(part, index))
 
 
-def _unless_off(part: Part, index: int, kind: str | None) -> bool:
+def _unless_off(part: Part, index: int, layer_type: str | None) -> bool:
     """
     Whether a layer has an indexer: by its type, or without types by a pattern; False if ``use_dsa`` is off.
 
@@ -123,10 +131,10 @@ def _unless_off(part: Part, index: int, kind: str | None) -> bool:
     """
     if not _switch(part, "use_dsa", default=True):
         return False
-    if kind is None:
+    if layer_type is None:
         return not _switch(part, "use_sliding_window", default=True) or index % 4 == 1 or index == 0
     renamed = _switch(part, "use_dsa", default=not {"per_layer_config", "use_dsa"} & part.keys.keys())
-    return kind in ("indexed_attention", *["full_attention"] * renamed)
+    return layer_type in ("indexed_attention", *["full_attention"] * renamed)
 
 
 RULES = rules(_every_layer, _scheduled, _full_layers, _by_type, _unless_off)

@@ -196,12 +196,12 @@ def _text_part_of(model_type: str | None) -> str:
     return ALL.get(model_type or "", UNKNOWN).text
 
 
-def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
+def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, default_share: float) -> None:
     """
     Raise if an object has names about rotary embedding that its text part lacks or gives another value.
 
-    `path` leads to the object `keys`, and its key `inner` to the text part. A share of the head that equals `partial`,
-    the default of the text part, is allowed, and so are values without effect.
+    `path` leads to the object `keys`, and its key `inner` to the text part. A share of the head that equals
+    `default_share`, the default of the text part, is allowed, and so are values without effect.
     """
     if keys.get("model_type") == "musicflamingo":  # its audio part has rotary embedding too
         return
@@ -211,7 +211,12 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
     for key, value in keys.items():
         names = names_of.get(key, (key,))
         is_rotary = key in names_of or (ROTARY.search(key) and not isinstance(value, Mapping))
-        if value is None or not is_rotary or (SHARE in names and same(value, partial)) or same(value, NEUTRAL.get(key)):
+        if (
+            value is None
+            or not is_rotary
+            or (SHARE in names and same(value, default_share))
+            or same(value, NEUTRAL.get(key))
+        ):
             continue
         read = [body[name] for body in objects for name in names if body.get(name) is not None]
         if not read:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _params, _towers
-from rope_any.config._canonical import Layers, by_label, canonical, common_value, of_type
+from rope_any.config._canonical import Layers, canonical, common_value, groups_by_label, groups_of_type
 from rope_any.config._load import Fact, is_name, load
 from rope_any.config._models import ALL, MODELS, UNKNOWN, Model
 from rope_any.config._params import MISTRAL
@@ -57,34 +57,34 @@ def part_readers(
     A part that is unknown or wrong raises when it is read; a wrong text part may raise here, above all if there are no
     others. `pairing`, the caller's, is for a model that is not known; reading any other raises if its pairing differs.
     `factor` is that of Llama 3's scaling, which Meta's params.json does not contain; raise if it is given for another
-    config, or if the config has several forms. For the folder of a pipeline, return `_components`.
+    config, or if the config has several forms. For the folder of a pipeline, return `_pipeline_readers`.
     """
     folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
     keys, given = load(config) if folder is None else {}, None if pairing is None else as_pairing(pairing)
     if factor is not None and _params.form_of(keys) is None:
         raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
     if folder is not None:
-        return _components(folder, pairing)
+        return _pipeline_readers(folder, pairing)
     forms = [key for key in (_GGUF, "_class_name", "model_type") if key in keys]
     if "model_type" in keys and _params.form_of(keys) is None:
         forms += filter(None, [_params.form_of({**keys, "model_type": None})])
     if len(forms) > 1:
         raise ArgumentValueError("config", "be of one form", Text(f"keys of several: {' and '.join(forms)}"))
     if _diffusers.is_diffusers(keys):
-        return _transformers(keys, given)
+        return _diffusers_readers(keys, given)
     model_type = keys.get("model_type")
     if not isinstance(model_type, str):
         model_type = ""  # `part_of` raises if it is not a name
-    others = list(_others(keys, text_path(keys), given))
+    others = list(_sub_config_readers(keys, text_path(keys), given))
     tower = {_kind_of(model_type): _tower_reader(keys, (), model_type, given)} if _is_tower(model_type) else {}
     parts: dict[str, PartReader] = {}
     if not tower or model_type in MODELS:
         try:
-            parts = _texts(keys, part_of(keys, pairing=pairing, factor=factor))
+            parts = _text_readers(keys, part_of(keys, pairing=pairing, factor=factor))
         except ValueError as error:
             if not others:
                 raise
-            parts = {} if ALL.get(model_type, UNKNOWN).apart else {"text": _refused(keys, error)}
+            parts = {} if ALL.get(model_type, UNKNOWN).apart else {"text": _refusing_reader(keys, error)}
     return _by_name(parts | tower, others, MODELS.get(model_type, UNKNOWN).alone)
 
 
@@ -107,7 +107,7 @@ def _by_name(
     return {name: parts[name] for name in dict.fromkeys([*first, *parts])}
 
 
-def _transformers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str, PartReader]:
+def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str, PartReader]:
     """
     Return the rotations of a transformer of diffusers by name: "transformer", then "transformer.audio" and so on.
 
@@ -119,13 +119,16 @@ def _transformers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str,
         _diffusers.canonical(part)  # raises, unless the class is known to have no rotary embedding
     found = {}
     for of in ("", *_diffusers.further_rotations(name)):
-        layers, grid = partial(_diffusers.canonical, part, of=of), partial(_diffusers.grid, part, of=of)
-        read = _with_pairing_check(part, partial(_diffusers.recipe, of=of))
+        layers, grid = (
+            partial(_diffusers.canonical, part, rotation_name=of),
+            partial(_diffusers.grid, part, rotation_name=of),
+        )
+        read = _with_pairing_check(part, partial(_diffusers.recipe, rotation_name=of))
         found[f"transformer.{of}".rstrip(".")] = PartReader(part, layers, read, grid)
     return found
 
 
-def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
+def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """
     Return the text part, its indexer if it may rotate, and the parts that only a translated config (`text.keys`) has.
 
@@ -144,7 +147,7 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
             keys_of = f"have {', '.join(_MISTRAL_TOWER)}, or " if is_mistral and name == "vision" else ""
             wanted = f"{keys_of}be read from a config.json of transformers: this file does not say how it rotates"
             error = ArgumentValueError(path, wanted)
-            parts[name] = _refused(keys, error, (key,))
+            parts[name] = _refusing_reader(keys, error, (key,))
     return parts
 
 
@@ -161,7 +164,7 @@ def is_pipeline(path: Path, /) -> bool:
         return False
 
 
-def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
+def _pipeline_readers(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
     """
     Return the parts of a pipeline of diffusers; their names begin with the folder of their component.
 
@@ -177,14 +180,14 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
                 continue  # a VAE, for example
             inner = part_readers(keys, pairing=pairing)
         except (TypeError, ValueError) as error:
-            parts[name] = _refused({}, error)
+            parts[name] = _refusing_reader({}, error)
         else:
             main = next(iter(inner)) if len(inner) == 1 else "transformer"  # it gets the name of the folder
             parts |= {name + f".{part}".removeprefix(f".{main}"): one for part, one in inner.items()}
     return parts
 
 
-def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = ()) -> PartReader:
+def _refusing_reader(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = ()) -> PartReader:
     """Return the reader of a part at `path` whose `layers()` raises `error`."""
 
     def refuse() -> NoReturn:
@@ -198,9 +201,9 @@ def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = 
 def _with_pairing_check(part: Part, read: Callable[[Part, Layers, int | None], Recipe]) -> Callable[..., Recipe]:
     """Return a function (layers, length) that calls `read` with the part too, and checks the caller's pairing."""
 
-    def checked(layers: Layers, length: int | None) -> Recipe:
+    def checked(group: Layers, length: int | None) -> Recipe:
         """Return the recipe of a group of layers; raise if the caller gave a pairing and it is another one."""
-        made = read(part, layers, length)
+        made = read(part, group, length)
         if part.pairing not in (None, made.pairing):
             by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
             raise ArgumentValueError("pairing", f"be {made.pairing!r}, according to {by}", part.pairing)
@@ -209,10 +212,10 @@ def _with_pairing_check(part: Part, read: Callable[[Part, Layers, int | None], R
     return checked
 
 
-def rotates(one: PartReader, /) -> bool:
+def rotates(reader: PartReader, /) -> bool:
     """Whether a part has rotary embedding in some layer; True too if reading it raises a TypeError or ValueError."""
     try:
-        return any(group.unrotated is None for group in one.layers())
+        return any(group.unrotated is None for group in reader.layers())
     except (TypeError, ValueError):
         return True
 
@@ -238,17 +241,17 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
     raise ArgumentValueError("part", f"be given, since the config has several: one of {', '.join(rotating)}")
 
 
-def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
+def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
     """
     Return the rotation of a part or of one kind of its layers, or a `Fact`, the reason why there is none.
 
     Raise if rotations differ, even within `layer_type`, if only some kinds rotate, or if none is of that type.
     """
-    length, layers = require_length(sequence_length), of_type(one.layers(), layer_type)
-    return common_value(one.part, layers, lambda group: one.recipe(group, length), key=make_rope)
+    length, layers = require_length(sequence_length), groups_of_type(reader.layers(), layer_type)
+    return common_value(reader.part, layers, lambda group: reader.recipe(group, length), key=make_rope)
 
 
-def _others(
+def _sub_config_readers(
     keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None
 ) -> Iterator[tuple[Any, PartReader]]:
     """
@@ -271,7 +274,9 @@ def _others(
                 name = ".".join((*path, "model_type"))
                 yield (
                     path,
-                    _refused(inner, ArgumentValueError(name, "be one whose rotation is known", model_type), path),
+                    _refusing_reader(
+                        inner, ArgumentValueError(name, "be one whose rotation is known", model_type), path
+                    ),
                 )
 
 
@@ -280,7 +285,7 @@ def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str,
     try:
         return _text_reader(part_at(keys, path, model_type, pairing))
     except (TypeError, ValueError) as error:
-        return _refused(keys, error, path)
+        return _refusing_reader(keys, error, path)
 
 
 def _sub_configs(
@@ -350,7 +355,11 @@ def _has_indexer(text: Part) -> bool:
 def _main_groups(text: Part) -> tuple[Layers, ...]:
     """Return the groups of the indexer's `layer_type` (all, if without labels or type), whose rotation it shares."""
     groups = canonical(text)
-    return groups if None in by_label(groups) else of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
+    return (
+        groups
+        if None in groups_by_label(groups)
+        else groups_of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
+    )
 
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
@@ -378,19 +387,19 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
     )
 
 
-def _read_indexer(text: Part, layers: Layers, length: int | None) -> Recipe:
+def _read_indexer(text: Part, unused_group: Layers, length: int | None) -> Recipe:
     """
-    Return the recipe of the indexers of a text part, the same for all layers; `layers` is not used.
+    Return the recipe of the indexers of a text part, the same for all layers; `unused_group` is not used.
 
     Raise if they have no rotation, or if the layers of the text whose rotation they share differ.
     """
-    del layers
+    del unused_group
     main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)
     return _require_rotation(_indexers.recipe(text, main))
 
 
-def _require_rotation(made: Recipe | Fact) -> Recipe:
+def _require_rotation(recipe_or_reason: Recipe | Fact) -> Recipe:
     """Return a recipe unchanged; raise if it is a `Fact`, the reason why there is no rotary embedding."""
-    if isinstance(made, Fact):
-        raise no_rotation(made)
-    return made
+    if isinstance(recipe_or_reason, Fact):
+        raise no_rotation(recipe_or_reason)
+    return recipe_or_reason

@@ -68,12 +68,12 @@ class Recipe(NamedTuple):
 # --- the sizes of the head --------------------------------------------------------------------------------
 
 
-def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, Fact]:
+def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) -> dict[str, Fact]:
     """
     Return ``head_dim``, ``rotary_dim`` and, if the last features of the head rotate, ``start``, all checked.
 
-    `share` is the share of the head in the parameters, if given, and `kind` the rope type. If the head has a separate
-    rotary slice (MLA), both sizes are the width of the slice.
+    `share` is the share of the head in the parameters, if given, and `rope_type` the rope type. If the head has a
+    separate rotary slice (MLA), both sizes are the width of the slice.
     """
     own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
@@ -81,12 +81,12 @@ def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict
         _require_slice(sizes, share, width)
         return {"head_dim": width, "rotary_dim": width}
     head = _width(_head_dim(part, sizes))
-    if kind == "proportional":
+    if rope_type == "proportional":
         return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head; some have frequency 0")}
     rotary = _rotary_dim(part, share, head)
     if not 0 < rotary.value <= head.value:
         raise ArgumentValueError(rotary.source, f"be from 1 to {head.value} features", rotary.value)
-    if rotary.value % 2 and (rotary.value == head.value or kind != "default"):
+    if rotary.value % 2 and (rotary.value == head.value or rope_type != "default"):
         raise ArgumentValueError(rotary.source, "give an even number of features", rotary.value)
     start = {"start": Fact(head.value - rotary.value, part.default)} if part.model.trailing else {}
     return {"head_dim": head, "rotary_dim": rotary, **start}
@@ -197,10 +197,10 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     return scheme, values | ignored
 
 
-def _without_factor(kind: str, values: Mapping[str, Fact]) -> bool:
+def _without_factor(rope_type: str, values: Mapping[str, Fact]) -> bool:
     """Whether a rotation needs no factor: longrope, if its attention factor, all that needs it, is given."""
     given = {key for key, fact in values.items() if fact.value is not None}
-    return kind == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
+    return rope_type == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
 def _ignored(facts: Mapping[str, Fact], scheme: Scheme) -> dict[str, Fact]:
@@ -227,17 +227,17 @@ def _type_name(facts: Mapping[str, Fact]) -> str:
     return f"rope type {rope_type_of(facts)!r}" + (f" ({facts['rope_type'].source})" if "rope_type" in facts else "")
 
 
-def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
+def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_type: str) -> Fact:
     """
-    Return a key's value, checked by its key; without one `default`, or raise. `kind` is the rope type.
+    Return a key's value, checked by its key; without one `default`, or raise. `rope_type` is the rope type.
 
     A null factor of YaRN stays None.
     """
     fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
         if default is not REQUIRED:
-            return Fact(default, f"default of {kind}")
-        if kind == "yarn" and key == "factor" and fact is not None:
+            return Fact(default, f"default of {rope_type}")
+        if rope_type == "yarn" and key == "factor" and fact is not None:
             return fact  # null: the factor is derived from the lengths
         name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
         raise ArgumentValueError(name, f"be given for {_type_name(facts)}")
@@ -264,17 +264,17 @@ def _positive_number(fact: Fact) -> Fact:
 # --- the recipe -------------------------------------------------------------------------------------------
 
 
-def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
+def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
     """
     Return the recipe of the rotation of one group of layers; raise if a value is missing, wrong or contradicted.
 
     `length` is the sequence length, for schemes that depend on it; None means the trained length. The group must have
     rotary embedding: this is not checked.
     """
-    given = layers.parameters
+    given = group.parameters
     scheme, values = _values(part, given, length)
-    sizes = _head_sizes(part, layers.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
-    values = {**class_defaults(part, layers.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
+    sizes = _head_sizes(part, group.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
+    values = {**class_defaults(part, group.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
     values["rope_theta"] = _positive_number(values["rope_theta"])
     row, factor = _frequencies_by_scheme(scheme, sizes["rotary_dim"], values)
     if part.model.backwards:
@@ -445,11 +445,11 @@ _ARRANGEMENTS = {
 # --- the score scale --------------------------------------------------------------------------------------
 
 
-def score(part: Part, layers: Layers, /) -> Fact:
+def score(part: Part, group: Layers, /) -> Fact:
     """Return the factor by which layers multiply q·k, without attention factor, and its formula; raise if unknown."""
-    sizes = layers.sizes
+    sizes = group.sizes
     head = {} if rotary_slice_width(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
-    return score_scale(part, {**sizes, **head}, layers.parameters, layers.label)
+    return score_scale(part, {**sizes, **head}, group.parameters, group.label)
 
 
 # --- the rotation -----------------------------------------------------------------------------------------
@@ -460,10 +460,10 @@ def no_rotation(fact: Fact, /) -> ArgumentValueError:
     return ArgumentValueError("config", "have rotary embedding to make a Rope of", Text(f"none: {fact.source}"))
 
 
-def make_rope(found: Recipe | Fact, /) -> Rope:
+def make_rope(recipe_or_reason: Recipe | Fact, /) -> Rope:
     """Return the `Rope` of a recipe; raise if it is a `Fact`, the reason why there is no rotary embedding."""
-    if isinstance(found, Fact):
-        raise no_rotation(found)
-    freqs, pairing, factor, start, facts = found
+    if isinstance(recipe_or_reason, Fact):
+        raise no_rotation(recipe_or_reason)
+    freqs, pairing, factor, start, facts = recipe_or_reason
     blocks = facts["blocks"].value if "blocks" in facts else 1
     return Rope(freqs, pairing=pairing, attention_factor=factor, start=start, blocks=blocks)

@@ -54,7 +54,7 @@ def _yarn(f: Row, v: Values) -> tuple[Row, float | str]:
     return scaling.yarn(f, v["factor"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
 
 
-def _dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
+def _scale_by_dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
     """Return the frequencies by dynamic YaRN, and the attention factor: the key that gives it, or a derived number."""
     derived = scaling.yarn_attention_factor(v["length"] / v[ORIGINAL])
     return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
@@ -83,7 +83,7 @@ SCHEMES: dict[str, Scheme] = {
         _HUNYUAN,
     ),
     "yarn": Scheme({"factor": REQUIRED, **_RAMP, "mscale": None, "mscale_all_dim": None}, _yarn),
-    "dynamic_yarn": Scheme(_RAMP, _dynamic_yarn, ORIGINAL, ("factor",)),
+    "dynamic_yarn": Scheme(_RAMP, _scale_by_dynamic_yarn, ORIGINAL, ("factor",)),
     "longrope": Scheme(
         {
             "short_factor": REQUIRED,

@@ -20,7 +20,7 @@ Facts = Mapping[str, Fact]
 _WANTED = "be one whose score scale is known (of most models, 1 / sqrt(head_dim))"
 
 
-class _Scored(NamedTuple):
+class _RuleInput(NamedTuple):
     """The argument of a rule: layers of one kind, with the part of the config that they belong to."""
 
     part: Part
@@ -28,10 +28,10 @@ class _Scored(NamedTuple):
     sizes: Facts
     parameters: Facts
 
-    def size(self, key: str, assumed: int | None = None) -> Fact:
-        """Return a size by its key, or `assumed` if it is not given; raise if it is missing or not positive."""
+    def size(self, key: str, class_default: int | None = None) -> Fact:
+        """Return a size by its key, or `class_default` if it is not given; raise if it is missing or not positive."""
         default = self.part.default
-        fact = self.sizes.get(key) or (None if assumed is None else Fact(assumed, default))
+        fact = self.sizes.get(key) or (None if class_default is None else Fact(class_default, default))
         if fact is None:
             raise ArgumentValueError(self.part.name(key), f"be given for the score scale of {self.part.model_type}")
         if integer(fact.source, fact.value) < 1:
@@ -39,56 +39,59 @@ class _Scored(NamedTuple):
         return Fact(fact.value, f"{key} {fact.value}, {default}" if fact.source == default else fact.source)
 
 
-def _by_head(layers: _Scored) -> Fact:  # 1/√d
+def _by_head(rule_input: _RuleInput) -> Fact:  # 1/√d
     """Return the scale of most models, 1 / sqrt(head_dim)."""
-    head = layers.size("head_dim")
+    head = rule_input.size("head_dim")
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
-def _by_half_a_head(layers: _Scored) -> Fact:  # 1/√(d/2)
+def _by_half_a_head(rule_input: _RuleInput) -> Fact:  # 1/√(d/2)
     """Return the scale of a model whose heads take two concatenated vectors, 1 / sqrt(head_dim / 2)."""
-    head = layers.size("head_dim")
+    head = rule_input.size("head_dim")
     return Fact((head.value / 2) ** -0.5, f"1 / sqrt({head.source} / 2)")
 
 
-def _by_slices(layers: _Scored) -> Fact:  # 1/√(plain + rotary)
+def _by_slices(rule_input: _RuleInput) -> Fact:  # 1/√(plain + rotary)
     """
     Return the scale of a head with a slice without rotary and a rotary slice (MLA), 1 / sqrt(sum of both).
 
     Raise if a width is missing or ``qk_head_dim`` is not their sum.
     """
-    plain, rotary = layers.size("qk_nope_head_dim", layers.score.plain), layers.size("qk_rope_head_dim")
-    head, given = Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}"), layers.part.get("qk_head_dim")
+    plain, rotary = rule_input.size("qk_nope_head_dim", rule_input.score.plain), rule_input.size("qk_rope_head_dim")
+    head, given = (
+        Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}"),
+        rule_input.part.get("qk_head_dim"),
+    )
     agreed(head, given and checked(given, integer))
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
-def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
+def _with_mscale(rule_input: _RuleInput) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
     """
     Return the scale of MLA times mscale², where mscale = 1 + 0.1 ``mscale_all_dim`` ln(factor).
 
     Without ``mscale_all_dim`` or with rope type default, mscale is 1. Raise if the factor is needed and missing.
     """
-    scale, keys = _by_slices(layers), ("rope_type", "mscale_all_dim", "factor")
-    kind, c, s = (layers.parameters.get(key) or Fact(None, layers.part.name(key)) for key in keys)
+    scale, keys = _by_slices(rule_input), ("rope_type", "mscale_all_dim", "factor")
+    kind, c, s = (rule_input.parameters.get(key) or Fact(None, rule_input.part.name(key)) for key in keys)
     if kind.value in (None, "default") or not c.value:
         return scale
     if s.value is None:
-        raise ArgumentValueError(s.source, f"be given: {layers.part.model_type} scales scores by it and {c.source}")
+        raise ArgumentValueError(s.source, f"be given: {rule_input.part.model_type} scales scores by it and {c.source}")
     m = 1 + 0.1 * positive(c.source, c.value) * math.log(max(positive(s.source, s.value), 1))
     return Fact(scale.value * m * m, f"{scale.source} * mscale², mscale = 1 + 0.1 * {c.source} * ln({s.source})")
 
 
-def _by_key(layers: _Scored) -> Fact:
+def _by_key(rule_input: _RuleInput) -> Fact:
     """
     Return the score scale: a power of the value of a key or of its class default; 1/√d if there is neither.
 
     Raise if the key is null although it has a class default.
     """
-    part, key, power, default = layers.part, layers.score.key, layers.score.power, layers.score.default
+    part, key, power, default = rule_input.part, rule_input.score.key, rule_input.score.power, rule_input.score.default
     fact = part.get(key)
     if fact is None and default is None:
-        return _by_head(layers)
+        return _by_head(rule_input)
     if fact is None and key in part.keys:
         raise ArgumentValueError(part.name(key), f"be a number for {part.model_type}", Text("null"))
     fact = fact or Fact(default, f"{key} {default}, {part.default}")
@@ -96,15 +99,15 @@ def _by_key(layers: _Scored) -> Fact:
     return Fact(value**power, fact.source if power == 1 else f"({fact.source}) ** {power}")
 
 
-def _one(layers: _Scored) -> Fact:
+def _one(rule_input: _RuleInput) -> Fact:
     """Return the scale 1, of models that do not scale q·k."""
-    return Fact(1.0, f"{layers.part.model_type} does not scale q·k")
+    return Fact(1.0, f"{rule_input.part.model_type} does not scale q·k")
 
 
-def _unknown(layers: _Scored) -> NoReturn:
-    """Raise, because a config does not determine the scale; the error says why, by `layers.score.why`."""
-    name, kind = layers.part.name("model_type"), layers.part.model_type
-    raise ArgumentValueError(name, _WANTED, kind, f"that of {kind} is unknown: {layers.score.why}")
+def _unknown(rule_input: _RuleInput) -> NoReturn:
+    """Raise, because the config of this model does not determine its score scale; the error says why."""
+    name, kind = rule_input.part.name("model_type"), rule_input.part.model_type
+    raise ArgumentValueError(name, _WANTED, kind, f"that of {kind} is unknown: {rule_input.score.why}")
 
 
 RULES = rules(_by_head, _by_half_a_head, _by_slices, _with_mscale, _by_key, _one, _unknown)
@@ -123,14 +126,14 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
         raise ArgumentValueError(name, _WANTED, NOTHING, hint)
     if not model.rotary:
         raise ArgumentValueError(name, _WANTED, part.model_type)
-    layers = _Scored(part, model.score, sizes, parameters)
+    layers = _RuleInput(part, model.score, sizes, parameters)
     scale = RULES[model.score.rule](layers)
     of = f"{scale.source}, in layers of type {layer_type}" if layer_type else scale.source
     besides = "" if model.score.unless and _has_value(layers, **model.score.unless) else model.score.besides
     return Fact(float(scale.value), f"{of}; {besides}" if besides else of)
 
 
-def _has_value(layers: _Scored, key: str, value: Any = None, default: Any = None) -> bool:
+def _has_value(rule_input: _RuleInput, key: str, value: Any = None, default: Any = None) -> bool:
     """Whether a key has this value, in the parameters, the config or else by the `default` of the class."""
-    fact = layers.parameters.get(key) or layers.part.get(key) or Fact(default, "")
+    fact = rule_input.parameters.get(key) or rule_input.part.get(key) or Fact(default, "")
     return bool(fact.value == value)

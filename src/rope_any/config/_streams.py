@@ -33,7 +33,7 @@ STREAMS: Mapping[str, Numbering] = {name: model.stream for name, model in ALL.it
 
 
 def stream(
-    whole: Mapping[str, Any], token_ids: Any, grids: Any, *, like: Array, mask: Any = None, time_advances: bool = True
+    config: Mapping[str, Any], token_ids: Any, grids: Any, *, like: Array, mask: Any = None, time_advances: bool = True
 ) -> Array:
     """
     Return the positions (time, height, width) of the tokens of a batch.
@@ -65,14 +65,14 @@ def stream(
     TypeError, ValueError
         If the model is unknown, its config lacks a value, an argument is wrong, or grids and tokens do not match.
     """
-    model_type = whole.get("model_type")
+    model_type = config.get("model_type")
     row = STREAMS.get(model_type) if isinstance(model_type, str) else None
     if row is None:
         raise ArgumentValueError("model_type", f"be one whose streams are known ({', '.join(STREAMS)})", model_type)
     omni, names = row.ids == "omni", _IDS[row.ids]
     if omni and not time_advances:
         raise ArgumentValueError("time_advances", "be True for an Omni model, as in transformers", time_advances)
-    keys = whole.get("thinker_config", whole)
+    keys = config.get("thinker_config", config)
     letters = {int32(key, _value(keys, key)): letter for key, letter in names.items()}
     if len(letters) != len(names):
         raise ArgumentValueError(", ".join(names), "differ", list(letters))
@@ -81,18 +81,22 @@ def stream(
     lengths = [*map(len, tokens)]
     if not tokens or len({*lengths}) > 1 or [*map(len, masks)] != lengths:
         raise ArgumentValueError("token_ids and mask", "have shape (batch, seq)", Text(f"rows of {brief(lengths)}"))
-    unused, xp, rows = _Grids(row, keys, grids), library(like=like).xp, []
+    grid_queue, xp, rows = _Grids(row, keys, grids), library(like=like).xp, []
     for ids, kept in zip(tokens, masks, strict=True):
-        kinds = "".join(letters.get(integer("token_ids", token), ".") for token in compress(ids, kept))
-        kinds = _GLM_VIDEO.sub(lambda video: video[0].replace("i", "v"), kinds)
+        token_letters = "".join(letters.get(integer("token_ids", token), ".") for token in compress(ids, kept))
+        token_letters = _GLM_VIDEO.sub(lambda video: video[0].replace("i", "v"), token_letters)
         if omni:
-            numbers = as_position_array([(0, 0, 0), *_omni(kinds, unused, row)], like=like)  # the first is for padding
+            numbers = as_position_array(
+                [(0, 0, 0), *_omni(token_letters, grid_queue, row)], like=like
+            )  # the first is for padding
         else:
-            of_tokens = positions.mrope(_spans(kinds, unused) or [0], like=like, time_advances=time_advances)
+            of_tokens = positions.mrope(
+                _spans(token_letters, grid_queue) or [0], like=like, time_advances=time_advances
+            )
             numbers = xp.concat([positions.mrope([1], like=like), of_tokens], axis=0)
         counts = [n * keep for n, keep in zip(accumulate(kept), kept, strict=True)]
         rows.append(xp.take(numbers, as_position_array(counts, like=like), axis=0))
-    unused.require_all_used()
+    grid_queue.require_all_used()
     return xp.stack(rows, axis=0)
 
 
@@ -101,40 +105,43 @@ def _kept(value: object) -> int:
     return int(value if isinstance(value, bool) else integer("mask", value) != 0)
 
 
-def _spans(kinds: str, unused: "_Grids") -> list[Any]:
+def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
     """
-    Return the spans of a row of tokens for `positions.mrope`; `kinds` has a letter for each token's kind.
+    Return the spans of a row of tokens for `positions.mrope`; `token_letters` has a letter for each token's kind.
 
-    The tokens use up their grids in `unused`; raise if a grid does not fit.
+    The tokens use up their grids in `grid_queue`; raise if a grid does not fit.
     """
     spans: list[Any] = []
-    for run in _RUNS.finditer(kinds):
-        spans += unused.of_run(run["grid"]) if run["grid"] else [len(run[0])]
+    for run in _RUNS.finditer(token_letters):
+        spans += grid_queue.take_for_run(run["grid"]) if run["grid"] else [len(run[0])]
     return spans
 
 
-def _omni(kinds: str, unused: "_Grids", row: Numbering) -> list[tuple[float, ...]]:
+def _omni(token_letters: str, grid_queue: "_Grids", row: Numbering) -> list[tuple[float, ...]]:
     """
-    Return the positions of tokens in an Omni model, which `row` describes; `kinds` has a letter for each token's kind.
+    Return the positions of tokens in an Omni model, which `row` describes; a letter tells the kind of each token.
 
-    The tokens use up their grids in `unused`; raise if a grid does not fit.
+    The tokens use up their grids in `grid_queue`; raise if a grid does not fit.
     """
     rows: list[tuple[float, ...]] = []
     first: float = 0 if row.whole else 0.0
     # the offsets of the start tokens of a video and of its audio, and of their end tokens
     pair = (0, 0) if row.shared else (0, 1)
     axes: list[Coordinates]
-    for run in _RUNS.finditer(kinds):
+    for run in _RUNS.finditer(token_letters):
         if run["both"] is None:
-            axes = unused.of_run(run["grid"]) if run["grid"] else [[range(len(run[0]))]]
+            axes = grid_queue.take_for_run(run["grid"]) if run["grid"] else [[range(len(run[0]))]]
         else:
             rows += [(first + i,) * 3 for i in pair]
             first = 1 + rows[-1][0]
-            axes = unused.of_run("v" * run["both"].count("v"))
+            axes = grid_queue.take_for_run("v" * run["both"].count("v"))
             if len(axes) > 1:
                 got = Text(f"{len(axes)} that fit its tokens")
                 raise ArgumentValueError("grids", "have one for a video with audio", got)
-            video, audio = iter(_grid_positions(first, axes[0])), iter(_grid_positions(first, [range(len(kinds))]))
+            video, audio = (
+                iter(_grid_positions(first, axes[0])),
+                iter(_grid_positions(first, [range(len(token_letters))])),
+            )
             rows += [next(video if kind == "v" else audio) for kind in run["both"]]
             axes = [[pair[: len(run["end"])]]] if run["end"] else []
             first = 1 + max(
@@ -164,41 +171,41 @@ class _Grids:
         self.used = 0
         self.frames_left = 0
 
-    def of_run(self, run: str) -> list[Coordinates]:
+    def take_for_run(self, run: str) -> list[Coordinates]:
         """Use up the next grids for a run of tokens; return (times, rows, columns) of each; raise if they don't fit."""
-        kind, left = _KINDS[run[0]], len(run)
+        medium, left = _KINDS[run[0]], len(run)
         found: list[Coordinates] = []
         while left:
             if self.used == len(self.grids):
-                got = Text(f"{self.used}, and {left} more {kind} tokens")
+                got = Text(f"{self.used}, and {left} more {medium} tokens")
                 raise ArgumentValueError("grids", "have one for each image and video", got)
             name = f"grids[{self.used}]"
-            frames, rows, columns, *seconds = self._next_sizes(name, kind)
-            if self.row.by_frame and kind == "video":
+            frames, rows, columns, *seconds = self._next_sizes(name, medium)
+            if self.row.by_frame and medium == "video":
                 self.frames_left, frames = (self.frames_left or frames) - 1, 1
             if (n := frames * rows * columns) > left:
                 got = Text(f"{n} after merging, for a run of {left}")
-                raise ArgumentValueError(name, f"fit its {kind} tokens", got)
+                raise ArgumentValueError(name, f"fit its {medium} tokens", got)
             times = [i * self.rate * s for s in seconds for i in range(frames)] or range(frames)
             found.append([[int(time) for time in times] if self.row.whole else times, range(rows), range(columns)])
             left -= n
             self.used += not self.frames_left
         return found
 
-    def _next_sizes(self, name: str, kind: str) -> list[Any]:
+    def _next_sizes(self, name: str, medium: str) -> list[Any]:
         """
         Return frames, rows and columns of the next grid in tokens (merged), and any seconds from frame to frame.
 
         The tokens that end rows in some models are one more column. The grid is not used up. `name` is its name for
-        errors; raise unless it is a grid of this `kind`, "image" or "video".
+        errors; raise unless it is a grid of this `medium`, "image" or "video".
         """
         sizes = self.grids[self.used]
-        timed = kind == "video" and bool(self.row.rate)
+        timed = medium == "video" and bool(self.row.rate)
         if len(sizes) != 3 + timed:
             wanted = "(frames, rows, columns, seconds from frame to frame)" if timed else "(frames, rows, columns)"
-            raise ArgumentValueError(name, f"be {wanted} of {kind} tokens", sizes)
+            raise ArgumentValueError(name, f"be {wanted} of {medium} tokens", sizes)
         frames, rows, columns = (int32(name, size, least=1) for size in sizes[:3])
-        if kind == "image" and (frames > 1 or self.frames_left):
+        if medium == "image" and (frames > 1 or self.frames_left):
             raise ArgumentValueError(name, "be that of an image, with one frame, for image tokens", sizes)
         if rows % self.merge or columns % self.merge:
             raise ArgumentValueError(name, f"have multiples of {self.merge} rows and columns for merging", sizes)

@@ -105,15 +105,15 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=tuple(counts)),)
 
 
-def recipe(part: Part, layers: Layers, /) -> Recipe:
+def recipe(part: Part, group: Layers, /) -> Recipe:
     """
-    Return the recipe of a tower from `layers`, the group that `canonical` returns; raise if a size does not fit.
+    Return the recipe of a tower from `group`, the group that `canonical` returns; raise if a size does not fit.
 
     Frequencies have a row for each axis of the positions; the source of ``facts["axes"]`` names the axes in order.
     ``facts["blocks"]``, only if features are paired in blocks, is the number of blocks of the `Rope`.
     """
     tower, n = _tower_facts(part), len(_tower_facts(part).axes)
-    head, base, pairs = layers.sizes["head_dim"], layers.parameters["rope_theta"], layers.parameters.get("pairs")
+    head, base, pairs = group.sizes["head_dim"], group.parameters["rope_theta"], group.parameters.get("pairs")
     multiple = 2 if tower.layout == "one row" else 2 * n
     if n == 2 and head.value % multiple:
         raise ArgumentValueError(head.source, f"give a head dimension that is a multiple of {multiple}", head.value)
@@ -127,7 +127,7 @@ def recipe(part: Part, layers: Layers, /) -> Recipe:
     facts = {
         "model_type": Fact(part.model_type, source),
         "pairing": Fact(tower.pairing, f"{by_model}; {tower.note}" if tower.note else by_model),
-        "rope_type": layers.parameters["rope_type"],
+        "rope_type": group.parameters["rope_type"],
         "head_dim": head,
         "rotary_dim": Fact(2 * len(rows[0]), head.source),
         "rope_theta": base,
@@ -147,10 +147,10 @@ def _number_by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
 
 def _rows_by_axis(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tuple[Row, ...]:
     """Return the row of each axis from its number of pairs and its base; pairs left over get frequency 0."""
-    ramps = [frequencies(2 * n, base=base) for n, base in zip(pairs, bases, strict=True)]
-    order = [axis for axis, ramp in enumerate(ramps) for _ in ramp]
+    rows = [frequencies(2 * n, base=base) for n, base in zip(pairs, bases, strict=True)]
+    order = [axis for axis, ramp in enumerate(rows) for _ in ramp]
     rest = head // 2 - len(order)
-    return axes.assigned((*(f for ramp in ramps for f in ramp), *[0.0] * rest), [*order, *[0] * rest])
+    return axes.assigned((*(f for ramp in rows for f in ramp), *[0.0] * rest), [*order, *[0] * rest])
 
 
 def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
@@ -159,11 +159,11 @@ def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
     if tower.layout == "one row":
         return axes.alternating(frequencies(head, base=base), n)
     # f_i = base^(−2i/d), where d is the number of features of each axis
-    ramp = tuple(tower.scale * f for f in frequencies(2 * (head // n // 2), base=base))
+    row = tuple(tower.scale * f for f in frequencies(2 * (head // n // 2), base=base))
     order = [tower.axes.index(name) for name in tower.features or tower.axes]
     if tower.layout == "side by side":
-        return axes.assigned(ramp * n, [axis for axis in order for _ in ramp])
-    return axes.assigned(tuple(f for f in ramp for _ in order), order * len(ramp))
+        return axes.assigned(row * n, [axis for axis in order for _ in row])
+    return axes.assigned(tuple(f for f in row for _ in order), order * len(row))
 
 
 def _tower_facts(part: Part) -> Tower:
@@ -228,11 +228,11 @@ def _head_dim(part: Part, tower: Tower) -> Fact:
     return head
 
 
-def score(part: Part, layers: Layers, /) -> Fact:
+def score(part: Part, group: Layers, /) -> Fact:
     """Return the factor by which a tower multiplies q·k before the softmax, and its formula."""
     if not _tower_facts(part).scaled:
         return Fact(1.0, f"{part.model_type} does not scale q·k")
-    head = layers.sizes["head_dim"]
+    head = group.sizes["head_dim"]
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
@@ -270,8 +270,8 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
         product(range(rows), range(columns)), key=lambda patch: [i // side for side in (window, block) for i in patch]
     )
     chosen = [AXES.index(name) for name in tower.axes]
-    every = ((float(t), position_of(r, rows), position_of(c, columns)) for t in range(frames) for r, c in patches)
-    return tuple(tuple(position[axis] for axis in chosen) for position in every)
+    positions = ((float(t), position_of(r, rows), position_of(c, columns)) for t in range(frames) for r, c in patches)
+    return tuple(tuple(position[axis] for axis in chosen) for position in positions)
 
 
 def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:

@@ -211,7 +211,7 @@ def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
 
 
 def _has_keys(layer: Any, name: str) -> bool:
-    """Whether a layer of a cache holds keys under a name; raise if its class is not known, or it holds positions."""
+    """Whether a layer of a cache holds keys under a name; raise if its class is unknown, or it stores positions too."""
     kind, keys = type(layer), getattr(layer, name, None)
     if kind.__name__ not in KINDS or kind.__module__ != "transformers.cache_utils":
         raise ArgumentValueError("cache", "have layers that hold plain keys", Text(f"one of class {kind.__name__}"))
@@ -266,18 +266,18 @@ def _moved_keys(rotated: Rotated, old: Positions | None, new: Positions | None) 
     return (rope.reposition(keys / weights, *places, source=source) * weights).to(keys.dtype)
 
 
-def _last_positions(name: str, at: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
+def _last_positions(name: str, positions: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
     """
     Return the positions of the keys that a layer holds, the last ones of those of all tokens it has seen.
 
-    `at` are the positions of all tokens, or the first one. A single position that all tokens share is returned
+    `positions` are the positions of all tokens, or the first one. A single position that all tokens share is returned
     alone. Raises for any other number of positions.
     """
     keys, seen = rotated.held, rotated.seen
-    lib = library(keys=keys, **({name: at} if is_array(at) else {}))
+    lib = library(keys=keys, **({name: positions} if is_array(positions) else {}))
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else None
     tokens = tokens_of(lib, "keys", keys, -2)._replace(count=seen)
-    along = as_position_array(expand_positions(tokens, at, axes, name=name), like=keys, name=name, lib=lib)
+    along = as_position_array(expand_positions(tokens, positions, axes, name=name), like=keys, name=name, lib=lib)
     shape = tuple(by_axis(along, axes, name=name)[0].shape)
     if shape[-1:] not in ((1,), (seen,)):
         raise ArgumentValueError(name, f"have a position for each of the {seen} tokens", Text(f"shape {shape}"))

@@ -65,11 +65,11 @@ COMMON = re.compile(r"(^|[.])(freqs|theta|args(_\d)?|cos|sin|cache)$")
 """Names that say so in rotary classes alone."""
 
 
-_ALONE = ("transformers", "transformers-interleaved", "flash-attention")
+_SINGLE_TABLE_LAYOUTS = ("transformers", "transformers-interleaved", "flash-attention")
 TABLES = {
-    "cos": _ALONE,
-    "sin": _ALONE,
-    "angles": _ALONE,
+    "cos": _SINGLE_TABLE_LAYOUTS,
+    "sin": _SINGLE_TABLE_LAYOUTS,
+    "angles": _SINGLE_TABLE_LAYOUTS,
     "both": ("vllm", "torchtune", "torchtitan"),
     "complex": ("meta", "torchtune"),
     "sines first": ("gptj",),
@@ -120,7 +120,7 @@ class Undo:
     _changes: list[Callable[[], None]] = field(repr=False, compare=False)
 
     def __call__(self) -> None:
-        """Give the model its old values back, to the last bit. Call it before the model moves; twice does nothing."""
+        """Restore the old values, bit by bit; call it before the model moves to another device. Twice does nothing."""
         while self._changes:
             self._changes.pop()()
 
@@ -214,8 +214,8 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
     changes: list[Callable[[], None]] = []
     written: dict[int, Tensor] = {}
     lost = [state for state in _states(model, config) if state.finding.verdict not in ("right", "exempt")]
-    for place, _, truth in lost:
-        changes += [] if truth is None else _write(place, truth, written)
+    for slot, _, truth in lost:
+        changes += [] if truth is None else _write(slot, truth, written)
     left = tuple(state.finding for state in lost if state.truth is None)
     return Undo(tuple(state.place.path for state in lost if state.truth is not None), left, changes)
 
@@ -276,7 +276,7 @@ def _states(model: nn.Module, config: object) -> list[State]:
         own = {"_class_name": type(model).__name__, **own}
     given = own if config is None else config
     why = "there is no config" if given is None else "the config has no rotation for its path and shape"
-    read = cache(partial(_truths, given))
+    read = cache(partial(_config_rotations, given))
     try:
         read(None)
     except (TypeError, ValueError) as error:
@@ -284,22 +284,22 @@ def _states(model: nn.Module, config: object) -> list[State]:
             raise
         why, read = str(error), cache(lambda _: [])
     with torch.no_grad(), torch.device("cpu"):
-        found = [_state(place, _by_state(place, read), why) for place in _places(model)]
+        found = [_state(place, _by_state(place, read), why) for place in _slots(model)]
     return [state for state in found if state is not None]
 
 
-def _places(model: nn.Module) -> Iterator[Place]:
+def _slots(model: nn.Module) -> Iterator[Place]:
     """Yield the tensors of all modules that may hold rotary state."""
     for path, module in model.named_modules():
         for holder, key, name, x in _tensors(module):
             attribute = f"{path}.{name}".lstrip(".")
             full = attribute if name == key else f"{attribute}.{key}"
-            place = Place(full, module, holder, key, name, x, None)
-            if ROTARY.search(place.description) or not COMMON.search(attribute):
+            slot = Place(full, module, holder, key, name, x, None)
+            if ROTARY.search(slot.description) or not COMMON.search(attribute):
                 kinds = (kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute))
-                place = place._replace(kind=next(kinds, None))
-            if not OTHERS.search(attribute) and (place.kind or holder is not vars(module)["_parameters"]):
-                yield place
+                slot = slot._replace(kind=next(kinds, None))
+            if not OTHERS.search(attribute) and (slot.kind or holder is not vars(module)["_parameters"]):
+                yield slot
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
@@ -317,41 +317,44 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
                 yield holder, key, str(name or key), x
 
 
-def _state(place: Place, truths: list[list[Truth]], why: str) -> State | None:
+def _state(slot: Place, config_rotations: list[list[Truth]], why_unknown: str) -> State | None:
     """
     Return the finding for one tensor, with right values if it lost its own; None if it has no rotary state.
 
-    `truths` are the rotations of each state, as by `_by_state`; `why` says why the config gives no values for it.
+    `config_rotations` are the rotations of each state, as by `_by_state`; `why_unknown` says why the config gives no
+    values for it.
     """
-    x, options = place.tensor, list(_options(place, truths))
-    if not options and (place.kind is None or (place.kind == "sines first" and not ROTARY.search(place.description))):
+    x, options = slot.tensor, list(_options(slot, config_rotations))
+    if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
         return None  # embed_positions are learned in other models
-    exempt = _why_exempt(place)
+    exempt = _why_exempt(slot)
     verdict, text, error, truth = (
-        ("exempt", exempt, math.nan, None) if exempt else _verdict(place, options, why, has_config=any(truths))
+        ("exempt", exempt, math.nan, None)
+        if exempt
+        else _verdict(slot, options, why_unknown, has_config=any(config_rotations))
     )
-    if place.kind is None and verdict not in ("right", "rounded"):
+    if slot.kind is None and verdict not in ("right", "rounded"):
         return None
-    need = _longest_length(truths[0]) if options and place.holder is vars(place.owner)["_buffers"] else 0
-    if verdict == "right" and len(place.shape) > 1 and place.shape[0] < need:
-        verdict, text = "short", f"{place.shape[0]} rows for {need} tokens"
+    need = _longest_length(config_rotations[0]) if options and slot.holder is vars(slot.owner)["_buffers"] else 0
+    if verdict == "right" and len(slot.shape) > 1 and slot.shape[0] < need:
+        verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
     if writable and all(values.equal(writable[0]) for values in writable):
         truth = writable[0]
     elif writable:
         text += "; the config has several rotations for it"
-    if truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _kept_dtype(place, truth) != x.dtype:
+    if truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _kept_dtype(slot, truth) != x.dtype:
         truth, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
-    return State(place, Finding(place.path, verdict, text, error), truth)
+    return State(slot, Finding(slot.path, verdict, text, error), truth)
 
 
-def _why_exempt(place: Place) -> str:
+def _why_exempt(slot: Place) -> str:
     """Return why a tensor need not have the values of the config; empty if it must."""
-    if place.tensor.requires_grad or getattr(place.owner, "learned_freq", False):
+    if slot.tensor.requires_grad or getattr(slot.owner, "learned_freq", False):
         return "learned"
-    if place.package == "timm":
+    if slot.package == "timm":
         return "timm fills it itself"
-    return "still empty" if getattr(place.owner, f"{place.name}_seq_len", None) == 0 else ""
+    return "still empty" if getattr(slot.owner, f"{slot.name}_seq_len", None) == 0 else ""
 
 
 # --- what the config says ---------------------------------------------------------------------------------------------
@@ -370,7 +373,7 @@ class Truth(NamedTuple):
     layers: tuple[int, ...] | None = None
 
 
-def _truths(config: object, length: int | None) -> list[Truth]:
+def _config_rotations(config: object, length: int | None) -> list[Truth]:
     """
     Return the rotations of all parts of a config at a sequence length; raise if no part can be read.
 
@@ -393,37 +396,37 @@ def _truths(config: object, length: int | None) -> list[Truth]:
     return found
 
 
-def _by_state(place: Place, read: Callable[[int | None], list[Truth]]) -> list[list[Truth]]:
+def _by_state(slot: Place, read: Callable[[int | None], list[Truth]]) -> list[list[Truth]]:
     """Return the rotations that a tensor may have now, then those of its other states (LongRoPE, dynamic NTK)."""
-    usual = _by_path(place, read(None))
+    usual = _by_path(slot, read(None))
     scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
-    own = vars(place.owner)
-    seen: Any = own.get(place.name.replace("inv_freq", "max_seq_len_cached"), own.get("max_seq_len_cached"))
-    if "original" in place.name or (scheme != "longrope" and (seen is None or not scheme.startswith("dynamic"))):
+    own = vars(slot.owner)
+    seen: Any = own.get(slot.name.replace("inv_freq", "max_seq_len_cached"), own.get("max_seq_len_cached"))
+    if "original" in slot.name or (scheme != "longrope" and (seen is None or not scheme.startswith("dynamic"))):
         return [usual]
     if scheme == "longrope":
-        other = _by_path(place, read(LONGEST))
-        return [other] if "long_" in place.name else [usual, other]
-    return [_by_path(place, read(int(seen))), usual]
+        other = _by_path(slot, read(LONGEST))
+        return [other] if "long_" in slot.name else [usual, other]
+    return [_by_path(slot, read(int(seen))), usual]
 
 
-def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
+def _by_path(slot: Place, config_rotations: list[Truth]) -> list[Truth]:
     """
     Return the rotations of the part, and of the type of layers, that the path of a tensor names.
 
     They are those of all layers of the part if the path names none; an empty list if no part fits.
     """
-    signs = {truth.part: _path_patterns(truth.part) for truth in truths}
-    fitting = [part for part, needed in signs.items() if all(re.search(sign, place.description) for sign in needed)]
+    signs = {truth.part: _path_patterns(truth.part) for truth in config_rotations}
+    fitting = [part for part, needed in signs.items() if all(re.search(sign, slot.description) for sign in needed)]
     if not fitting and len(signs) == 1:
         fitting = [*signs]  # the model is that part
     part = max(fitting, key=lambda part: len(signs[part]), default=None)
-    if part == "text" and any(re.search(sign, place.description) for sign in SIGNS.values()):
+    if part == "text" and any(re.search(sign, slot.description) for sign in SIGNS.values()):
         return []  # of a tower without rotary, by the config
-    own = [truth for truth in truths if truth.part == part and truth.rope]
-    index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", place.path)
+    own = [truth for truth in config_rotations if truth.part == part and truth.rope]
+    index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", slot.path)
     return (
-        [truth for truth in own if place.name.startswith(f"{truth.layer_type}_")]
+        [truth for truth in own if slot.name.startswith(f"{truth.layer_type}_")]
         or [truth for truth in own if index and int(index[1]) in (truth.layers or ())]
         or own
     )
@@ -439,10 +442,12 @@ def _path_patterns(part: str) -> list[str]:
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
 
-def _longest_length(truths: Iterable[Truth]) -> int:
-    """Return the number of tokens that a config allows; 0 if it does not say."""
+def _longest_length(config_rotations: Iterable[Truth]) -> int:
+    """Return the largest number of tokens that a rotation of a config is for; 0 if it gives none."""
     names = ("trained_length", "extended_length", "stated_length")
-    return max((int(truth.facts[name].value) for truth in truths for name in names if name in truth.facts), default=0)
+    return max(
+        (int(truth.facts[name].value) for truth in config_rotations for name in names if name in truth.facts), default=0
+    )
 
 
 # --- right values -----------------------------------------------------------------------------------------------------
@@ -459,9 +464,9 @@ class Option(NamedTuple):
     """Whether to write these if the tensor has lost its own."""
 
 
-def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
+def _options(slot: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
     """Yield the right values of a tensor for each rotation in `states`, in each layout that fits its name and shape."""
-    if getattr(place.owner, "freqs_for", "lang") != "lang":
+    if getattr(slot.owner, "freqs_for", "lang") != "lang":
         return  # rotary-embedding-torch: frequencies of pixels
     for i, truth in ((i, truth) for i, truths in enumerate(states) for truth in truths):
         rope: Any = truth.rope
@@ -469,10 +474,10 @@ def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
         parts = [tuple(filter(None, row)) for row in rows]
         by_axis = [] if truth.part == "text" else [*parts, tuple(chain(*parts))]  # towers have their axes apart
         for form in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *by_axis]):
-            if place.shape == [len(form)] and place.kind in (None, "frequencies"):
-                values = torch.tensor(form, dtype=torch.float64).abs() * _multiple(place, truth)
+            if slot.shape == [len(form)] and slot.kind in (None, "frequencies"):
+                values = torch.tensor(form, dtype=torch.float64).abs() * _multiple(slot, truth)
                 yield Option(values, values.where(values > 0, 1.0), i == 0)
-            for kind, row in _layouts(place, len(form)):
+            for kind, row in _layouts(slot, len(form)):
                 # neighbours may be sorted into halves before; not in diffusers, nor if the caller names the pairing
                 pairing = _pairing_of(row)
                 named = not truth.part or truth.part.startswith("transformer")
@@ -480,23 +485,23 @@ def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
                     continue
                 sure = pairing != "interleaved" or named
                 current = i == 0 and sure and pairing in (None, rope.pairing)
-                values, scale = map(partial(_in_layout, kind, row), *_table_rows(place, truth, form))
+                values, scale = map(partial(_in_layout, kind, row), *_table_rows(slot, truth, form))
                 yield Option(values, scale, current)
 
 
-def _multiple(place: Place, truth: Truth) -> float:
+def _multiple(slot: Place, config_rotation: Truth) -> float:
     """Return what a class multiplies the frequencies of a rotation by, because its forward divides angles by it."""
-    fact = truth.facts.get("model_type")
+    fact = config_rotation.facts.get("model_type")
     tower = TOWERS.get(fact.value) if fact else None
-    return float(getattr(place.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
+    return float(getattr(slot.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
 
 
-def _layouts(place: Place, pairs: int) -> list[tuple[str, Layout]]:
+def _layouts(slot: Place, pairs: int) -> list[tuple[str, Layout]]:
     """Return (kind, layout) of each table layout in which rows of `pairs` pairs have the shape of a tensor."""
     blank = (torch.zeros(1, pairs),) * 3
-    kinds = TABLES if place.kind is None else {place.kind} & TABLES.keys()
-    rows = [(kind, LAYOUTS[name]) for kind in kinds for name in TABLES[kind] if len(place.shape) > 1]
-    return [row for row in rows if list(_in_layout(*row, *blank).shape[1:]) == place.shape[1:]]
+    kinds = TABLES if slot.kind is None else {slot.kind} & TABLES.keys()
+    rows = [(kind, LAYOUTS[name]) for kind in kinds for name in TABLES[kind] if len(slot.shape) > 1]
+    return [row for row in rows if list(_in_layout(*row, *blank).shape[1:]) == slot.shape[1:]]
 
 
 def _in_layout(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
@@ -518,21 +523,21 @@ def _pairing_of(row: Layout) -> Pairing | None:
     return None if copies == ["pair"] else "half" if copies[0] == "copy" else "interleaved"
 
 
-def _table_rows(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
+def _table_rows(slot: Place, config_rotation: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
     """
     Return the cosines, sines and angles of a table's rows, each with the scale of its errors.
 
     `form` is the row of frequencies of its pairs, one of those that `_options` tries.
     """
-    rope: Any = truth.rope
-    count, rows = place.shape[0], as_rows(rope.frequencies)
+    rope: Any = config_rotation.rope
+    count, rows = slot.shape[0], as_rows(rope.frequencies)
     used: tuple[Row, ...] = (form,)
     side = math.isqrt(count)
-    filled = getattr(place.owner, f"{place.name}_seq_len", count)  # the other rows of a cache are zeros
-    p = torch.arange(-count, 0) if place.name.startswith("neg_") else torch.arange(count)
+    filled = getattr(slot.owner, f"{slot.name}_seq_len", count)  # the other rows of a cache are zeros
+    p = torch.arange(-count, 0) if slot.name.startswith("neg_") else torch.arange(count)
     p = p.where(p < filled, 0)[:, None].double()
-    if place.name == "freqs_ci" and len(rows) == 2 and len(form) == len(rows[0]) and count - side**2 in (0, 1):
-        grid = configs.positions(truth.config, (side, side), part=truth.part, like=p)
+    if slot.name == "freqs_ci" and len(rows) == 2 and len(form) == len(rows[0]) and count - side**2 in (0, 1):
+        grid = configs.positions(config_rotation.config, (side, side), part=config_rotation.part, like=p)
         p, used = torch.cat((grid.double(), torch.zeros(count - side**2, 2))), rows  # a class token does not rotate
     angle = p @ torch.tensor(used, dtype=torch.float64)
     table = cos_sin(p, used, attention_factor=rope.attention_factor)
@@ -544,78 +549,88 @@ def _table_rows(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Te
 
 
 def _verdict(
-    place: Place, options: list[Option], why: str, *, has_config: bool
+    slot: Place, options: list[Option], why_unknown: str, *, has_config: bool
 ) -> tuple[str, str, float, Tensor | None]:
     """
     Return the verdict on a tensor, what else is known, its error, and the values of the config or None.
 
     The values are there only if the tensor has them rounded. If not `has_config`, values are right if they are
-    those of any base without scaling. `why` says why the config gives no values for the tensor; it may end the
+    those of any base without scaling. `why_unknown` says why the config gives no values for the tensor; it may end the
     text if there are no `options`.
     """
-    x, known = place.tensor, bool(options)
+    x, known = slot.tensor, bool(options)
     if x.is_meta:
         return "meta", "", math.nan, None
-    if not has_config and (rope := _rope_of_values(place)):
-        options = list(_options(place, [[Truth("values", rope, {}, None)]]))
-    own = _as_float64(x)
+    if not has_config and (rope := _rope_of_values(slot)):
+        options = list(_options(slot, [[Truth("values", rope, {}, None)]]))
+    held_values = _as_float64(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
     right = [(_as_float64(_shard_like(option.values, x)), _as_float64(_shard_like(option.scale, x))) for option in fit]
-    errors = [torch.cat((((own - values) / scale).abs().flatten(), torch.zeros(1))) for values, scale in right]
+    errors = [torch.cat((((held_values - values) / scale).abs().flatten(), torch.zeros(1))) for values, scale in right]
     best = min(errors, key=lambda each: float(each.max()), default=torch.tensor([math.nan]))
-    lost, error = int((~own.isfinite()).sum()), float(best.max())
-    rounded = [(name, i) for name in HALF for i, each in enumerate(right) if _is_rounded(own, *each, HALF[name])]
+    lost, error = int((~held_values.isfinite()).sum()), float(best.max())
+    rounded = [
+        (name, i) for name in HALF for i, each in enumerate(right) if _is_rounded(held_values, *each, HALF[name])
+    ]
     if lost:
-        return "garbage", f"{lost} of {own.numel()} values are not finite", math.nan, None
+        return "garbage", f"{lost} of {held_values.numel()} values are not finite", math.nan, None
     if options and not fit:
         lack = "it is complex, its values are real" if x.is_complex() else "it is real, its sines are lost"
         return "garbage", lack, error, None
     if error <= RIGHT:
-        return "right", "" if known else f"by its own values; {why}", error, None
+        return "right", "" if known else f"by its own values; {why_unknown}", error, None
     if rounded:
         (dtype, i), *_ = rounded
-        by_design = place.package in ANY_DTYPE and x.dtype == HALF[dtype]
+        by_design = slot.package in ANY_DTYPE and x.dtype == HALF[dtype]
         return "right" if by_design else "rounded", f"to {dtype}", error, fit[i].values if known else None
-    return *_scheme(place, own, right, why if not known else "", int((best > RIGHT).sum())), error, None
+    return (
+        *_verdict_on_wrong_values(
+            slot, held_values, right, why_unknown if not known else "", int((best > RIGHT).sum())
+        ),
+        error,
+        None,
+    )
 
 
-def _scheme(place: Place, own: Tensor, right: list[tuple[Tensor, Tensor]], why: str, wrong: int) -> tuple[str, str]:
+def _verdict_on_wrong_values(
+    slot: Place, held_values: Tensor, right: list[tuple[Tensor, Tensor]], why_unknown: str, wrong_count: int
+) -> tuple[str, str]:
     """
     Return the verdict on values that are not right, and what they are if that is known.
 
-    `own` are the values in float64, `right` the right ones with their scales, and `wrong` how many are wrong.
-    `why` is empty if the config gives values: then the verdict is "other" if it is known what they are, else "garbage".
-    Otherwise `why` ends the text, and the verdict is "rounded", "unknown" or "garbage".
+    `held_values` are the values in float64, `right` the right ones with their scales, and `wrong_count` how many are
+    wrong. `why_unknown` is empty if the config gives values: then the verdict is "other" if it is known what they are,
+    else "garbage". Otherwise `why_unknown` ends the text, and the verdict is "rounded", "unknown" or "garbage".
     """
-    x = place.tensor
-    name = next(filter(None, (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(place))), "")
-    ordered = own.sort(dim=-1).values
+    x = slot.tensor
+    name = next(filter(None, (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(slot))), "")
+    ordered = held_values.sort(dim=-1).values
     if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
         name = "the right values in another order"
-    if why:
-        verdict = "rounded" if name and x.dtype in HALF.values() else "unknown" if own.any() else "garbage"
-        return verdict, "; ".join(filter(None, (name, why)))
-    return ("other", name) if name else ("garbage", f"{wrong} of {own.numel()} values are wrong")
+    if why_unknown:
+        verdict = "rounded" if name and x.dtype in HALF.values() else "unknown" if held_values.any() else "garbage"
+        return verdict, "; ".join(filter(None, (name, why_unknown)))
+    return ("other", name) if name else ("garbage", f"{wrong_count} of {held_values.numel()} values are wrong")
 
 
-def _is_rounded(own: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
+def _is_rounded(held_values: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
     """Whether a tensor has these values, rounded to a dtype."""
     info = torch.finfo(dtype)
     bound = 0.51 * info.eps * values.abs() + RIGHT * scale + info.smallest_normal * info.eps
-    return bool((own.to(dtype).double() == own).all() and ((own - values).abs() <= bound).all())
+    return bool((held_values.to(dtype).double() == held_values).all() and ((held_values - values).abs() <= bound).all())
 
 
-def _frequencies_in(place: Place) -> Iterator[list[float]]:
+def _frequencies_in(slot: Place) -> Iterator[list[float]]:
     """
     Yield the frequencies that a tensor may hold: its values, or the angles in the second row of a table.
 
     Yields nothing for a tensor that is sharded or on the meta device, or whose name says nothing (no `kind`).
     """
-    shape = place.shape
-    x: Any = place.tensor
-    if place.kind == "cos":  # small angles are lost in cosines
-        x, place = getattr(place.owner, place.name.replace("cos", "sin"), None), place._replace(kind="sin")
-    if not isinstance(x, Tensor) or x.shape != place.tensor.shape or place.kind is None or is_sharded(x) or x.is_meta:
+    shape = slot.shape
+    x: Any = slot.tensor
+    if slot.kind == "cos":  # small angles are lost in cosines
+        x, slot = getattr(slot.owner, slot.name.replace("cos", "sin"), None), slot._replace(kind="sin")
+    if not isinstance(x, Tensor) or x.shape != slot.tensor.shape or slot.kind is None or is_sharded(x) or x.is_meta:
         return
     if len(shape) < 2:
         yield _as_float64(x).flatten().tolist()
@@ -623,20 +638,20 @@ def _frequencies_in(place: Place) -> Iterator[list[float]]:
     row = _as_float64(x).reshape(shape[0], -1)[1].tolist()
     for n in (shape[1], shape[1] // 2, shape[1] // 4):
         marks = torch.arange(3.0 * n, dtype=torch.float64).reshape(3, 1, n)
-        for layout in _layouts(place, n):
+        for layout in _layouts(slot, n):
             at = {mark: i for i, mark in enumerate(_as_float64(_in_layout(*layout, *marks)).flatten().tolist())}
             c, s, angle = ([row[at[mark]] for mark in marks[i, 0].tolist() if mark in at] for i in range(3))
             c = c or [math.sqrt(max(1 - b * b, 0)) for b in s]
             yield angle or [math.atan2(b, a) for a, b in zip(c, s, strict=True)]
 
 
-def _rope_of_values(place: Place) -> Rope | None:
+def _rope_of_values(slot: Place) -> Rope | None:
     """
     Return the rotation of some base, without scaling, with the frequencies of a tensor; None if none has.
 
     Its pairing is "half", whatever that of the model.
     """
-    for f in _frequencies_in(place):
+    for f in _frequencies_in(slot):
         n = len(f)
         if n > 1 and abs(f[0] - 1) <= RIGHT and 0 < f[-1] < 0.99:
             base = f[-1] ** (n / (1 - n))
@@ -677,28 +692,28 @@ def _as_float64(x: Tensor) -> Tensor:
     return (torch.view_as_real(own) if own.is_complex() else own).cpu().double()
 
 
-def _kept_dtype(place: Place, truth: Tensor) -> torch.dtype:
+def _kept_dtype(slot: Place, right_values: Tensor) -> torch.dtype:
     """Return the dtype in which a class keeps a tensor: float32 or complex64; its own if wider, or in vLLM, SGLang."""
-    narrow, wide = (torch.complex64, torch.complex128) if truth.is_complex() else (torch.float32, torch.float64)
-    return place.tensor.dtype if place.package in ANY_DTYPE or place.tensor.dtype == wide else narrow
+    narrow, wide = (torch.complex64, torch.complex128) if right_values.is_complex() else (torch.float32, torch.float64)
+    return slot.tensor.dtype if slot.package in ANY_DTYPE or slot.tensor.dtype == wide else narrow
 
 
-def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
+def _write(slot: Place, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
     """
     Write the right values of a tensor, into it or as a new one in its module; return functions that undo it.
 
     `written` holds the new values by the id of the old tensor; this call adds its own. There is no function if
     modules share the tensor, and an earlier call has changed it itself.
     """
-    x, is_first = place.tensor, id(place.tensor) not in written
-    own_values = _shard_like(truth.to(_kept_dtype(place, truth)), x).to(x.device)
+    x, is_first = slot.tensor, id(slot.tensor) not in written
+    own_values = _shard_like(right_values.to(_kept_dtype(slot, right_values)), x).to(x.device)
     new = written.setdefault(id(x), own_values)
     tied = bool(local(new).equal(local(own_values)))  # one tensor cannot hold the values of two rotations
     new = new if tied else own_values
     in_place = tied and new.dtype == x.dtype and 0 not in x.stride()
     if not in_place and not isinstance(x, nn.Parameter):
-        place.holder[place.key] = new
-        return [partial(place.holder.__setitem__, place.key, x)]
+        slot.holder[slot.key] = new
+        return [partial(slot.holder.__setitem__, slot.key, x)]
     if not is_first:  # modules share it
         return []
     if in_place:

@@ -319,7 +319,7 @@ def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
     if "position_ids" not in signature(type(embedding).forward).parameters or not hasattr(embedding, "config"):
         raise _unfit(embedding, "have rotary embeddings with a config, which take position_ids")
-    by_kind = {kind: _by_length(embedding.config, kind, length) for kind in _kinds(embedding)}
+    by_kind = {kind: _by_length(embedding.config, kind, length) for kind in _layer_types(embedding)}
     layouts = {_table_layout(embedding, kind, ropes, length or LONG) for kind, ropes in by_kind.items()}
     if len(layouts) != 1 or None in layouts:
         raise _unfit(embedding, "make the rotary tables that its config says", " that makes others")
@@ -328,23 +328,23 @@ def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
     return TableMaker(by_kind, str(layouts.pop()), class_rounds, rounds=class_rounds)
 
 
-def _kinds(embedding: nn.Module) -> list[str] | list[None]:
+def _layer_types(embedding: nn.Module) -> list[str] | list[None]:
     """Return the types of layers that an embedding has frequencies for; [None] if all layers share them."""
     names = [name for name, _ in embedding.named_buffers(recurse=False) if name.endswith("_inv_freq")]
     return [name.removesuffix("_inv_freq") for name in names if not name.endswith("original_inv_freq")] or [None]
 
 
-def _by_length(model_config: Any, kind: str | None, length: int | None) -> ByLength:
+def _by_length(model_config: Any, layer_type: str | None, length: int | None) -> ByLength:
     """
     Return the rotation of a type of layer (None: of all) for sequences of a length.
 
     Without a length, return both rotations of LongRoPE; raise if those of another scheme depend on it.
     """
-    read = partial(Rope.from_config, model_config, layer_type=kind)
+    read = partial(Rope.from_config, model_config, layer_type=layer_type)
     rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
     if rope == longer:
         return ByLength(_without_signs(rope))
-    (explanation,) = explain(model_config, layer_type=kind)
+    (explanation,) = explain(model_config, layer_type=layer_type)
     scheme = explanation.facts["rope_type"].value
     if scheme != "longrope":
         wanted = f"be given for rope type {scheme!r}, whose tables depend on it"
@@ -359,38 +359,47 @@ def _without_signs(rope: Rope) -> Rope:
 
 
 def _own_tables(
-    embedding: nn.Module, kind: str | None, position_ids: Tensor, dtype: torch.dtype = torch.float32
+    embedding: nn.Module, layer_type: str | None, position_ids: Tensor, dtype: torch.dtype = torch.float32
 ) -> Any:
     """Return the tables that a copy of an embedding (some keep state) makes of position ids; raise if it fails."""
     own, x = deepcopy(embedding).cpu(), torch.zeros(1, dtype=dtype)
     try:
-        return own(x, position_ids, **({} if kind is None else {"layer_type": kind}))
+        return own(x, position_ids, **({} if layer_type is None else {"layer_type": layer_type}))
     except (RuntimeError, TypeError) as error:
         raise _unfit(embedding, "have rotary embeddings that work", f" that fails: {error}") from error
 
 
-def _table_layout(embedding: nn.Module, layer_type: str | None, ropes: ByLength, length: int) -> str | None:
-    """Return the key of `TO_LAYOUT` whose layout an embedding's tables have, if they agree with `ropes`; else None."""
-    lengths = (ropes.trained, ropes.trained + 1) if ropes.longer else (length,)
-    axes = len(getattr(embedding, "mrope_section", None) or as_rows(ropes.rope.frequencies))
+def _table_layout(embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, length: int) -> str | None:
+    """Return the key of `TO_LAYOUT` whose layout an embedding's tables have; None if they differ from the ropes'."""
+    lengths = (rope_by_length.trained, rope_by_length.trained + 1) if rope_by_length.longer else (length,)
+    axes = len(getattr(embedding, "mrope_section", None) or as_rows(rope_by_length.rope.frequencies))
     probes = [positions for n in lengths for positions in _probes(n, axes)]
     for layout in TO_LAYOUT:
-        if all(_agrees(embedding, layer_type, ropes, layout, positions) for positions in probes):
+        if all(_agrees(embedding, layer_type, rope_by_length, layout, positions) for positions in probes):
             return layout
     return None
 
 
 def _probes(length: int, axes: int) -> Iterator[Tensor]:
-    """Yield positions below a length: ``(1, seq)``, then ``(axes, 1, seq)``, with three axes if the model has one."""
+    """Yield test positions below a length: ``(1, seq)``, then ``(axes, 1, seq)``, of three axes if `axes` is 1."""
     line = torch.tensor(sorted({n for n in (0, 1, 3, 17, 300, 4096) if n < length} | {length - 1}))
     yield line[None]
     yield torch.stack([line.roll(shift) for shift in range(axes if axes > 1 else 3)])[:, None]
 
 
-def _agrees(embedding: nn.Module, layer_type: str | None, ropes: ByLength, layout: str, positions: Tensor) -> bool:
-    """Whether an embedding makes the tables of `ropes` in this layout, within the precision of its buffers."""
-    table, theirs = ropes.table(positions, like=torch.zeros(1)), _flat(_own_tables(embedding, layer_type, positions))
-    rope = ropes.longer if ropes.longer and positions.max() >= ropes.trained else ropes.rope
+def _agrees(
+    embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, layout: str, positions: Tensor
+) -> bool:
+    """Whether an embedding makes the tables of `rope_by_length` in this layout, within the precision of its buffers."""
+    table, theirs = (
+        rope_by_length.table(positions, like=torch.zeros(1)),
+        _flat(_own_tables(embedding, layer_type, positions)),
+    )
+    rope = (
+        rope_by_length.longer
+        if rope_by_length.longer and positions.max() >= rope_by_length.trained
+        else rope_by_length.rope
+    )
     bound = _bound(rope, positions, max(torch.finfo(buffer.dtype).eps for buffer in embedding.buffers()))
     ours, bound = _flat(TO_LAYOUT[layout](*table)), _flat(TO_LAYOUT[layout](bound, bound))
     return theirs.shape == ours.shape and bool(((theirs - ours).abs() <= bound).all())

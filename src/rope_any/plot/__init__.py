@@ -222,7 +222,7 @@ def wavelengths(
         draw_lengths(axes, marks)
         group_thousands(axes.yaxis)
         if len(rows) > 1 or labels is not None:
-            add_legend(axes, drawn, wide=60, **(below if legend_below else {"loc": "lower right"}))
+            add_legend(axes, drawn, wrap_width=60, **(below if legend_below else {"loc": "lower right"}))
     return axes
 
 
@@ -534,13 +534,13 @@ def _evenly(count: int, most: int) -> list[int]:
     return sorted({*np.linspace(0, count - 1, most).round().astype(int).tolist()})
 
 
-def _rope(recipe: Recipe) -> Rope:
+def _rope(rope_like: Recipe) -> Rope:
     """Return a Rope; of a tuple, list or array of frequencies one of any pairing, unused by callers; else raise."""
-    if isinstance(recipe, Rope):
-        return recipe
-    given = _host_numbers("frequencies", recipe).tolist() if is_array(recipe) else recipe
+    if isinstance(rope_like, Rope):
+        return rope_like
+    given = _host_numbers("frequencies", rope_like).tolist() if is_array(rope_like) else rope_like
     if not isinstance(given, tuple | list):
-        raise ArgumentTypeError("rope", "be a Rope or frequencies", recipe)
+        raise ArgumentTypeError("rope", "be a Rope or frequencies", rope_like)
     return Rope(given, pairing="half")  # type: ignore[arg-type]  # `Rope` checks them
 
 

@@ -124,7 +124,7 @@ def label_right(ax: "Axes", name: str, height: float, above: float = 0) -> None:
 
 
 def draw_lengths(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
-    """Draw context lengths as horizontal lines, and label them at the right end without overlap."""
+    """Draw context lengths, one or more for each name, as horizontal lines labelled at the right without overlap."""
     names: dict[float, list[str]] = {}
     for name, each in lengths.items():
         for length in dict.fromkeys(as_sequence(each)):
@@ -145,9 +145,9 @@ def as_sequence(lengths: float | Sequence[float]) -> Sequence[float]:
     return lengths if isinstance(lengths, Sequence) else [lengths]
 
 
-def add_legend(ax: "Axes", drawn: Sequence[Any], *, wide: int = 100, **options: Any) -> None:
-    """Add a legend whose labels wrap at `wide` characters and are literal: matplotlib hides ``_...``, parses ``$``."""
+def add_legend(ax: "Axes", drawn: Sequence[Any], *, wrap_width: int = 100, **options: Any) -> None:
+    """Add a legend whose labels wrap and are literal: matplotlib would hide ``_...`` and parse ``$``."""
     legend = ax.legend(drawn, [""] * len(drawn), labelcolor=text_color(ax), facecolor=ax.get_facecolor(), **options)
     legend.get_title().set_color(text_color(ax))
     for text, one in zip(legend.get_texts(), drawn, strict=True):
-        text.set(text=fill(one.get_label(), wide), parse_math=False)
+        text.set(text=fill(one.get_label(), wrap_width), parse_math=False)

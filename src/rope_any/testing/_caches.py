@@ -237,22 +237,22 @@ def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: s
     return _Reading(layout or cache.layout, np.stack(parts).astype(np.float64), cache.base, note)
 
 
-def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
+def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterator[_Reading]:
     """
     Yield readings of a cache in its layout, each after undoing one mistake that the cache may have.
 
-    `given` is the cache as read in its layout, for wrong orders, reciprocals and rows that stand twice; it is
+    `own_reading` is the cache as read in its layout, for wrong orders, reciprocals and rows that stand twice; it is
     None if the shape is wrong.
     """
-    if given is not None:
-        values = given.values
-        yield given._replace(values=values[..., ::-1], note="the pairs are in reverse order")
-        if given.unit == "pair":
-            yield given._replace(values=1 / values, note="each number is the reciprocal of the right one")
+    if own_reading is not None:
+        values = own_reading.values
+        yield own_reading._replace(values=values[..., ::-1], note="the pairs are in reverse order")
+        if own_reading.unit == "pair":
+            yield own_reading._replace(values=1 / values, note="each number is the reciprocal of the right one")
         for how, halves in TWICE.items():
             first, second = (values[..., half, :] for half in halves(values.shape[-2]))
             if np.array_equal(first, second):
-                yield given._replace(values=first, note=f"the rows stand twice, {how}")
+                yield own_reading._replace(values=first, note=f"the rows stand twice, {how}")
         return
     old, new = cache.arrays[0].shape, _shape_in_layout(cache, cache.layout)
     mended: dict[str, list[Data]] = {}
@@ -285,7 +285,7 @@ def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
 
 
 def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
-    """Return the shape that arrays of this size have in a layout, with a batch of 1; None if they have no such one."""
+    """Return the shape that as many numbers have in a layout, in a batch of 1; None if they fill no whole rows."""
     row = LAYOUTS[layout]
     sizes = {"part": 2, "copy": 2, "1": 1, "batch": 1, "pair": len(cache.rope.frequencies)}
     sizes["seq"] = cache.arrays[0].size // math.prod(sizes.get(name, 1) for name in row.names)
@@ -310,10 +310,10 @@ def _base_of_divisors(cache: _Cache) -> float | None:
 # --- errors -----------------------------------------------------------------------------------------------
 
 
-def _reading_errors(cache: _Cache, one: _Reading) -> tuple[Data, Data]:
+def _reading_errors(cache: _Cache, reading: _Reading) -> tuple[Data, Data]:
     """Return the error of each number of a reading, and its multiple of the bound that `check_cache` states."""
-    row, f = LAYOUTS[one.layout], np.asarray(cache.rope.frequencies)
-    count, pairs = one.values.shape[-2:]
+    row, f = LAYOUTS[reading.layout], np.asarray(cache.rope.frequencies)
+    count, pairs = reading.values.shape[-2:]
     angle, roundoff = np.arange(count, dtype=np.float64)[:, None] * f, 2.0 ** -DIGITS[cache.dtype]
     # the rounded exponent is an error of ln f, power and division of 3, the product with a position of 1 unit
     share = (4 + np.abs(np.log(np.where(f, np.abs(f), 1)))) * 2.0**-24
@@ -327,25 +327,25 @@ def _reading_errors(cache: _Cache, one: _Reading) -> tuple[Data, Data]:
     elif row.holds == "angles":
         want, bound = angle[None], slack
     else:
-        want = (np.asarray(divided(row, pairs, one.base)) / f)[None, None]
+        want = (np.asarray(divided(row, pairs, reading.base)) / f)[None, None]
         bound = np.abs(want) * (share + roundoff)
     want, bound = want[:, None, None], bound[:, None, None]
-    error = np.where(one.values == want, 0, np.abs(one.values - want))
+    error = np.where(reading.values == want, 0, np.abs(reading.values - want))
     ratio = np.where(error == 0, 0, error / bound)
     return error, np.where(np.isnan(ratio), np.inf, ratio)
 
 
-def _fits(cache: _Cache, one: _Reading) -> bool:
+def _fits(cache: _Cache, reading: _Reading) -> bool:
     """Whether all numbers of a reading are within the bounds of `check_cache`; its first rows are compared first."""
-    parts = (one._replace(values=one.values[..., :count, :]) for count in (RUN, None))
+    parts = (reading._replace(values=reading.values[..., :count, :]) for count in (RUN, None))
     return all(_reading_errors(cache, part)[1].max() <= 1 for part in parts)
 
 
-def _starts_well(cache: _Cache, one: _Reading) -> bool:
+def _starts_well(cache: _Cache, reading: _Reading) -> bool:
     """Whether a reading is of the right layout, though wrong: row 0 is right and most duplicated numbers agree."""
-    first = one._replace(values=one.values[..., :1, :])
-    agree = (one.values == one.values[:, :1]).mean() > 0.9
-    return bool(agree and one.largest(_reading_errors(cache, first)[1])[0] <= 1)
+    first = reading._replace(values=reading.values[..., :1, :])
+    agree = (reading.values == reading.values[:, :1]).mean() > 0.9
+    return bool(agree and reading.largest(_reading_errors(cache, first)[1])[0] <= 1)
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -378,29 +378,29 @@ def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
 
 
 def _diagnose(
-    cache: _Cache, given: _Reading | None, others: Mapping[str, Rope]
+    cache: _Cache, own_reading: _Reading | None, others: Mapping[str, Rope]
 ) -> tuple[_Reading | None, tuple[str, ...]]:
-    """Return the reading that fits a wrong cache best, else `given`, which may be None; and the likely mistakes."""
-    if given is not None and not given.values.any():
-        return given, ("all numbers are 0",)
-    few = given and _wrong_rows_text(
-        given.largest(_reading_errors(cache, given)[1]) > 1, given.unit, most=FEW[given.unit]
+    """Return the reading that fits a wrong cache best, else `own_reading` (or None); and the likely mistakes."""
+    if own_reading is not None and not own_reading.values.any():
+        return own_reading, ("all numbers are 0",)
+    few = own_reading and _wrong_rows_text(
+        own_reading.largest(_reading_errors(cache, own_reading)[1]) > 1, own_reading.unit, most=FEW[own_reading.unit]
     )
     of_shape, reshaped = (partial(_in_other_layouts, cache, reshaped=flag) for flag in (False, True))
-    own = partial(_undone, cache, given)
+    own = partial(_with_mistake_undone, cache, own_reading)
     for readings in (own,) if few else (of_shape, own, reshaped):
         if fitting := [one for one in readings() if _fits(cache, one)]:
             return fitting[0], _mended(cache, fitting)
-    if given is not None and few:
-        return given, (few,) if np.isfinite(given.values).all() else (few, NOT_FINITE)
-    if given is not None and _starts_well(cache, given):
-        return given, _causes(cache, given, others)
+    if own_reading is not None and few:
+        return own_reading, (few,) if np.isfinite(own_reading.values).all() else (few, NOT_FINITE)
+    if own_reading is not None and _starts_well(cache, own_reading):
+        return own_reading, _causes(cache, own_reading, others)
     for readings in (of_shape, own, reshaped):
         if likely := [one for one in readings() if _starts_well(cache, one)]:
             best = likely[0]
             alike = [one for one in likely[1:] if np.array_equal(one.values, best.values, equal_nan=True)]
             return best, (*_mended(cache, [best, *alike]), *_causes(cache, best, others))
-    return given, () if given is None else _causes(cache, given, others)
+    return own_reading, () if own_reading is None else _causes(cache, own_reading, others)
 
 
 def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
@@ -422,9 +422,9 @@ def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
     return f"{len(found)} {unit}s are wrong: {which}" if len(found) > 1 else f"1 {unit} is wrong: {which}"
 
 
-def _causes(cache: _Cache, one: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
+def _causes(cache: _Cache, reading: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
     """Return the likely mistakes of a cache, most of whose rows are wrong, other than its layout; empty if unknown."""
-    ratio = _reading_errors(cache, one)[1]
+    ratio = _reading_errors(cache, reading)[1]
     if ratio.max() <= 1:
         return ()
     for name, rope in others.items():
@@ -432,24 +432,26 @@ def _causes(cache: _Cache, one: _Reading, others: Mapping[str, Rope]) -> tuple[s
             other = cache._replace(rope=_on_one_axis("others", rope))
         except ArgumentValueError:  # no cache has pairs of several axes
             continue
-        if len(other.rope.frequencies) == one.values.shape[-1] and _fits(other, one):
+        if len(other.rope.frequencies) == reading.values.shape[-1] and _fits(other, reading):
             return (f"the rotation is that of {name}",)
-    if one.unit == "row" and not np.isfinite(one.values).all():
+    if reading.unit == "row" and not np.isfinite(reading.values).all():
         return (NOT_FINITE,)
-    differ = ("the two copies of a number differ",) if (one.values != one.values[:, :1]).any() else ()
-    if found := differ or _guess(cache, one):
+    differ = ("the two copies of a number differ",) if (reading.values != reading.values[:, :1]).any() else ()
+    if found := differ or _guess(cache, reading):
         return found
-    pairs, wrong = ratio.max(axis=(0, 1, 2, 3)) > 1, one.largest(ratio) > 1
-    named = _wrong_rows_text(pairs, "pair", most=0.5) or ("" if wrong[1:].all() else _wrong_rows_text(wrong, one.unit))
+    pairs, wrong = ratio.max(axis=(0, 1, 2, 3)) > 1, reading.largest(ratio) > 1
+    named = _wrong_rows_text(pairs, "pair", most=0.5) or (
+        "" if wrong[1:].all() else _wrong_rows_text(wrong, reading.unit)
+    )
     return (named,) if named else ()
 
 
-def _guess(cache: _Cache, one: _Reading) -> tuple[str, ...]:
+def _guess(cache: _Cache, reading: _Reading) -> tuple[str, ...]:
     """Return the known mistakes of `check_rotary` that would give these numbers of a cache; empty if none would."""
     f, factor = np.asarray([cache.rope.frequencies]), cache.rope.attention_factor
-    rows, cos, sin = _sample(one)
+    rows, cos, sin = _sample(reading)
     pairs, noise = f.shape[-1], ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[cache.dtype]
-    if LAYOUTS[one.layout].holds != "cos and sin":
+    if LAYOUTS[reading.layout].holds != "cos and sin":
         noise += float(np.abs(f).max() * rows[-1]) * 2.0**-22  # of a float32 angle
     right = Rotary("half", f, 0, factor)
     x = features(len(rows), 2 * pairs, bits=23)
@@ -459,17 +461,17 @@ def _guess(cache: _Cache, one: _Reading) -> tuple[str, ...]:
     return tuple(cause for cause in found if cause not in WITHIN_BOUNDS) or _scaled_by_parts(right, x, y, rows)
 
 
-def _sample(one: _Reading) -> tuple[Data, Data, Data]:
+def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
     """Return some positions, and the cosines and sines that a cache means there, each ``(positions, pairs)``."""
-    row, values = LAYOUTS[one.layout], one.values[:, 0, 0]
-    count = values.shape[-2] if one.unit == "row" else LONGEST_ANGLES
+    row, values = LAYOUTS[reading.layout], reading.values[:, 0, 0]
+    count = values.shape[-2] if reading.unit == "row" else LONGEST_ANGLES
     count = count if row.holds == "cos and sin" else min(count, LONGEST_ANGLES)
     starts = [0, *(p for p in POWERS[2:] if p < count), max(count - RUN, 0)]
     rows = np.unique([p + i for p in starts for i in range(RUN) if p + i < count])
     if row.holds == "cos and sin":
         cos, sin = (values[row.parts.index(part)][rows] for part in ("cos", "sin"))
         return rows, cos, sin
-    f = None if row.holds == "angles" else np.asarray(divided(row, values.shape[-1], one.base)) / values[0, 0]
+    f = None if row.holds == "angles" else np.asarray(divided(row, values.shape[-1], reading.base)) / values[0, 0]
     angle = values[0][rows] if f is None else rows[:, None] * f
     return rows, np.cos(angle), np.sin(angle)
 

@@ -315,7 +315,7 @@ class _Subject(NamedTuple):
         lib = require_array("x", x)
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
-    def run(self, x: Array, where: Array) -> Any:
+    def run(self, x: Array, positions: Array) -> Any:
         """
         Return x rotated by one call of the function; with the option `keys`, its last heads are k, the others q.
 
@@ -324,12 +324,12 @@ class _Subject(NamedTuple):
         function are the result, and what it returns is ignored.
         """
         if "keys" not in self.asked:
-            y = self.function(x, where)
+            y = self.function(x, positions)
             return x if "in_place" in self.asked else y
         heads = x.shape[1]
         shared = max(heads // 3, 1)
         parts = (x[:, : heads - shared, :, :], x[:, heads - shared :, :, :]) if heads > 1 else (x, x + 0)
-        both = self.function(*parts, where)
+        both = self.function(*parts, positions)
         both = parts if "in_place" in self.asked else both
         if not isinstance(both, tuple | list) or len(both) != 2:
             return both
@@ -547,9 +547,9 @@ def _outputs(task: _Task, subject: _Subject) -> Iterator[Data]:
         yield subject(_inputs(task, subject), _consecutive(task, begin))
 
 
-def _relative_error(difference: Data, of: Data) -> float:
-    """Return the largest ratio, vector by vector, of the length in `difference` to that in `of`."""
-    lengths = [np.sqrt((part * part).sum(axis=-1)) for part in (difference, of)]
+def _relative_error(difference: Data, relative_to: Data) -> float:
+    """Return the largest ratio, vector by vector, of the length in `difference` to that in `relative_to`."""
+    lengths = [np.sqrt((part * part).sum(axis=-1)) for part in (difference, relative_to)]
     return float(np.max(lengths[0] / lengths[1]))
 
 
@@ -594,10 +594,10 @@ def _independence_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
     The only known cause is that with one token only the first row is right; else it is "".
     """
-    x, where = _inputs(task, subject), _consecutive(task, 10)
-    y = subject(x, where)
-    others = np.flip(subject(np.flip(x, (0, 1)), where), (0, 1)) - y
-    head, last = subject(x[:, :1], where) - y[:, :1], subject(x[:, :, -1:], where[-1:]) - y[:, :, -1:]
+    x, positions = _inputs(task, subject), _consecutive(task, 10)
+    y = subject(x, positions)
+    others = np.flip(subject(np.flip(x, (0, 1)), positions), (0, 1)) - y
+    head, last = subject(x[:, :1], positions) - y[:, :1], subject(x[:, :, -1:], positions[-1:]) - y[:, :, -1:]
     pairs = (others, y), (head, y[:, :1]), (last, y[:, :, -1:])
     first, rest = (np.abs(part).max() for part in (last[:1], last[1:]))
     cause = "with one token, only the first row of the batch is right" if first <= 1e-5 < rest else ""
@@ -608,39 +608,39 @@ def _batching_error(task: _Task, subject: _Subject) -> float:
     """Return how much a call with many rows, heads and tokens differs from calls on its halves along each axis."""
     rows, heads, length = LONG
     length = min(length, 1 + int(max(sample.positions.max() for sample in task.runs.values())))
-    x, where = subject.features(rows, heads, length, task.head_dim), _consecutive(task, 0, length)
-    whole = subject(x, where)
+    x, positions = subject.features(rows, heads, length, task.head_dim), _consecutive(task, 0, length)
+    whole = subject(x, positions)
     cuts = ((slice(n // 2), slice(n // 2, n)) for n in x.shape[:3])
-    parts = ((x[part], subject(x[part], where[part[2]]) - whole[part]) for part in product(*cuts))
+    parts = ((x[part], subject(x[part], positions[part[2]]) - whole[part]) for part in product(*cuts))
     return float(np.max([_relative_error(difference, of) for of, difference in parts]))
 
 
 def _view_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return how much results for views of larger arrays differ, and the cause if strides are ignored, else ""."""
-    x, where = _inputs(task, subject), _consecutive(task, 10)
-    y, worst, cause = subject(x, where), 0.0, ""
+    """Return how much results for views differ from those for whole arrays; and the cause if strides are ignored."""
+    x, positions = _inputs(task, subject), _consecutive(task, 10)
+    y, worst, cause = subject(x, positions), 0.0, ""
     for view in _VIEWS:
-        got = subject(x, where, view=view)
+        got = subject(x, positions, view=view)
         worst = float(np.maximum(worst, _relative_error(got - y, y)))
         flat, first = view.around(x).ravel(), view.first(x)
         misread = flat[first : first + x.size].reshape(x.shape)
-        if np.max(np.abs(got - subject(misread, where))) <= 1e-5:
+        if np.max(np.abs(got - subject(misread, positions))) <= 1e-5:
             cause = "the strides of x are ignored: it is read as if it were contiguous"
     return worst, cause
 
 
 def _dtype_error(task: _Task, subject: _Subject) -> float:
     """Return how much int32 positions change a result, relative to it: the largest ratio of lengths of vectors."""
-    x, where = _inputs(task, subject), _consecutive(task, 100)
-    y = subject(x, where)
-    return _relative_error(subject(x, where, dtype="int32") - y, y)
+    x, positions = _inputs(task, subject), _consecutive(task, 100)
+    y = subject(x, positions)
+    return _relative_error(subject(x, positions, dtype="int32") - y, y)
 
 
 def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
     """Return how far rows with own positions are from single calls, and the cause if all use the first's, else ""."""
     x, begins = _inputs(task, subject), (10, 57)
     wheres = [_consecutive(task, begin) for begin in begins]
-    each = np.concatenate([subject(x[[i]], where) for i, where in enumerate(wheres)])
+    each = np.concatenate([subject(x[[i]], positions) for i, positions in enumerate(wheres)])
     got, as_first = subject(x, wheres), subject(x, wheres[0])
     ignored = np.max(np.abs(got - as_first)) <= 1e-5
     cause = "all rows of the batch are rotated by the positions of the first" if ignored else ""
@@ -712,11 +712,11 @@ def _report_lines(report: Report) -> Iterator[str]:
 
 def _report_tables(report: Report) -> Iterator[str]:
     """Yield the lines of a report's tables of errors and properties; a repeated exception is printed once."""
-    told: dict[str, Any] = {}
+    first_by_text: dict[str, Any] = {}
     refusals: dict[Any, str] = {}
     for name, text in report.refusals.items():
         kind = re.sub(r"\d+", "", text) if text.startswith("raised") else text  # positions in a message differ
-        first = told.setdefault(kind, name)
+        first = first_by_text.setdefault(kind, name)
         refusals[name] = text if first == name else f"the same as at {first}"
     yield ""
     yield f"  {'from position':<36} largest error (bound {report.bound:.1e})"

@@ -209,13 +209,13 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
 
 
 def _change(fault: str, **fields: Any) -> Change:
-    """Return a function that sets fields of a rotation and adds the description `fault`."""
+    """Return a function of a `Rotary` that sets some of its fields, and adds `fault` to the list of its faults."""
     return lambda r: r._replace(faults=(*r.faults, fault), **fields)
 
 
-def _change_frequencies(fault: str, of: Callable[[Data], Data]) -> Change:
-    """Return a function that applies `of` to the frequencies of a rotation and adds the description `fault`."""
-    return lambda r: _change(fault, frequencies=of(r.frequencies))(r)
+def _change_frequencies(fault: str, transform: Callable[[Data], Data]) -> Change:
+    """Return a function of a `Rotary` that transforms its frequencies, and adds `fault` to the list of its faults."""
+    return lambda r: _change(fault, frequencies=transform(r.frequencies))(r)
 
 
 def _index_in_call(positions: Data) -> Data:
@@ -309,13 +309,13 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
     return _change(f"an attention factor of {factor:.6g} rather than {r.factor:.6g}", factor=factor)(r)
 
 
-def measure_frequencies(r: Rotary, x: Data, y: Data, places: Data) -> Data:
+def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
     """Return the frequencies that y shows at positions 0, 1, 10, 100 ..., if `r` is right in all else."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
     f = np.zeros(pairs)
-    for place, rotation in zip(places[1:], (w / z / (w[0] / z[0]))[1:], strict=True):
+    for place, rotation in zip(positions[1:], (w / z / (w[0] / z[0]))[1:], strict=True):
         # each angle is known modulo one full turn; the frequencies so far leave a small part of that open
         f += np.angle(rotation * np.exp(-1j * r.sign * place * f)) * r.sign / place
     return f
@@ -338,12 +338,12 @@ def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
     base = float(f"{np.exp(log):.{digits}g}")
     if not 1 < base < 1e12:
         return None
-    ramp = np.asarray([frequencies(2 * pairs, base=base)])
-    if np.allclose(ramp, r.frequencies, rtol=1e-6, atol=0):
+    row = np.asarray([frequencies(2 * pairs, base=base)])
+    if np.allclose(row, r.frequencies, rtol=1e-6, atol=0):
         return None
     # schemes by parts leave the second pair unscaled
-    unscaled = ", without scaling" if pairs > 1 and np.isclose(ramp[0, 1], r.frequencies[0, 1], rtol=1e-6) else ""
-    return r._replace(frequencies=ramp, faults=(*r.faults, f"other frequencies: those of base {base:.8g}{unscaled}"))
+    unscaled = ", without scaling" if pairs > 1 and np.isclose(row[0, 1], r.frequencies[0, 1], rtol=1e-6) else ""
+    return r._replace(frequencies=row, faults=(*r.faults, f"other frequencies: those of base {base:.8g}{unscaled}"))
 
 
 def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None:
