@@ -493,7 +493,7 @@ SIMILAR: dict[str, tuple[Callable, Callable, str | None]] = {
     "a plain tuple of a table": (
         _at(lambda put: ROPE.table(put(np.arange(6)))),
         _at(lambda put: tuple(ROPE.table(put(np.arange(6))))),
-        "must be an array, an int",
+        "must be one array; got a tuple of 2 arrays",
     ),
     "a table of float64": (
         _at(lambda put: ROPE.table(put(np.arange(6)))),

@@ -210,7 +210,8 @@ def _shape_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
     """Return what to write instead of positions of a shape that fits no axis of x, by what they probably are."""
     (_, name, x, seq, count), (*first, last), features = tokens, given, tokens.x.shape[-1]
     is_longer = count is not None and last > count  # False for unknown lengths (nan)
-    all_points = any(prod(x.shape[axis : seq + 1]) == last for axis in range(seq))
+    lengths = [x.shape[axis : seq + 1] for axis in range(seq)]
+    all_points = any(None not in some and prod(some) == last for some in lengths)
     has_more_axes = bool(first) and _axes_if_fits(x.shape, seq, tuple(first)) is not None
     keys = "; q takes the last ones" if name == "k" else ""
     hints = {

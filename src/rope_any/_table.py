@@ -537,7 +537,8 @@ def _table_by_int64(lib: Library, p: Array, *, fixed_point: list[Array], axes: i
     whole turns.
     """
     xp, columns = lib.xp, _columns(p, axes)
-    phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))  # turns times 2⁶⁴
+    # turns times 2⁶⁴
+    phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
 
 

@@ -336,8 +336,8 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     """
     given = _as_positions(range(256) if positions is None else positions)
     if isinstance(table, Table):
-        check_table(library(cos=table.cos, sin=table.sin), *table)
-        cos, sin = (_host_numbers("table", part) for part in table)
+        check_table(lib := library(cos=table.cos, sin=table.sin), *table)
+        cos, sin = (_host_numbers("table", lib.cast(part, lib.compute_dtype(part))) for part in table)
         places, axis = range(len(cos)) if positions is None else given, "position (tokens)"
         if cos.ndim != 2 or len(places) != len(cos):
             wanted = f"be (positions, pairs), for {len(places)} positions"
