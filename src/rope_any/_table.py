@@ -529,9 +529,15 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 # --- products ---------------------------------------------------------------------------------------------
 
 
-def _table_by_int64(lib: Library, p: Array, *, fixed_point: list[Array], axes: int | None) -> Table:
+def _table_by_int64(
+    lib: Library,
+    p: Array,
+    *,
+    fixed_point: list[Array],
+    axes: int | None,
+) -> Table:
     """
-    Return the float32 table of int64 positions p; `fixed_point` are the frequencies, one row per axis.
+    Return the float32 table of int64 positions p; `fixed_point` has the frequencies of each axis.
 
     They are integers in units of 2⁻⁶⁴ turns, so that overflow of their products with p drops
     whole turns.
