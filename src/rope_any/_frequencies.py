@@ -183,7 +183,7 @@ LEARNED = (
 
 
 def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
-    """Return host frequencies in the forms that exact products need."""
+    """Return frequencies in the forms that exact products with positions need: two floats, and fixed point."""
     heads, axes = (None, None, *_shape(frequencies)[:-1])[-2:]
     # one row per axis: of all heads, the only rows, or the only row
     of_heads: Any = zip(*frequencies, strict=True) if heads else ((row,) for row in as_rows(frequencies))

@@ -87,12 +87,12 @@ _FROM_XP: Any = None  # default of a field that `Library.__post_init__` fills fr
 
 
 def _no(*_: Array) -> bool:
-    """Return False for any arrays."""
+    """Return False for any arrays: the default of fields of `Library` that are predicates."""
     return False
 
 
 def _return_none(*_: Array) -> None:
-    """Return None for any arrays."""
+    """Return None for any arrays: the default of fields of `Library` that are functions."""
 
 
 def _device(x: Array) -> Any:

@@ -91,7 +91,7 @@ def convert(
 
 
 def _share(text: str) -> tuple[int, int]:
-    """Return the M and N of ``M/N``; raise unless M is from 1 to N."""
+    """Return M and N of ``--heads M/N``, the fraction of heads that is converted; raise unless M is from 1 to N."""
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     some, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= some <= of:

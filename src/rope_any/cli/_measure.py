@@ -105,7 +105,7 @@ def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], samp
     """
     Return the largest distance of a pair in `rotated` from x rotated exactly, relative to that pair's length.
 
-    Both have the tokens of the job; those at the positions of the sample count.
+    Only the tokens at the positions of the sample are compared.
     """
     before, after = (part[0][:, sample.positions - OFFSET] for part in (x, rotated))
     return float(pair_errors(after, rotate_exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())

@@ -218,7 +218,7 @@ def explain(
 
 def _score_of(reader: _parts.PartReader, group: Layers) -> dict[str, Fact]:
     """
-    Return a dict with the fact ``score_scale``; empty if the part has no score.
+    Return a dict with the fact ``score_scale``; empty if the part has no scale of attention scores.
 
     If the scale cannot be read, the value of the fact is None and its source is the reason.
     """

@@ -488,7 +488,7 @@ def _require_layer_type(part: Part, source: str, layer_type: str) -> None:
 
 def _coded_types(part: Part) -> Fact | None:
     """
-    Return the types of the layers by the list of their numbers in older configs (`Codes`); None if not given.
+    Return the types of the layers, from the list of integer codes in older configs (`Codes`); None if not given.
 
     Raise if a number stands for no type, or if the list has too few.
     """

@@ -40,7 +40,7 @@ def _name_lists(*lists: str) -> set[str]:
 
 
 def form_of(keys: Keys, /) -> str | None:
-    """Return `ONNX`, or whose params.json it is; None if a key is of another form; raise if it is of both owners."""
+    """Return `ONNX`, `MISTRAL` or `META` by the keys of a file; None for others; raise if it is of both owners."""
     model, kind = keys.get("model"), keys.get("model_type")
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():

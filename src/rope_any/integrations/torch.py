@@ -434,7 +434,7 @@ def _by_path(slot: Place, config_rotations: list[Truth]) -> list[Truth]:
 
 def _path_patterns(part: str) -> list[str]:
     """
-    Return patterns that all occur in the path and class of a place if it belongs to a part.
+    Return regular expressions; a tensor belongs to a part of the config if all occur in its path and class.
 
     There are none for the text.
     """

@@ -339,7 +339,11 @@ class _Subject(NamedTuple):
         return self.lib.xp.concat(tuple(both), axis=1) if heads > 1 else both[0]
 
     def __call__(self, data: Data, positions: Any, *, view: "_View | None" = None, dtype: str | None = None) -> Data:
-        """Call the function; return its result; record what it changed but must keep; raise if it fails."""
+        """
+        Call the function, with positions cast to `dtype` if given; return its result on the host.
+
+        Record each promise that it breaks, such as x unchanged; raise if it fails or its result is invalid.
+        """
         buffer = self.put(data if view is None else view.around(data))
         x = buffer if view is None else view.x_of(self.lib.xp, buffer)
         where = as_position_array(positions, like=self.like)
