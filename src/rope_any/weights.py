@@ -353,9 +353,9 @@ def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group 
     name: str, shape: tuple[int, ...], owner: str, owner_shape: tuple[int, ...], axis: int, group_size: int
 ) -> bool:
     """
-    Whether a tensor beside the weight `owner` is reordered with it; raise if its name or shape can't tell.
+    Whether a scale or zero point of the weight `owner` is reordered with it; raise for other tensors, such as a bias.
 
-    True for scales or zero points per feature, False for those per block of features, or for tensors of the input.
+    True if it has one per feature, False if one per block of features or for the input; raise if its shape can't tell.
     `owner_shape` is the shape of `owner`, `axis` its axis of features, `group_size` how many features are reordered as
     one group.
     """

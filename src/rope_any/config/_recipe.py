@@ -415,7 +415,7 @@ def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ..
 
 
 def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """Return rows of pairs that alternate between all axes to the end; there are as many axes as sections."""
+    """Return rows in which pair i belongs to axis i mod n, with n the number of sections, whose sizes are not used."""
     return axes.assigned(row, [i % len(sections) for i in range(len(row))])
 
 

@@ -176,7 +176,7 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
 
 def refill(model: nn.Module, /, config: object = None) -> Undo:
     """
-    Write the rotary state that a model has lost, in place.
+    Restore the rotary state that a model has lost: write into its tensors, or put new ones in their place.
 
     Parameters
     ----------
