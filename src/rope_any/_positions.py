@@ -141,7 +141,7 @@ def as_numbers(
     lib: Library, like: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
     """
-    Return positions in float64 if `wide`; else in int32, with the float32 rest of real ones (or None).
+    Return positions in float64 if `wide`; else rounded to int32, with the float32 rest of real ones.
 
     Host numbers are put on the device of `like`. Raises as `read_positions`.
     """

@@ -160,7 +160,7 @@ def _plan_feature_blocks(
 
 
 def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a tensor with gradient (`out` must be None); autograd saves the table, and x if it is needed for that."""
+    """Rotate a tensor with gradient; autograd saves the table, and x if the table needs a gradient. `out` is unused."""
     del out  # it is None: `require_rotatable` refuses one
     with_gradient: Any = rotation.lib.with_gradient
     rotated: X = with_gradient(partial(_rotate_without_gradient, rotation), partial(_vjp, rotation), x, *table)

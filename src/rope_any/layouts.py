@@ -469,7 +469,11 @@ def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -
 
 
 def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
-    """Return the frequencies of a Rope; raise if it has anything that a layout of frequencies cannot hold."""
+    """
+    Return the frequencies of a Rope; raise if it has what a layout of frequencies cannot hold.
+
+    That is several axes, an attention factor, a start, blocks, or another pairing than that of the layout.
+    """
     (row_of_all, *others) = as_rows(rope.frequencies)
     if others:
         got = Text(f"{len(others) + 1} axes")

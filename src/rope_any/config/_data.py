@@ -103,7 +103,7 @@ def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
 
 
 def _convert_tables(value: Any, inner: Callable[..., Any]) -> Any:
-    """Return ``inner(**value)`` for a dict; a tuple with this for its items; any other value as it is."""
+    """Return ``inner(**value)`` for a dict, a tuple of converted items for a tuple, any other value as it is."""
     if isinstance(value, dict):
         return inner(**value)
     return tuple(_convert_tables(item, inner) for item in value) if isinstance(value, tuple) else value
