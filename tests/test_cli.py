@@ -128,7 +128,7 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
         ),
         (
             "rotate k.npy wide.npy --pairing half -o out",
-            "q must have the 32 features of 16 pairs; got 16 features; --rotary-dim 16 would fit\n",
+            "q must have the 32 features of 16 pairs; got 16 features; --rotary-dim=16 would fit\n",
         ),
     ],
 )

@@ -267,7 +267,7 @@ CASES = {
         r"cos and sin .* got \(3, 4\) and \(2, 4\)",
     ),
     "cos 0-d": (lambda: rotate(cos=np.asarray(0.5), sin=np.asarray(0.5)), ValueError, "cos and sin"),
-    "more pairs than features": (lambda: rotate(X[..., :7]), ValueError, "x .* 4 pairs .* got 7 features"),
+    "more pairs than features": (lambda: rotate(X[..., :7]), ValueError, "x .* 4 pairs; got 7 features"),
     "no pairs": (lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0]), ValueError, "x .* 0 pairs"),
     "start too far": (lambda: rotate(start=1), ValueError, "x .* from `start`=1; got 8 features"),
     "rotate negative start": (lambda: rotate(start=-1), ValueError, "from `start`=-1; got"),
@@ -327,7 +327,7 @@ CASES = {
         r"seq_axis .* got -4 for shape \(2, 3",
     ),
     "seq_axis a float": (lambda: ROPE.apply(X, seq_axis=-2.0), TypeError, "seq_axis must be an integer"),
-    "head_dim too small": (lambda: ROPE.apply(X[..., :6]), ValueError, "x .* 4 pairs .* got 6 features"),
+    "head_dim too small": (lambda: ROPE.apply(X[..., :6]), ValueError, "x .* 4 pairs; got 6 features"),
     "too many positions": (lambda: ROPE.apply(X, [1, 2, 3, 4]), ValueError, r"positions .* got \(4,\)"),
     "too few positions": (
         lambda: ROPE.apply(X, [1, 2]),

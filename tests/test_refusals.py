@@ -111,7 +111,7 @@ REPEATED = np.ones((10, 8), "f4")
 """Cosines or sines as transformers has them, each angle twice."""
 SHAPES = "positions must be (seq,) or (batch, ..., seq) for {}, with tokens along axis {}; each length 1 or that of {}"
 LONGER = "q must not be longer than k; got {} queries for {} keys; {}"
-SEPARATE = "rotate each by apply() if they are two sequences"
+SEPARATE = "rotate each alone if they are two sequences"
 HOST = "positions must be an array, an int, a range or a sequence of finite numbers; got {}; {}"
 ARRAYS = "positions must be one array; got a {} arrays; {}"
 TABLE = "give Table(cos, sin) for cosines and sines, a pair of tables for positions of q and of k"
@@ -287,7 +287,7 @@ MISTAKES = {
     "features on another axis": (
         lambda: ROPE.apply(Q[:, :, :6].swapaxes(2, 3)),
         (
-            "x must have the 8 features of 4 pairs from `start`=0; got 6 features; "
+            "x must have the 8 features of 4 pairs; got 6 features; "
             "write swapaxes(x, 2, -1) if the features are along axis 2"
         ),
     ),
@@ -435,12 +435,12 @@ MISTAKES = {
     # tables of another width
     "rotary_dim beyond head_dim": (
         lambda: ra.Rope(ra.frequencies(16), pairing="half")(Q, K),
-        "q must have the 16 features of 8 pairs from `start`=0; got 8 features; frequencies(8) would fit",
+        "q must have the 16 features of 8 pairs; got 8 features; `rotary_dim`=8 would fit",
     ),
     "tables of transformers": (
         lambda: ra.rotate(Q, REPEATED, REPEATED, pairing="half"),
         (
-            "x must have the 16 features of 8 pairs from `start`=0; got 8 features; "
+            "x must have the 16 features of 8 pairs; got 8 features; "
             "if it has each angle twice, give cos[..., :4] of equal halves, cos[..., ::2] of equal neighbours"
         ),
     ),

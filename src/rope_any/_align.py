@@ -184,51 +184,44 @@ APPLY = "write apply(q, positions) if k are positions"
 """The hint for a k that is no array of tokens."""
 
 
-def _positions_hint(tokens: Tokens, positions_shape: tuple[int, ...]) -> str:
-    """Return what to write instead of positions of shape `positions_shape` that don't fit; "" if unknown."""
+def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
+    """Return what to write instead of positions of a shape that don't fit; "" if unknown."""
     (_, _, x, seq, count), ndim = tokens, tokens.x.ndim
-    others = [
-        axis
-        for axis in range(ndim - 2, -1, -1)
-        if axis != seq and positions_shape and positions_shape[-1] == x.shape[axis] != 1
-    ]
-    fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, positions_shape)]
+    others = [axis for axis in range(ndim - 2, -1, -1) if axis != seq and shape and shape[-1] == x.shape[axis] != 1]
+    fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, shape)]
     hints = [f"`seq_axis`={axis - ndim} if the tokens are along axis {axis}" for axis in fitting[:1]]
-    if len(positions_shape) == 1 and seq > 0 and positions_shape[0] == x.shape[0]:
-        starts = f"positions.from_starts(starts, {count}) for the starts of {positions_shape[0]} rows"
+    if len(shape) == 1 and seq > 0 and shape[0] == x.shape[0]:
+        starts = f"positions.from_starts(starts, {count}) for the starts of {shape[0]} rows"
         hints.insert(0 if ndim > 3 else 1, starts)
     if hints:
         return "give " + ", or ".join(hints)
-    return (
-        _shape_hint(tokens, positions_shape)
-        if positions_shape
-        else "write table(range(length)), or table([p]) for one token"
-    )
+    return _shape_hint(tokens, shape) if shape else "write table(range(length)), or table([p]) for one token"
 
 
-def _shape_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
-    """Return what to write instead of positions of a shape that fits no axis of x, by what they probably are."""
-    (_, name, x, seq, count), (*first, last), features = tokens, given, tokens.x.shape[-1]
-    is_longer = count is not None and last > count  # False for unknown lengths (nan)
+def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
+    """Return what to write instead of positions of a shape that fits no axis of x, by what they are; "" if unknown."""
+    (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
+    if last is None or count is None:  # unknown lengths
+        return ""
     lengths = [x.shape[axis : seq + 1] for axis in range(seq)]
     all_points = any(None not in some and prod(some) == last for some in lengths)
-    has_more_axes = bool(first) and _axes_if_fits(x.shape, seq, tuple(first)) is not None
+    has_more_axes, is_short = last <= 4 and _axes_if_fits(x.shape, seq, tuple(first)) is not None, last < count
     keys = "; q takes the last ones" if name == "k" else ""
     hints = {
         "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table": has_more_axes and last == 1,
-        "rope(q, k) rotates two arrays; values are not rotated": len(given) == x.ndim and last == features,
+        "rope(q, k) rotates two arrays; values are not rotated": len(shape) == x.ndim and last == features,
         "give from_angles(p) of angles, Table(cos, sin) of cosines and sines": bool(first) and 2 * last == features,
         f"for {last} axes give the Rope a row of frequencies for each, as axes.axial() does": has_more_axes,
         f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis": all_points,
-        f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table": is_longer,
-        f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens": True,
+        f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table": last > count,
+        f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens": is_short,
     }
-    return next(hint for hint, applies in hints.items() if applies)
+    return next((hint for hint, applies in hints.items() if applies), "")
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:
     """Return what to write when q is longer than k: `apply` for each array, or another `seq_axis` if its axis fits."""
-    separately = "rotate each by apply() if they are two sequences"
+    separately = "rotate each alone if they are two sequences"
     near = q.axis - 1 if q.axis == q.x.ndim - 2 else q.axis + 1
     if near < 0 or near >= q.x.ndim - 1 or q.x.ndim != k.x.ndim or q.x.shape[near] != k.x.shape[near]:
         return separately

@@ -75,7 +75,7 @@ def _move_back(old: Path, new: Path) -> None:
 @contextmanager
 def _exit_on_signal() -> Iterator[None]:
     """
-    Let SIGTERM and SIGHUP raise SystemExit within this context, so that cleanup runs.
+    Make SIGTERM and SIGHUP raise SystemExit within this context, so that cleanup runs.
 
     That holds in the main thread, and for a signal whose handler is the default; elsewhere nothing changes.
     """

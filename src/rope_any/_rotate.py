@@ -119,7 +119,7 @@ def require_rotatable(
         raise ArgumentValueError(name, "have an axis of features", Text("a 0-d array"))
     pairs, features = cos.shape[-1], x.shape[-1]
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
-        wanted = f"have the {2 * pairs} features of {pairs} pairs from `start`={start}"
+        wanted = f"have the {2 * pairs} features of {pairs} pairs" + (f" from `start`={start}" if start else "")
         hint = doubled_table_hint(table, (features - start) // 2) if table_is_argument else ""
         if 2 * pairs in x.shape[:-1] and not start:
             axis = max(axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs)
@@ -145,8 +145,8 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def _fewer_pairs_hint(features: int) -> str:
-    """Return the call of `frequencies` that fits a number of features, as the hint of an error; "" for one feature."""
-    return f"frequencies({features // 2 * 2}) would fit" if features > 1 else ""
+    """Return the `rotary_dim` that fits a number of features, as the hint of an error; "" for one feature."""
+    return f"`rotary_dim`={features // 2 * 2} would fit" if features > 1 else ""
 
 
 def _reshape_hint(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:

@@ -154,12 +154,6 @@ ELSEWHERE = {
     "x": "files",
     "target": "to",
 }
-# Words in errors of the package, and those of the command line.
-HERE = {
-    r" from `start`=0": "",
-    r"frequencies\((\d+)\) would fit": r"--rotary-dim \1 would fit",
-    r"rotate each by apply\(\)": "rotate each alone",
-}
 
 
 def _word(param: Any) -> str:
@@ -186,8 +180,6 @@ def _rendered(error: ArgumentError, ctx: Any) -> str:
     if type(argument) is str and argument in params:  # a `Text` is the name of a file
         typed = ctx.params.get(params[argument].name)
         argument, got = words[argument], Text(repr(got)) if type(typed) is type(got) and typed == got else got
-    for pattern, here in HERE.items():
-        wanted, hint = re.sub(pattern, here, wanted), re.sub(pattern, here, hint)
     wanted, hint = (re.sub(r"`(\w+)`", lambda name: words.get(name[1], name[0]), text) for text in (wanted, hint))
     return str(type(error)(argument, wanted, got, hint, where))
 

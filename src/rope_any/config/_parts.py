@@ -118,13 +118,11 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
     if not _diffusers.may_rotate(name):
         _diffusers.canonical(part)  # raises, unless the class is known to have no rotary embedding
     found = {}
-    for of in ("", *_diffusers.further_rotations(name)):
-        layers, grid = (
-            partial(_diffusers.canonical, part, rotation_name=of),
-            partial(_diffusers.grid, part, rotation_name=of),
-        )
-        read = _with_pairing_check(part, partial(_diffusers.recipe, rotation_name=of))
-        found[f"transformer.{of}".rstrip(".")] = PartReader(part, layers, read, grid)
+    for rotation in ("", *_diffusers.further_rotations(name)):
+        of: Any = {"rotation_name": rotation}
+        layers, grid = partial(_diffusers.canonical, part, **of), partial(_diffusers.grid, part, **of)
+        read = _with_pairing_check(part, partial(_diffusers.recipe, **of))
+        found[f"transformer.{rotation}".rstrip(".")] = PartReader(part, layers, read, grid)
     return found
 
 

@@ -643,9 +643,9 @@ def _dtype_error(task: _Task, subject: _Subject) -> float:
 def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
     """Return how far rows with own positions are from single calls, and the cause if all use the first's, else ""."""
     x, begins = _inputs(task, subject), (10, 57)
-    wheres = [_consecutive(task, begin) for begin in begins]
-    each = np.concatenate([subject(x[[i]], positions) for i, positions in enumerate(wheres)])
-    got, as_first = subject(x, wheres), subject(x, wheres[0])
+    rows = [_consecutive(task, begin) for begin in begins]
+    each = np.concatenate([subject(x[[i]], positions) for i, positions in enumerate(rows)])
+    got, as_first = subject(x, rows), subject(x, rows[0])
     ignored = np.max(np.abs(got - as_first)) <= 1e-5
     cause = "all rows of the batch are rotated by the positions of the first" if ignored else ""
     return _relative_error(got - each, each), cause
