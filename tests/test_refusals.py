@@ -211,7 +211,7 @@ MISTAKES = {
     "a list [cos, sin]": (lambda: ROPE.apply(Q, [COS, SIN]), ARRAYS.format("list of 2", TABLE)),
     "a list of two tables": (
         lambda: ROPE(Q, K, [ra.Table(COS, SIN)] * 2),
-        ARRAYS.format("Table of 2", "write a tuple of two tables, of q and of k"),
+        ARRAYS.format("Table of 2", "a call takes one table, or a tuple of two, for q and for k"),
     ),
     "far positions": (
         lambda: ROPE.table(at.self_extend(range(10), group=4, window=2, like=Q), like=Q),
@@ -219,7 +219,7 @@ MISTAKES = {
     ),
     "a list of numbers in arrays": (
         lambda: ROPE(Q, K, [*np.arange(10)[:, None]][:3]),
-        ARRAYS.format("list of 3", "stack(p) makes one array of numbers"),
+        ARRAYS.format("list of 3", "write stack(p, axis=-1) for positions on several axes"),
     ),
     "angles for positions": (
         lambda: ROPE(Q, K, np.ones((10, 4))),
@@ -254,24 +254,16 @@ MISTAKES = {
         lambda: ROPE(Q, K, ROPE.table(10, like=Q)),
         shapes("q", Q.shape, 2, (), "write table(range(length)), or table([p]) for one token"),
     ),
-    "table(q) for like=q": (
-        lambda: ROPE.table(Q),
-        "positions must come before `like`; got an array to rotate; write table(positions, like=x)",
-    ),
     "positions in float16": (
         lambda: ROPE(Q, K, np.arange(10).astype("f2")),
         (
             "positions must be integers, float32 or float64; got an array of float16; "
-            "float16 rounds integers beyond 2048: make positions as integers"
+            "float16 rounds integers beyond 2048: keep them as integers, or as float32"
         ),
-    ),
-    "a grid by its shape": (
-        lambda: at.grid((2, 3), like=Q),
-        "positions must be one argument for each axis; got tuple (2, 3); write grid(*sizes)",
     ),
     "lengths for cumulative lengths": (
         lambda: at.packed([4, 6], like=Q),
-        "cumulative_lengths must start at 0 and not fall; got [4, 6]; write [0, 4, 10] if these are lengths",
+        "cumulative_lengths must start at 0 and not fall; got [4, 6]; write [0, *ends], or [0, *accumulate(lengths)]",
     ),
     "a mask added to scores": (
         lambda: at.padded(np.zeros((2, 3))),
@@ -288,7 +280,7 @@ MISTAKES = {
         lambda: ROPE.apply(Q[:, :, :6].swapaxes(2, 3)),
         (
             "x must have the 8 features of 4 pairs; got 6 features; "
-            "write swapaxes(x, 2, -1) if the features are along axis 2"
+            "swapaxes(x, 2, -1) if the features are along axis 2; `rotary_dim`=6 would fit"
         ),
     ),
     "a position for k": (
@@ -441,14 +433,14 @@ MISTAKES = {
         lambda: ra.rotate(Q, REPEATED, REPEATED, pairing="half"),
         (
             "x must have the 16 features of 8 pairs; got 8 features; "
-            "if it has each angle twice, give cos[..., :4] of equal halves, cos[..., ::2] of equal neighbours"
+            "if the table has each angle twice, give [..., :4] of both, or [..., ::2] if neighbours are equal"
         ),
     ),
     "a Table of transformers": (
         lambda: ROPE(Q, K, ra.Table(REPEATED, REPEATED)),
         (
             "positions must be of shape (..., 4) if they are a table; got (10, 8); "
-            "if it has each angle twice, give cos[..., :4] of equal halves, cos[..., ::2] of equal neighbours; "
+            "if the table has each angle twice, give [..., :4] of both, or [..., ::2] if neighbours are equal; "
             "else make it by the table() of this Rope"
         ),
     ),

@@ -50,7 +50,7 @@ def layouts(draw):
     return head_dim, {"rotary_dim": rotary_dim, "start": start, "heads": (draw(st.integers(1, heads)), heads)}
 
 
-@given(layout=layouts(), pairings=st.sampled_from(BOTH), runs=st.integers(1, 3), data=st.data())
+@given(layout=layouts(), pairings=st.sampled_from([*BOTH, ("half", "half")]), runs=st.integers(1, 3), data=st.data())
 def test_the_permutation_follows_the_definition_of_the_pairings(layout, pairings, runs, data):
     head_dim, options = layout
     source, target = pairings
@@ -127,6 +127,7 @@ def test_a_round_trip_keeps_all_bits_of_any_dtype(rng, dtype, source, target):
     converted = weights.convert(w, 8, source=source, target=target)
     assert converted.dtype == w.dtype and converted.tobytes() != w.tobytes()
     assert weights.convert(converted, 8, source=target, target=source).tobytes() == w.tobytes()
+    assert weights.convert(w, 8, source=source, target=source).tobytes() == w.tobytes()
 
 
 def test_a_round_trip_keeps_all_bits_of_torch_dtypes(rng):

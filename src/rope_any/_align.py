@@ -201,22 +201,22 @@ def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
 def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
     """Return what to write instead of positions of a shape that fits no axis of x, by what they are; "" if unknown."""
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
-    if last is None or count is None:  # unknown lengths
+    if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""
-    lengths = [x.shape[axis : seq + 1] for axis in range(seq)]
-    all_points = any(None not in some and prod(some) == last for some in lengths)
-    has_more_axes, is_short = last <= 4 and _axes_if_fits(x.shape, seq, tuple(first)) is not None, last < count
-    keys = "; q takes the last ones" if name == "k" else ""
     hints = {
-        "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table": has_more_axes and last == 1,
-        "rope(q, k) rotates two arrays; values are not rotated": len(shape) == x.ndim and last == features,
-        "give from_angles(p) of angles, Table(cos, sin) of cosines and sines": bool(first) and 2 * last == features,
-        f"for {last} axes give the Rope a row of frequencies for each, as axes.axial() does": has_more_axes,
-        f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis": all_points,
-        f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table": last > count,
-        f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens": is_short,
+        1: "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table",
+        features // 2: "give from_angles(p) of angles, Table(cos, sin) of cosines and sines",
+        features: "rope(q, k) rotates two arrays; values are not rotated",
+        **dict.fromkeys((2, 3), f"for {last} axes give the Rope a row of frequencies for each, as axes.axial() does"),
     }
-    return next((hint for hint, applies in hints.items() if applies), "")
+    if first and first[-1] == count > 1 and last in hints:  # another axis comes after that of the tokens
+        return hints[last]
+    if x.ndim > 4 and prod(x.shape[2 : seq + 1]) == last:  # (batch, heads, rows, columns, features)
+        return f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis"
+    if last > count:
+        return f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table"
+    keys = "; q takes the last ones" if name == "k" else ""
+    return f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens"
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:

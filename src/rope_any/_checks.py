@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Container, Mapping
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 
@@ -159,7 +160,7 @@ def _value_hint(value: object, kind: type) -> str:
     """Return how to write a wrong value as a bool, an int or a float, as the hint of an error; "" if unknown."""
     if hasattr(type(value), "shape"):  # an array, maybe a traced one; one with axes has no single value
         hint = f"write {kind.__name__}(array), or make it a static argument of the compiled function"
-        return hint * (getattr(value, "ndim", 0) == 0)
+        return "" if getattr(value, "ndim", 0) else hint
     if kind is bool:
         return f"write {bool(value)}" if isinstance(value, int | float) and value in (0, 1) else ""
     if isinstance(value, bool) or not isinstance(value, str | float):
@@ -177,7 +178,7 @@ def _value_hint(value: object, kind: type) -> str:
 
 def no_rope(name: str, value: object) -> ArgumentTypeError:
     """Return the error that an argument is no Rope."""
-    hint = "give Rope.from_config(config)" if isinstance(value, Mapping | str) else ""
+    hint = "give Rope.from_config(config)" if isinstance(value, Mapping | str | PathLike) else ""
     return ArgumentTypeError(name, "be a Rope", value, hint)
 
 

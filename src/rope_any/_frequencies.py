@@ -98,15 +98,14 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     return as_row(tuple(b ** (-2 * i / dim) for i in range(dim // 2)))
 
 
-def as_row(values: object) -> Row:
+def as_row(values: object, name: str = "frequencies") -> Row:
     """
-    Return one row of frequencies, a tuple or a list, as floats.
+    Return one row of frequencies, a tuple or a list, as floats; `name` is its name in errors.
 
     Raises if it is of another type (an array) or empty, or if one is no number up to 65536 in magnitude.
     """
-    row = tuple(
-        value if type(value) is float else real(f"frequencies[{i}]", value) for i, value in enumerate(_sequence(values))
-    )
+    numbers = enumerate(_sequence(values))
+    row = tuple(value if type(value) is float else real(f"{name}[{i}]", value) for i, value in numbers)
     for f in row:
         if not abs(f) <= _LARGEST:
             raise ArgumentValueError("frequencies", "be at most 65536 radians per position, and finite", f)
@@ -115,7 +114,7 @@ def as_row(values: object) -> Row:
     return row
 
 
-def as_frequencies(values: object, depth: int = 3) -> Frequencies:
+def as_frequencies(values: object, depth: int = 3, name: str = "frequencies") -> Frequencies:
     """
     Return host frequencies, tuples or lists at most `depth` deep, as tuples of floats nested as given.
 
@@ -124,7 +123,7 @@ def as_frequencies(values: object, depth: int = 3) -> Frequencies:
     """
     values = _sequence(values)
     if not any(isinstance(value, tuple | list) for value in values):
-        return as_row(values)
+        return as_row(values, name)
     for value in values:
         if not isinstance(value, tuple | list):
             got = Text(f"{shown(value)} among rows")
@@ -132,7 +131,7 @@ def as_frequencies(values: object, depth: int = 3) -> Frequencies:
     if depth == 1:
         wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
         raise ArgumentValueError("frequencies", wanted, Text("deeper rows"))
-    rows: Any = tuple(as_frequencies(value, depth - 1) for value in values)
+    rows: Any = tuple(as_frequencies(value, depth - 1, f"{name}[{i}]") for i, value in enumerate(values))
     shapes = sorted(set(map(_shape, rows)))
     if len(shapes) > 1:
         wanted = "have rows of the same length, one per axis, and as many in each head"

@@ -181,8 +181,8 @@ def read_positions(
 
 _DTYPE_HINTS = {
     "bool": "positions.padded(mask) counts the tokens of a mask",
-    "float16": "float16 rounds integers beyond 2048: make positions as integers",
-    "bfloat16": "bfloat16 rounds integers beyond 256: make positions as integers",
+    "float16": "float16 rounds integers beyond 2048: keep them as integers, or as float32",
+    "bfloat16": "bfloat16 rounds integers beyond 256: keep them as integers, or as float32",
 }
 
 
@@ -224,7 +224,7 @@ def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], 
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
             raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))
-        if isinstance(positions, tuple | list) and positions and is_array(positions[0]):
+        if isinstance(positions, tuple | list) and any(map(is_array, positions[:4])):
             got = Text(f"a {type(positions).__name__} of {len(positions)} arrays")
             raise ArgumentTypeError(name, "be one array", got, _arrays_hint(positions))
         parts = [([number], ()) if _is_plain(number) else _leaves(number, name, deepest - 1) for number in positions]
@@ -252,12 +252,14 @@ def _arrays_hint(arrays: Sequence[Any]) -> str:
     """Return the hint of an error for several arrays as positions: what to write instead."""
     fields = getattr(arrays, "_fields", ())
     if fields == ("cos", "sin"):
-        return "write a tuple of two tables, of q and of k"
+        return "a call takes one table, or a tuple of two, for q and for k"
     if fields:  # such as those of `positions.Far`
         return f"make a table of each: {', '.join(f'table(p.{field})' for field in fields)}"
-    if len(arrays) == 2 and all(getattr(one, "ndim", 0) for one in arrays):
+    if not all(getattr(one, "ndim", 0) for one in arrays):
+        return "write stack(p) for 0-d arrays"
+    if len(arrays) == 2:
         return "give Table(cos, sin) for cosines and sines, a pair of tables for positions of q and of k"
-    return "stack(p) makes one array of numbers"
+    return "write stack(p, axis=-1) for positions on several axes"
 
 
 def _is_plain(number: object) -> bool:

@@ -18,7 +18,7 @@ from rope_any._align import (
 )
 from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library, signature
 from rope_any._caches import PLANS, keep_plan, reposition_frequencies
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer, no_rope
 from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
@@ -350,9 +350,6 @@ class Rope:
             if lib is not None:
                 count = max(positions.stop - positions.start, 0)
                 return consecutive_table(lib, positions.start, count, self._prepared, factor, fused=fused)
-        if getattr(positions, "ndim", 0) > 2 and self._are_features(positions):
-            got = Text("an array to rotate")
-            raise ArgumentValueError("positions", "come before `like`", got, "write table(positions, like=x)")
         made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
         if key is not None and is_consecutive_table(made, positions, self._prepared, fused=fused):
             keep_plan(key, find(like))
@@ -461,7 +458,7 @@ class Rope:
         if call_plan is None:
             call_plan, tables = self._new_plan(call, xs, positions, outs, lib)
             keep_plan(key, call_plan)
-        elif call_plan.as_given:
+        elif call_plan.uses_given_table:
             return call_plan.run(xs, positions, outs)
         else:
             tables = self._tables(call_plan, call, xs, positions)
@@ -490,9 +487,9 @@ class Rope:
         each_table = _as_pair(tables)[: len(xs)]
         broadcasters = []
         calls = list(zip(tokens, each_table, outs, strict=True))
-        for each, given, out in (
-            calls[::-1] if fewer_queries else calls
-        ):  # so that an error about positions names the keys
+        if fewer_queries:
+            calls.reverse()  # so that an error about positions names the keys
+        for each, given, out in calls:
             if isinstance(positions, tuple):
                 self._require_table_fits(lib, given)
             broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
@@ -501,11 +498,6 @@ class Rope:
             broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return call_plan._replace(run=plan), tables
-
-    def _are_features(self, positions: Any) -> bool:
-        """Whether positions, of a Rope with one axis, look like queries: a real array as wide as the rotary slice."""
-        wide = self._prepared.axes is None and positions.shape[-1] == 2 * self._prepared.pairs
-        return wide and is_array(positions) and not library(positions=positions).is_integer(positions)
 
     def _require_table_fits(self, lib: Library, made_table: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""
@@ -584,7 +576,7 @@ class Rope:
     def _require_same_layout(self, source: object) -> "Rope":
         """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""
         if not isinstance(source, Rope):
-            raise ArgumentTypeError("source", "be a Rope", source)
+            raise no_rope("source", source)
 
         def layout(rope: Rope) -> str:
             """Return in words which pairs of features a Rope rotates."""
@@ -602,9 +594,9 @@ class _CallPlan(NamedTuple):
     """What is cached for calls with arrays like these: how to make their table, and how to rotate them."""
 
     lib: Library
-    shorter: bool
+    fewer_queries: bool
     """Whether there are fewer queries than keys."""
-    as_given: bool
+    uses_given_table: bool
     """Whether the call has one table, used unchanged."""
     adds_angles: bool
     """Whether `consecutive_table` makes the table: consecutive positions from a Python int, arrays on a CPU."""
@@ -656,10 +648,10 @@ def _one_library(
     """Return the library of all arrays of a call; raise if they cannot be used together."""
     named = dict(zip(names, xs, strict=True))
     for name, x in named.items():
-        if name == "k" and not is_array(x):
-            raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), APPLY)
         if isinstance(x, tuple | list) and any(map(is_array, x)):
             raise ArgumentTypeError(name, "be one array", Text(type(x).__name__), "write rope(q, k, positions)")
+        if name == "k" and not is_array(x):
+            raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), "" if x is None else APPLY)
     written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
     lib = library(
         **named, **{name: out for name, out in written.items() if out is not None}, **_named_arrays(positions)

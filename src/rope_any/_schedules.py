@@ -178,11 +178,9 @@ def _vjp(
     """Return the gradients of x, cos and sin from g, that of the rotated x; None for those that are not wanted."""
     (x, cos, sin), lib = saved, rotation.lib
     # of x: Rᵀ g, the rotation backwards
-    of_x = (
-        _rotate_without_gradient(rotation._replace(inverse=not rotation.inverse), g, cos, sin)
-        if needs_gradient[0]
-        else None
-    )
+    of_x = None
+    if needs_gradient[0]:
+        of_x = _rotate_without_gradient(rotation._replace(inverse=not rotation.inverse), g, cos, sin)
     if x is None:
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
@@ -525,10 +523,8 @@ def _tiles(
         for n, step in zip(shape, tile_shape, strict=True)
     ]
     for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table_shape, strict=True))):
-        tile_cuts = (
-            cut if n <= 1 else [table_slice] for cut, n, table_slice in zip(cuts, table_shape, part, strict=True)
-        )
-        for tile in product(*tile_cuts):
+        axes = zip(cuts, table_shape, part, strict=True)
+        for tile in product(*(cut if n <= 1 else [table_slice] for cut, n, table_slice in axes)):
             yield part, tile
 
 

@@ -62,7 +62,7 @@ def doubled_table_hint(table: Table, pairs: int) -> str:
     """Return how to halve a table with each angle twice, as the hint of an error; "" if its width is not doubled."""
     if table.cos.shape[-1] != 2 * pairs:
         return ""
-    return f"if it has each angle twice, give cos[..., :{pairs}] of equal halves, cos[..., ::2] of equal neighbours"
+    return f"if the table has each angle twice, give [..., :{pairs}] of both, or [..., ::2] if neighbours are equal"
 
 
 def check_table(lib: Library, cos: Array, sin: Array) -> None:
@@ -90,7 +90,7 @@ def cos_sin(
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the tokens: an array of any shape and any integer or real dtype; any sign, any order.
+        Positions of the tokens: an array of any shape, of integers, float32 or float64; any sign, any order.
         With frequencies of n rows its last axis has length n. Positions that are no array need `like`, or learned
         frequencies.
     frequencies : tuple of float, nested tuples of float, or array
@@ -269,18 +269,18 @@ def _joined_table(
     lib.initialise_trig(reference)
     finished = partial(_scale_and_cast, lib, factor=factor, dtype=dtype)
     if learned is not None:
-        whole, part = as_numbers(lib, reference, positions, wide=wide)
-        return finished(_table_of_learned(lib, whole, part, learned, work))
+        numbers, rest = as_numbers(lib, reference, positions, wide=wide)
+        return finished(_table_of_learned(lib, numbers, rest, learned, work))
     if not wide:
-        whole, part = as_numbers(lib, reference, positions, wide=wide)
-        return finished(_table_by_int32(lib, whole, part, frequencies))
+        numbers, rest = as_numbers(lib, reference, positions, wide=wide)
+        return finished(_table_by_int32(lib, numbers, rest, frequencies))
     given = read_positions(lib, reference, positions, wide=wide)[0]
     # 64 bits of a turn are enough for float32. Under a compiler, integers must not overflow.
     wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(reference)
     numbers = lib.cast(given, xp.int64 if wraps else xp.float64)
     if wraps:
-        words = constants(lib, frequencies, "fixed_point", dtype=numbers.dtype, like=numbers)
-        make = partial(_table_by_int64, lib, fixed_point=words, axes=frequencies.axes)
+        fixed_point = constants(lib, frequencies, "fixed_point", dtype=numbers.dtype, like=numbers)
+        make = partial(_table_by_int64, lib, fixed_point=fixed_point, axes=frequencies.axes)
     else:
         pieces = [constants(lib, frequencies, field, dtype=numbers.dtype, like=numbers) for field in ("high", "low")]
         make = partial(_table_by_float64, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
@@ -664,7 +664,7 @@ def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
 
 
 def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None = None) -> Table:
-    """Rotate (c, s) by a further angle, of sine `sine` and cosine ``1 - fall`` (1 if None)."""
+    """Rotate (c, s) by a further angle, of sine `sine` and cosine ``1 - one_minus_cosine`` (None for 0)."""
     # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
     if one_minus_cosine is None:
         return Table(c - s * sine, s + c * sine)

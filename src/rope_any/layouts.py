@@ -441,10 +441,8 @@ def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -
     check_table(lib, *source)
     names = ["batch", "seq", "pair"][-len(shape) :] if "batch" in engine_layout.names else ["seq", "pair"]
     if len(shape) != len(names) or len(shape) < 2:
-        wanted = (
-            f"have tables of shape (seq, pairs){' or (batch, seq, pairs)' if 'batch' in engine_layout.names else ''}"
-        )
-        raise ArgumentValueError("source", f"{wanted} for the layout {layout}", shape)
+        shapes = "(seq, pairs) or (batch, seq, pairs)" if "batch" in engine_layout.names else "(seq, pairs)"
+        raise ArgumentValueError("source", f"have tables of shape {shapes} for the layout {layout}", shape)
     own = lib.dtype_name(source.cos.dtype)
     name = engine_layout.dtypes[0] if dtype is None else dtype if isinstance(dtype, str) else lib.dtype_name(dtype)
     name = own if dtype is None and own in engine_layout.dtypes else name

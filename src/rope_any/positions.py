@@ -7,7 +7,7 @@ They return an array for `cos_sin` and `Rope`, and read no values of arrays: the
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
@@ -180,7 +180,7 @@ def _total(name: str, ends: list[int], length: int | None) -> int:
     The cumulative lengths have the name `name` in errors; `length` may be greater than the last of them.
     """
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
-        hint = f"write {[0, *accumulate(ends)]} if these are lengths" if min(ends) > 0 else ""
+        hint = "write [0, *ends], or [0, *accumulate(lengths)]" if min(ends) > 0 else ""
         raise ArgumentValueError(name, "start at 0 and not fall", ends, hint)
     if length is None:
         return ends[-1]
@@ -496,8 +496,6 @@ def grid(
     """
     home = like if like is not None else next(filter(is_array, positions), None)
     require_array("like", home)
-    if len(positions) == 1 and isinstance(positions[0], tuple) and len(positions[0]) > 1:
-        raise ArgumentTypeError("positions", "be one argument for each axis", positions[0], "write grid(*sizes)")
     lib, axes = library(like=home), [_axis_positions(points, like=home) for points in positions]
     if not axes:
         raise ArgumentValueError("positions", "have at least one axis", Text("none"))

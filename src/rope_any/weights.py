@@ -212,8 +212,6 @@ def feature_order(
     If `heads` is (m, n), these are the features of n heads, of which the first m are reordered.
     """
     pairings = as_pairing(target, "target"), as_pairing(source, "source")
-    if pairings[0] == pairings[1]:
-        raise ArgumentValueError("target", "be the other pairing, not that of the weights", target)
     dim, first = integer("head_dim", head_dim), integer("start", start)
     if dim < 2:
         raise ArgumentValueError("head_dim", "be at least 2", dim)

@@ -53,12 +53,12 @@ def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
     return builder.gep(builder.inttoptr(address, _IN_MEMORY[kind][0].as_pointer()), [index])
 
 
-def reader(scope: str, noalias_scopes: str) -> Any:
+def reader(scope: str, noalias_scope: str) -> Any:
     """
     Return an intrinsic ``(number, address, index)`` that loads ``address[index]`` as the type of `number`.
 
     `number` gives the type alone. Numba's int16 and uint16 stand for float16 and bfloat16, which become float32.
-    `scope` is the alias scope to read from, `noalias_scopes` a scope that does not overlap it.
+    `scope` is the alias scope to read from, `noalias_scope` a scope that does not overlap it.
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
@@ -69,7 +69,7 @@ def reader(scope: str, noalias_scopes: str) -> Any:
             del context, signature
             number = builder.load(_pointer(builder, kind, *arguments[1:]), align=_IN_MEMORY[kind][1])
             number.set_metadata("alias.scope", _alias_scope(builder, scope))
-            number.set_metadata("noalias", _alias_scope(builder, noalias_scopes))
+            number.set_metadata("noalias", _alias_scope(builder, noalias_scope))
             if kind is FLOAT16:
                 return builder.fpext(number, _FLOAT)
             if kind is BFLOAT16:  # the upper half of a float32
@@ -83,12 +83,12 @@ def reader(scope: str, noalias_scopes: str) -> Any:
     return intrinsic(read)
 
 
-def writer(scope: str, noalias_scopes: str) -> Any:
+def writer(scope: str, noalias_scope: str) -> Any:
     """
     Return an intrinsic ``(number, address, index, value)`` that stores `value` at ``address[index]``.
 
     `number` gives the type in memory alone, as for `reader`; 16-bit floats are rounded to even. `scope` is the
-    alias scope to write to, `noalias_scopes` a scope that does not overlap it.
+    alias scope to write to, `noalias_scope` a scope that does not overlap it.
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:
@@ -104,7 +104,7 @@ def writer(scope: str, noalias_scopes: str) -> Any:
                 number = _bfloat16_bits(builder, number)
             stored = builder.store(number, _pointer(builder, kind, *place), align=_IN_MEMORY[kind][1])
             stored.set_metadata("alias.scope", _alias_scope(builder, scope))
-            stored.set_metadata("noalias", _alias_scope(builder, noalias_scopes))
+            stored.set_metadata("noalias", _alias_scope(builder, noalias_scope))
             return context.get_dummy_value()
 
         return types.none(kind, address, index, number), generate

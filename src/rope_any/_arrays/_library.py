@@ -213,7 +213,7 @@ class Library:
     # --- compilers and gradients ---
     compiler: Compiler | None = None
     with_gradient: Callable[..., Array] | None = None
-    """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by ``vjp(g, saved, wanted)``."""
+    """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by ``vjp(g, saved, needed)``."""
 
     vjp: Callable[..., Array] | None = None
     """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""

@@ -116,17 +116,10 @@ def _rotate_units(
                         copy_past_caches(of_out + byte, rotated + byte)
                     continue
                 for p in range(0, pairs, _layout.MOST_PAIRS):
-                    x_offset, table_offset, pair_count = (
-                        p * pair_stride * size,
-                        p * table_size,
-                        min(pairs - p, _layout.MOST_PAIRS),
-                    )
-                    row, row_out, row_cos, row_sin = (
-                        of_x + x_offset,
-                        of_out + x_offset,
-                        of_cos + table_offset,
-                        of_sin + table_offset,
-                    )
+                    x_offset, table_offset = p * pair_stride * size, p * table_size
+                    row, row_out = of_x + x_offset, of_out + x_offset
+                    row_cos, row_sin = of_cos + table_offset, of_sin + table_offset
+                    pair_count = min(pairs - p, _layout.MOST_PAIRS)
                     _rotate_row(
                         number, direction, row, row_out, row_cos, row_sin, scratch, pair_count, pair_stride, gap
                     )

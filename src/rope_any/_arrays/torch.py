@@ -364,9 +364,9 @@ def _vjp(function: Callable[[Array], Array], x: Array, g: Array) -> Array:
 
 def _with_gradient(forward: Callable[..., X], vjp: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
     """
-    Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), wanted)``.
+    Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), needed)``.
 
-    `vjp` returns those of x, cos and sin; the three bools `wanted` say which are needed. It gets None in place of
+    `vjp` returns those of x, cos and sin; the three bools `needed` say which are needed. It gets None in place of
     x if the table needs no gradients.
     """
     result: X = _Rotation.apply(forward, vjp, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own

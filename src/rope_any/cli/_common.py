@@ -152,7 +152,6 @@ ELSEWHERE = {
     "names": "name",
     "ropes": "files",
     "x": "files",
-    "target": "to",
 }
 
 
@@ -207,7 +206,8 @@ def _hint(error: Any) -> str:
         known = {option.lstrip("-"): option for param in command.get_params(error.ctx) for option in param.opts}
         near = nearest(error.option_name.lstrip("-"), known)
         return "" if near is None else f"; did you mean {known[near]}"
-    word, *words = re.findall(r"'(\w[\w-]*)'", error.message) if "is not one of" in error.message else [""]
+    typed, _, known = error.message.partition(" is not one of ")
+    word, words = typed.rpartition(": ")[2].strip("'"), re.findall(r"'(\w[\w-]*)'", known)
     hint = did_you_mean(word, words, SHORT_NAMES)
     if not hint and "half" in words:
         try:

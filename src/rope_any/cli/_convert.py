@@ -51,6 +51,8 @@ def convert(
     """Reorder the weights of a checkpoint for the other pairing."""
     from rope_any import _safetensors  # needs NumPy, which --help does not
 
+    if of == to:
+        raise ArgumentValueError("to", "be the other pairing, not that of the weights", to)
     order = feature_order(
         head_dim,
         source=of,

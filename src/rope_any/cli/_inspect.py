@@ -89,9 +89,8 @@ def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[s
     """Return a rotation as a row of the overview, texts by column; a text instead of it gives "refused"."""
     if isinstance(explanation, str):
         return {"part": part, "rotates": "refused"}
-    layers = (
-        f"{'all' if explanation.layers is None else len(explanation.layers)} {explanation.layer_type or ''}".strip()
-    )
+    count = "all" if explanation.layers is None else len(explanation.layers)
+    layers = f"{count} {explanation.layer_type or ''}".strip()
     if explanation.rope is None:
         return {"part": part, "layers": layers, "rotates": "no rotary", "heads q / k": heads_of}
     cells = {name: _short(fact.value) for name, fact in explanation.facts.items()}

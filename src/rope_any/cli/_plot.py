@@ -91,11 +91,10 @@ def plot(
     by_file = {file: explained(file, sequence_length=sequence_length, pairing=pairing, **which) for file in files}
     os.environ["MPLBACKEND"] = "agg"  # needs no screen, opens no window
     with status(f"drawing {kind}"):
-        ax = (
-            _draw_wavelengths(by_file)
-            if kind == "wavelengths"
-            else _draw_one(kind, files[0], by_file[files[0]], options)
-        )
+        if kind == "wavelengths":
+            ax = _draw_wavelengths(by_file)
+        else:
+            ax = _draw_one(kind, files[0], by_file[files[0]], options)
         with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
             _save(unfinished)
     if as_json:

@@ -201,9 +201,8 @@ def explain(
         found: dict[Rope, Explanation] = {}
         for group in (group for group in same_label if not group.unrotated):
             made = reader.recipe(group, length)
-            lengths = (
-                {} if reader.grid else _lengths(reader.part, group, groups, made.facts)
-            )  # a part with grids has none
+            # a part with grids has no lengths
+            lengths = {} if reader.grid else _lengths(reader.part, group, groups, made.facts)
             facts = {**made.facts, **lengths, **_score_of(reader, group)}
             new = Explanation(label or layer_type, make_rope(made), facts, group.indices)
             old = found.setdefault(make_rope(made), new)
@@ -470,11 +469,8 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     f, g, p = together(a, "a"), together(b, "b"), real("position", position)
     if len(f) != len(g):
         raise ArgumentValueError("a and b", "have the same number of pairs", Text(f"{len(f)} and {len(g)}"))
-    differences = (
-        a.attention_factor * cmath.exp(1j * p * x) - b.attention_factor * cmath.exp(1j * p * y)
-        for x, y in zip(f, g, strict=True)
-    )
-    return max(map(abs, differences))
+    of_a, of_b = ([rope.attention_factor * cmath.exp(1j * p * x) for x in row] for rope, row in ((a, f), (b, g)))
+    return max(abs(x - y) for x, y in zip(of_a, of_b, strict=True))
 
 
 def advise(
@@ -590,11 +586,8 @@ def _test_advice(
         return untested._replace(rope_parameters=None, code=None, reason=f"this model refuses YaRN: {error}")
     if "config" not in untested.schemes or explanation.rope is None:
         return untested
-    row, lengths = (
-        unscaled(explanation.rope, explanation.facts),
-        (float(untested.trained_length.value), untested.length),
-    )
-    new_outlook = outlook(row, together(rope), rope.attention_factor, *lengths)
+    row, trained = unscaled(explanation.rope, explanation.facts), float(untested.trained_length.value)
+    new_outlook = outlook(row, together(rope), rope.attention_factor, trained, untested.length)
     return untested._replace(schemes={**untested.schemes, "to try": new_outlook})
 
 
@@ -632,9 +625,8 @@ def modernize(config: object, /) -> dict[str, Any]:
     form = "the metadata of a GGUF file" if is_gguf(whole) else form_of(whole)
     if form is not None:
         raise ArgumentValueError("config", "be that of transformers", Text(form))
-    reader = _parts.choose_part(
-        _parts.part_readers(whole, pairing="half"), None
-    )  # the pairing of an unknown model does not matter here
+    # the pairing of an unknown model does not matter here
+    reader = _parts.choose_part(_parts.part_readers(whole, pairing="half"), None)
     part, groups = reader.part._replace(pairing=None), reader.layers()
     if not reader.is_text:
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))

@@ -209,7 +209,11 @@ def _mean_score(row: Row, length: float) -> float:
 def _parameters_to_try(
     facts: Mapping[str, Fact], parameters: Mapping[str, Any], trained_length: float, length: int, allowed_length: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return scheme parameters for `length` tokens and why; or None and why not. Now `allowed_length` is allowed."""
+    """
+    Return scheme parameters for `length` tokens and why; or None and why not.
+
+    `allowed_length` is the length that the config is for.
+    """
     kind, factor = facts["rope_type"].value, length / trained_length
     if length <= allowed_length:
         return None, f"the config is for {allowed_length:.0f} tokens already"

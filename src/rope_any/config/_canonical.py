@@ -80,12 +80,8 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     If the type or the number of layers is not given, there is one group for each label (one if there are no labels),
     with indices None. If not, a label that no layer has may get a group without layers, with indices ().
     """
-    off, written, sizes, lists = (
-        without_rotary(part),
-        written_parameters(part),
-        _sizes_by_layer(part),
-        _lists_by_layer(part),
-    )
+    off, written = without_rotary(part), written_parameters(part)
+    sizes, lists = _sizes_by_layer(part), _lists_by_layer(part)
     labels = () if off else _labels(part, written)
     types = _type_of_each_layer(part, labels)
     if types is None and sizes:
@@ -299,7 +295,8 @@ def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[st
     """
     Return a parameter object's values with sources (at `path`); the rope type has today's key and name.
 
-    Raise if ``rope_type`` and ``type`` differ under today's names, or if one is no string.
+    Raise if ``rope_type`` and ``type`` differ under today's names, if one is no string, or if it is mrope and the model
+    has positions with one axis.
     """
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
@@ -309,8 +306,8 @@ def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[st
             if not isinstance(fact.value, str):
                 raise ArgumentTypeError(fact.source, "be a name", fact.value)
             if fact.value == "mrope" and part.model_type in MODELS and not part.model.axes:
-                wanted = f"not be mrope for {part.model_type}, whose positions have one axis"
-                raise ArgumentValueError(fact.source, wanted)
+                wanted = f"be that of positions with one axis, as {part.model_type} has"
+                raise ArgumentValueError(fact.source, wanted, fact.value)
             today = ALIASES.get(fact.value, fact.value)
             today = part.model.types.get(today, today)
             kinds.append(Fact(today, fact.source if today == fact.value else f"{fact.source} {fact.value}"))

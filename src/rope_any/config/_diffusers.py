@@ -167,11 +167,9 @@ def grid(part: Part, shape: Sequence[int], /, *, rotation_name: str = "") -> tup
     component = _component(part, rotation_name)._replace(shape=grid_shape(shape, _MOST_TOKENS))
     if not component.row.grid:
         return None
-    n = (
-        component.row.axis_counts[0]
-        if len(component.row.axis_counts) == 1
-        else len(_list_of_length(component.read(component.row.axes), component.row.axis_counts))
-    )
+    n, *others = counts = component.row.axis_counts
+    if others:
+        n = len(_list_of_length(component.read(component.row.axes), counts))
     if component.shape[0] > 1 and (component.row.image or n == 2):
         raise ArgumentValueError("shape", f"be of one frame for {component.name}", component.shape[0])
     lines = _GRIDS[component.row.grid](component)  # for frames, rows and columns; a fourth axis is 0
@@ -413,10 +411,8 @@ def _over_all_heads(component: _Component, dim: int, base: float) -> Recipe:
     # pair k·i + a, for axis a of k: f = base^(i / (n − 1)) · π / 2; the first pairs, `rest`, are not rotated
     count = axes * n
     rest, row = dim // 2 - count, tuple(base ** (i // axes / max(n - 1, 1)) * math.pi / 2 for i in range(count))
-    axis_of, facts = (
-        strided_axes(count, [n] * axes),
-        {"rotary_dim": Fact(2 * count, component.default), "rope_type": kind},
-    )
+    axis_of = strided_axes(count, [n] * axes)
+    facts = {"rotary_dim": Fact(2 * count, component.default), "rope_type": kind}
     if kind.value == "interleaved":
         facts["start"] = Fact(2 * rest, component.default)
         return Recipe(assigned(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
@@ -533,7 +529,7 @@ def _spread(whole: int, extent: int, n: int) -> list[float]:
 
 
 _GRIDS: Mapping[str, Callable[[_Component], Coordinates | None]] = {
-    "from zero": lambda at: tuple(map(range, at.shape)),
+    "from zero": lambda component: tuple(map(range, component.shape)),
     "skipping": _grid_skipping_frames,
     "centred": _grid_centred,
     "fitted": _grid_fitted,

@@ -69,9 +69,10 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
     sliding = None if layer else config.pop("rope_theta_swa", None)
     if sliding is not None and sliding != config.get("rope_theta"):
         raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"equal {_BASE}: {arch} has one base", sliding)
-    config |= (
-        {"rope_theta": None} if model.optional_rotary else {"rope_scaling": _scaling(arch, arch_keys, facts["scaling"])}
-    )
+    if model.optional_rotary:
+        config["rope_theta"] = None
+    else:
+        config["rope_scaling"] = _scaling(arch, arch_keys, facts["scaling"])
     theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
     theirs |= {"layer_types": _PATTERN, "indexer_config": f"{_INDEXER}*"}
     names = {ours: f"{arch}.{key}" for ours, key in theirs.items()}

@@ -29,7 +29,7 @@ _OTHER_FILES = {
 _NO_JSON = {RecursionError: "it is nested too deeply", UnicodeDecodeError: "it is not in UTF-8"}
 _OTHER_PATHS = {
     r"\{.*": "give json.loads(config) if it is JSON",
-    r"https:/.*|(?!.*\.json$)[\w-][\w.-]{0,95}(/[\w.-]{1,96})?": (
+    r"https?:/.*|(?!.*\.json$)[\w-][\w.-]{0,95}(/[\w.-]{1,96})?": (
         "nothing is fetched: download the config.json of a model from its hub and give its path"
     ),
 }
@@ -83,7 +83,8 @@ def _instead_of(config: object) -> str:
         return "give an instance"
     if isinstance(config, bytes) or hasattr(config, "read"):
         return f"give json.{'loads' if isinstance(config, bytes) else 'load'}(config) if it is JSON"
-    return "give vars(config) if it has the keys" if getattr(config, "__dict__", None) else ""
+    keys = getattr(config, "__dict__", {})
+    return "give vars(config)" if {"model_type", "hidden_size"} & keys.keys() else ""
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
@@ -135,12 +136,14 @@ def _found(path: Path) -> tuple[Path, int]:
             return path, path.stat().st_size
     except (OSError, ValueError):  # the name is too long, or contains a null character
         pass
+    other_file = _OTHER_FILES.get(path.suffix)
     hints = [text for pattern, text in _OTHER_PATHS.items() if re.fullmatch(pattern, str(path), re.DOTALL)]
-    place = f"at {printed(path)}".replace("https:/", "https://")  # a `Path` has one slash
+    hints = [other_file] if other_file else hints
+    place = re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
     if folder is not None:
         hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]
-        place = f"in {printed(folder.absolute())}"
-    hint = "; ".join([f"there is none {place}", *hints])
+        place = printed(folder.absolute())
+    hint = "; ".join([f"there is none {'at' if folder is None else 'in'} {place}", *hints])
     raise ArgumentValueError("config", "be a path to a config.json", NOTHING, hint)
 
 

@@ -197,8 +197,8 @@ def _every(
     """
     Return the type of a layer: `kind` for every n-th from index `since` on and for the indices `also`, else `other`.
 
-    Layers whose number is a multiple of n: `key` is the key of n in the config, and `every` its default. The number is
-    the index + `first`, with `from_last` less the number of layers. A negative index in `also` counts from the end.
+    The type is `kind` if ``(index + first) % n == 0``, or with `from_last` ``(index + first - layers) % n == 0``. `key`
+    is the key of n in the config, and `every` its default. A negative index in `also` counts from the end.
     """
     if index in also or index - layers in also:
         return kind

@@ -44,9 +44,9 @@ TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_c
 _OF_DIFFUSERS = ("_diffusers_version", "attention_head_dim", "axes_dims_rope", "rope_max_seq_len", "in_channels")
 _OF_OTHER_FILES = {
     **dict.fromkeys(_OF_DIFFUSERS, "a config.json of diffusers has _class_name, which decides it"),
-    **dict.fromkeys(("_from_model_config", "do_sample"), "give the config.json: this is a generation_config.json"),
+    "_from_model_config": "give the config.json: this is a generation_config.json",
     **dict.fromkeys(("added_tokens_decoder", "chat_template"), "give the config.json: this is a tokenizer_config.json"),
-    "rope_type": "rope_type belongs into the rope_parameters of a whole config",
+    "rope_type": OTHER_KEYS["rope_type"],
 }
 """Keys that show what an object without `model_type` is, and what to say of it."""
 
@@ -269,7 +269,7 @@ def _require_known_keys(part: Part) -> Part:
     """
     Return a part unchanged; raise if its model does not read a key about rotary embedding, or not with its value.
 
-    Raise also for `OTHER_KEYS`, and if the rules of the model cannot read the config.
+    Raise also for `OTHER_KEYS` of a model with rotary embedding, and if the rules of the model cannot read the config.
     """
     model, of_any = part.model, _keys_of_any_model()
     known = set(of_any if model is UNKNOWN else read_by(model))
@@ -281,7 +281,7 @@ def _require_known_keys(part: Part) -> Part:
             raise ArgumentValueError(part.name(key), f"be {NEUTRAL[key]}, the only supported value", value)
         if key in known or key in NEUTRAL or key in CHANGES_ATTENTION or value is None:
             continue
-        if not (key in OTHER_KEYS or ROTARY.search(key)):
+        if not (ROTARY.search(key) or (model.rotary and key in OTHER_KEYS)):
             continue
         meant = next((name for name in _TODAY if key in model_names(name)), OTHER_KEYS.get(key, key))
         hint = did_you_mean(meant, known) if meant.isidentifier() else meant

@@ -363,10 +363,8 @@ def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tup
     except (TypeError, ValueError) as error:
         raise inside(sections.source, error) from None
     if rows is None:
-        note = (
-            f"the default sections are for {sum(sections.value)} pairs, not {len(row)}: one axis unless they are given"
-        )
-        return row, {"axes": Fact(1, note)}
+        defaults = f"the default sections are for {sum(sections.value)} pairs, not {len(row)}"
+        return row, {"axes": Fact(1, f"{defaults}: one axis unless they are given")}
     section = {"mrope_section": Fact(list(sections.value), sections.source)}
     return rows, {"axes": Fact(len(rows), f"{kind} sections"), **section}
 

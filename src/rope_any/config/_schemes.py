@@ -127,7 +127,6 @@ OTHERS = {
     "deepseek_yarn": "yarn",
     "su_rope": "longrope",
     "none": "default",
-    "alibi": "none: ALiBi is no rotation",
     "fope": "default, and bend the table by rope_any.bending.fope",
     "xpos": "default, and bend the table by rope_any.bending.xpos",
 }

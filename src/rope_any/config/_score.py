@@ -58,10 +58,8 @@ def _by_slices(rule_input: _RuleInput) -> Fact:  # 1/√(plain + rotary)
     Raise if a width is missing or ``qk_head_dim`` is not their sum.
     """
     plain, rotary = rule_input.size("qk_nope_head_dim", rule_input.score.plain), rule_input.size("qk_rope_head_dim")
-    head, given = (
-        Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}"),
-        rule_input.part.get("qk_head_dim"),
-    )
+    head = Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}")
+    given = rule_input.part.get("qk_head_dim")
     agreed(head, given and checked(given, integer))
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 

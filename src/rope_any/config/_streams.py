@@ -86,9 +86,8 @@ def stream(
         token_letters = "".join(letters.get(integer("token_ids", token), ".") for token in compress(ids, kept))
         token_letters = _GLM_VIDEO.sub(lambda video: video[0].replace("i", "v"), token_letters)
         if omni:
-            numbers = as_position_array(
-                [(0, 0, 0), *_omni(token_letters, grid_queue, row)], like=like
-            )  # the first is for padding
+            coordinates = [(0, 0, 0), *_omni(token_letters, grid_queue, row)]  # the first is for padding
+            numbers = as_position_array(coordinates, like=like)
         else:
             of_tokens = positions.mrope(
                 _spans(token_letters, grid_queue) or [0], like=like, time_advances=time_advances
@@ -138,15 +137,12 @@ def _omni(token_letters: str, grid_queue: "_Grids", row: Numbering) -> list[tupl
             if len(axes) > 1:
                 got = Text(f"{len(axes)} that fit its tokens")
                 raise ArgumentValueError("grids", "have one for a video with audio", got)
-            video, audio = (
-                iter(_grid_positions(first, axes[0])),
-                iter(_grid_positions(first, [range(len(token_letters))])),
-            )
+            video = iter(_grid_positions(first, axes[0]))
+            audio = iter(_grid_positions(first, [range(len(token_letters))]))
             rows += [next(video if kind == "v" else audio) for kind in run["both"]]
             axes = [[pair[: len(run["end"])]]] if run["end"] else []
-            first = 1 + max(
-                rows[-1]
-            )  # after the last token, of a frame or of the audio, not after the largest position
+            # after the last token, of a frame or of the audio, not after the largest position
+            first = 1 + max(rows[-1])
         for one in axes:
             rows += _grid_positions(first, one)
             first = 1 + max(rows[-1])  # the last token has the largest position on each axis

@@ -120,7 +120,7 @@ class Undo:
     _changes: list[Callable[[], None]] = field(repr=False, compare=False)
 
     def __call__(self) -> None:
-        """Restore the old values, bit by bit; call it before the model moves to another device. Twice does nothing."""
+        """Restore the old values, bit by bit; call it once, before the model moves to another device."""
         while self._changes:
             self._changes.pop()()
 
@@ -214,16 +214,16 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
     changes: list[Callable[[], None]] = []
     written: dict[int, Tensor] = {}
     lost = [state for state in _states(model, config) if state.finding.verdict not in ("right", "exempt")]
-    for slot, _, truth in lost:
-        changes += [] if truth is None else _write(slot, truth, written)
-    left = tuple(state.finding for state in lost if state.truth is None)
-    return Undo(tuple(state.place.path for state in lost if state.truth is not None), left, changes)
+    for slot, _, to_write in lost:
+        changes += [] if to_write is None else _write(slot, to_write, written)
+    left = tuple(state.finding for state in lost if state.to_write is None)
+    return Undo(tuple(state.slot.path for state in lost if state.to_write is not None), left, changes)
 
 
 # --- the tensors of a model -------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """A tensor of a module, and where the module keeps it."""
 
     path: str
@@ -257,9 +257,9 @@ class Place(NamedTuple):
 class State(NamedTuple):
     """A tensor with rotary state, what is found of it, and the values to write if it is lost and they are known."""
 
-    place: Place
+    slot: Slot
     finding: Finding
-    truth: Tensor | None
+    to_write: Tensor | None
 
 
 def _states(model: nn.Module, config: object) -> list[State]:
@@ -284,17 +284,17 @@ def _states(model: nn.Module, config: object) -> list[State]:
             raise
         why, read = str(error), cache(lambda _: [])
     with torch.no_grad(), torch.device("cpu"):
-        found = [_state(place, _by_state(place, read), why) for place in _slots(model)]
+        found = [_state(slot, _by_state(slot, read), why) for slot in _slots(model)]
     return [state for state in found if state is not None]
 
 
-def _slots(model: nn.Module) -> Iterator[Place]:
+def _slots(model: nn.Module) -> Iterator[Slot]:
     """Yield the tensors of all modules that may hold rotary state."""
     for path, module in model.named_modules():
         for holder, key, name, x in _tensors(module):
             attribute = f"{path}.{name}".lstrip(".")
             full = attribute if name == key else f"{attribute}.{key}"
-            slot = Place(full, module, holder, key, name, x, None)
+            slot = Slot(full, module, holder, key, name, x, None)
             if ROTARY.search(slot.description) or not COMMON.search(attribute):
                 kinds = (kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute))
                 slot = slot._replace(kind=next(kinds, None))
@@ -304,7 +304,7 @@ def _slots(model: nn.Module) -> Iterator[Place]:
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
     """
-    Yield (holder, key, name, tensor), see `Place`, for each real or complex tensor of a module.
+    Yield (holder, key, name, tensor), see `Slot`, for each real or complex tensor of a module.
 
     Tensors in lists and dicts count too, if their attribute has no leading underscore; 0-d tensors don't.
     """
@@ -317,7 +317,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
                 yield holder, key, str(name or key), x
 
 
-def _state(slot: Place, config_rotations: list[list[Truth]], why_unknown: str) -> State | None:
+def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
     """
     Return the finding for one tensor, with right values if it lost its own; None if it has no rotary state.
 
@@ -327,12 +327,7 @@ def _state(slot: Place, config_rotations: list[list[Truth]], why_unknown: str) -
     x, options = slot.tensor, list(_options(slot, config_rotations))
     if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
         return None  # embed_positions are learned in other models
-    exempt = _why_exempt(slot)
-    verdict, text, error, truth = (
-        ("exempt", exempt, math.nan, None)
-        if exempt
-        else _verdict(slot, options, why_unknown, has_config=any(config_rotations))
-    )
+    verdict, text, error, to_write = _verdict(slot, options, why_unknown, has_config=any(config_rotations))
     if slot.kind is None and verdict not in ("right", "rounded"):
         return None
     need = _longest_length(config_rotations[0]) if options and slot.holder is vars(slot.owner)["_buffers"] else 0
@@ -340,15 +335,20 @@ def _state(slot: Place, config_rotations: list[list[Truth]], why_unknown: str) -
         verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
     if writable and all(values.equal(writable[0]) for values in writable):
-        truth = writable[0]
+        to_write = writable[0]
     elif writable:
         text += "; the config has several rotations for it"
-    if truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _kept_dtype(slot, truth) != x.dtype:
-        truth, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
-    return State(slot, Finding(slot.path, verdict, text, error), truth)
+    if (
+        to_write is not None
+        and is_sharded(x)
+        and isinstance(x, nn.Parameter)
+        and _kept_dtype(slot, to_write) != x.dtype
+    ):
+        to_write, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
+    return State(slot, Finding(slot.path, verdict, text, error), to_write)
 
 
-def _why_exempt(slot: Place) -> str:
+def _why_exempt(slot: Slot) -> str:
     """Return why a tensor need not have the values of the config; empty if it must."""
     if slot.tensor.requires_grad or getattr(slot.owner, "learned_freq", False):
         return "learned"
@@ -360,7 +360,7 @@ def _why_exempt(slot: Place) -> str:
 # --- what the config says ---------------------------------------------------------------------------------------------
 
 
-class Truth(NamedTuple):
+class ConfigRotation(NamedTuple):
     """One rotation of a config, for one length of sequences."""
 
     part: str
@@ -373,7 +373,7 @@ class Truth(NamedTuple):
     layers: tuple[int, ...] | None = None
 
 
-def _config_rotations(config: object, length: int | None) -> list[Truth]:
+def _config_rotations(config: object, length: int | None) -> list[ConfigRotation]:
     """
     Return the rotations of all parts of a config at a sequence length; raise if no part can be read.
 
@@ -381,22 +381,26 @@ def _config_rotations(config: object, length: int | None) -> list[Truth]:
     Without a length, it is the trained one.
     """
     if config is None or isinstance(config, Rope):
-        return [Truth("", config, {}, None)] if config else []
-    found: list[Truth] = []
+        return [ConfigRotation("", config, {}, None)] if config else []
+    found: list[ConfigRotation] = []
     errors: list[Exception] = []
     for part in configs.parts(config):
         try:
             read = configs.explain(config, part=part, sequence_length=length)
-            found += [Truth(part, one.rope, one.facts, config, one.layer_type, one.layers) for one in read if one.rope]
+            found += [
+                ConfigRotation(part, one.rope, one.facts, config, one.layer_type, one.layers)
+                for one in read
+                if one.rope
+            ]
         except (TypeError, ValueError) as error:
             errors.append(error)
-            found.append(Truth(part, None, {}, config))
+            found.append(ConfigRotation(part, None, {}, config))
     if errors and len(errors) == len(found):
         raise errors[0]
     return found
 
 
-def _by_state(slot: Place, read: Callable[[int | None], list[Truth]]) -> list[list[Truth]]:
+def _by_state(slot: Slot, read: Callable[[int | None], list[ConfigRotation]]) -> list[list[ConfigRotation]]:
     """Return the rotations that a tensor may have now, then those of its other states (LongRoPE, dynamic NTK)."""
     usual = _by_path(slot, read(None))
     scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
@@ -410,24 +414,24 @@ def _by_state(slot: Place, read: Callable[[int | None], list[Truth]]) -> list[li
     return [_by_path(slot, read(int(seen))), usual]
 
 
-def _by_path(slot: Place, config_rotations: list[Truth]) -> list[Truth]:
+def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigRotation]:
     """
     Return the rotations of the part, and of the type of layers, that the path of a tensor names.
 
     They are those of all layers of the part if the path names none; an empty list if no part fits.
     """
-    signs = {truth.part: _path_patterns(truth.part) for truth in config_rotations}
+    signs = {one.part: _path_patterns(one.part) for one in config_rotations}
     fitting = [part for part, needed in signs.items() if all(re.search(sign, slot.description) for sign in needed)]
     if not fitting and len(signs) == 1:
         fitting = [*signs]  # the model is that part
     part = max(fitting, key=lambda part: len(signs[part]), default=None)
     if part == "text" and any(re.search(sign, slot.description) for sign in SIGNS.values()):
         return []  # of a tower without rotary, by the config
-    own = [truth for truth in config_rotations if truth.part == part and truth.rope]
+    own = [one for one in config_rotations if one.part == part and one.rope]
     index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", slot.path)
     return (
-        [truth for truth in own if slot.name.startswith(f"{truth.layer_type}_")]
-        or [truth for truth in own if index and int(index[1]) in (truth.layers or ())]
+        [one for one in own if slot.name.startswith(f"{one.layer_type}_")]
+        or [one for one in own if index and int(index[1]) in (one.layers or ())]
         or own
     )
 
@@ -442,11 +446,11 @@ def _path_patterns(part: str) -> list[str]:
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
 
-def _longest_length(config_rotations: Iterable[Truth]) -> int:
+def _longest_length(config_rotations: Iterable[ConfigRotation]) -> int:
     """Return the largest number of tokens that a rotation of a config is for; 0 if it gives none."""
     names = ("trained_length", "extended_length", "stated_length")
     return max(
-        (int(truth.facts[name].value) for truth in config_rotations for name in names if name in truth.facts), default=0
+        (int(one.facts[name].value) for one in config_rotations for name in names if name in one.facts), default=0
     )
 
 
@@ -464,39 +468,39 @@ class Option(NamedTuple):
     """Whether to write these if the tensor has lost its own."""
 
 
-def _options(slot: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
+def _options(slot: Slot, states: Iterable[list[ConfigRotation]]) -> Iterator[Option]:
     """Yield the right values of a tensor for each rotation in `states`, in each layout that fits its name and shape."""
     if getattr(slot.owner, "freqs_for", "lang") != "lang":
         return  # rotary-embedding-torch: frequencies of pixels
-    for i, truth in ((i, truth) for i, truths in enumerate(states) for truth in truths):
-        rope: Any = truth.rope
+    for i, one in ((i, one) for i, rotations in enumerate(states) for one in rotations):
+        rope: Any = one.rope
         rows = as_rows(rope.frequencies)
         parts = [tuple(filter(None, row)) for row in rows]
-        by_axis = [] if truth.part == "text" else [*parts, tuple(chain(*parts))]  # towers have their axes apart
+        by_axis = [] if one.part == "text" else [*parts, tuple(chain(*parts))]  # towers have their axes apart
         for form in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *by_axis]):
             if slot.shape == [len(form)] and slot.kind in (None, "frequencies"):
-                values = torch.tensor(form, dtype=torch.float64).abs() * _multiple(slot, truth)
+                values = torch.tensor(form, dtype=torch.float64).abs() * _multiple(slot, one)
                 yield Option(values, values.where(values > 0, 1.0), i == 0)
             for kind, row in _layouts(slot, len(form)):
                 # neighbours may be sorted into halves before; not in diffusers, nor if the caller names the pairing
                 pairing = _pairing_of(row)
-                named = not truth.part or truth.part.startswith("transformer")
+                named = not one.part or one.part.startswith("transformer")
                 if named and pairing not in (None, rope.pairing):
                     continue
                 sure = pairing != "interleaved" or named
                 current = i == 0 and sure and pairing in (None, rope.pairing)
-                values, scale = map(partial(_in_layout, kind, row), *_table_rows(slot, truth, form))
+                values, scale = map(partial(_in_layout, kind, row), *_table_rows(slot, one, form))
                 yield Option(values, scale, current)
 
 
-def _multiple(slot: Place, config_rotation: Truth) -> float:
+def _multiple(slot: Slot, config_rotation: ConfigRotation) -> float:
     """Return what a class multiplies the frequencies of a rotation by, because its forward divides angles by it."""
     fact = config_rotation.facts.get("model_type")
     tower = TOWERS.get(fact.value) if fact else None
     return float(getattr(slot.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
 
 
-def _layouts(slot: Place, pairs: int) -> list[tuple[str, Layout]]:
+def _layouts(slot: Slot, pairs: int) -> list[tuple[str, Layout]]:
     """Return (kind, layout) of each table layout in which rows of `pairs` pairs have the shape of a tensor."""
     blank = (torch.zeros(1, pairs),) * 3
     kinds = TABLES if slot.kind is None else {slot.kind} & TABLES.keys()
@@ -523,7 +527,7 @@ def _pairing_of(row: Layout) -> Pairing | None:
     return None if copies == ["pair"] else "half" if copies[0] == "copy" else "interleaved"
 
 
-def _table_rows(slot: Place, config_rotation: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
+def _table_rows(slot: Slot, config_rotation: ConfigRotation, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
     """
     Return the cosines, sines and angles of a table's rows, each with the scale of its errors.
 
@@ -549,7 +553,7 @@ def _table_rows(slot: Place, config_rotation: Truth, form: Row) -> tuple[tuple[T
 
 
 def _verdict(
-    slot: Place, options: list[Option], why_unknown: str, *, has_config: bool
+    slot: Slot, options: list[Option], why_unknown: str, *, has_config: bool
 ) -> tuple[str, str, float, Tensor | None]:
     """
     Return the verdict on a tensor, what else is known, its error, and the values of the config or None.
@@ -559,10 +563,11 @@ def _verdict(
     text if there are no `options`.
     """
     x, known = slot.tensor, bool(options)
-    if x.is_meta:
-        return "meta", "", math.nan, None
+    exempt = _why_exempt(slot)
+    if exempt or x.is_meta:
+        return "exempt" if exempt else "meta", exempt, math.nan, None
     if not has_config and (rope := _rope_of_values(slot)):
-        options = list(_options(slot, [[Truth("values", rope, {}, None)]]))
+        options = list(_options(slot, [[ConfigRotation("values", rope, {}, None)]]))
     held_values = _as_float64(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
     right = [(_as_float64(_shard_like(option.values, x)), _as_float64(_shard_like(option.scale, x))) for option in fit]
@@ -583,17 +588,12 @@ def _verdict(
         (dtype, i), *_ = rounded
         by_design = slot.package in ANY_DTYPE and x.dtype == HALF[dtype]
         return "right" if by_design else "rounded", f"to {dtype}", error, fit[i].values if known else None
-    return (
-        *_verdict_on_wrong_values(
-            slot, held_values, right, why_unknown if not known else "", int((best > RIGHT).sum())
-        ),
-        error,
-        None,
-    )
+    wrong_count, why_unknown = int((best > RIGHT).sum()), "" if known else why_unknown
+    return *_verdict_on_wrong_values(slot, held_values, right, why_unknown, wrong_count), error, None
 
 
 def _verdict_on_wrong_values(
-    slot: Place, held_values: Tensor, right: list[tuple[Tensor, Tensor]], why_unknown: str, wrong_count: int
+    slot: Slot, held_values: Tensor, right: list[tuple[Tensor, Tensor]], why_unknown: str, wrong_count: int
 ) -> tuple[str, str]:
     """
     Return the verdict on values that are not right, and what they are if that is known.
@@ -620,7 +620,7 @@ def _is_rounded(held_values: Tensor, values: Tensor, scale: Tensor, dtype: torch
     return bool((held_values.to(dtype).double() == held_values).all() and ((held_values - values).abs() <= bound).all())
 
 
-def _frequencies_in(slot: Place) -> Iterator[list[float]]:
+def _frequencies_in(slot: Slot) -> Iterator[list[float]]:
     """
     Yield the frequencies that a tensor may hold: its values, or the angles in the second row of a table.
 
@@ -645,7 +645,7 @@ def _frequencies_in(slot: Place) -> Iterator[list[float]]:
             yield angle or [math.atan2(b, a) for a, b in zip(c, s, strict=True)]
 
 
-def _rope_of_values(slot: Place) -> Rope | None:
+def _rope_of_values(slot: Slot) -> Rope | None:
     """
     Return the rotation of some base, without scaling, with the frequencies of a tensor; None if none has.
 
@@ -692,13 +692,13 @@ def _as_float64(x: Tensor) -> Tensor:
     return (torch.view_as_real(own) if own.is_complex() else own).cpu().double()
 
 
-def _kept_dtype(slot: Place, right_values: Tensor) -> torch.dtype:
+def _kept_dtype(slot: Slot, right_values: Tensor) -> torch.dtype:
     """Return the dtype in which a class keeps a tensor: float32 or complex64; its own if wider, or in vLLM, SGLang."""
     narrow, wide = (torch.complex64, torch.complex128) if right_values.is_complex() else (torch.float32, torch.float64)
     return slot.tensor.dtype if slot.package in ANY_DTYPE or slot.tensor.dtype == wide else narrow
 
 
-def _write(slot: Place, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
+def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
     """
     Write the right values of a tensor, into it or as a new one in its module; return functions that undo it.
 

@@ -391,15 +391,11 @@ def _agrees(
     embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, layout: str, positions: Tensor
 ) -> bool:
     """Whether an embedding makes the tables of `rope_by_length` in this layout, within the precision of its buffers."""
-    table, theirs = (
-        rope_by_length.table(positions, like=torch.zeros(1)),
-        _flat(_own_tables(embedding, layer_type, positions)),
-    )
-    rope = (
-        rope_by_length.longer
-        if rope_by_length.longer and positions.max() >= rope_by_length.trained
-        else rope_by_length.rope
-    )
+    table = rope_by_length.table(positions, like=torch.zeros(1))
+    theirs = _flat(_own_tables(embedding, layer_type, positions))
+    rope = rope_by_length.rope
+    if rope_by_length.longer and positions.max() >= rope_by_length.trained:
+        rope = rope_by_length.longer
     bound = _bound(rope, positions, max(torch.finfo(buffer.dtype).eps for buffer in embedding.buffers()))
     ours, bound = _flat(TO_LAYOUT[layout](*table)), _flat(TO_LAYOUT[layout](bound, bound))
     return theirs.shape == ours.shape and bool(((theirs - ours).abs() <= bound).all())

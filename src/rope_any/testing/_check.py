@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from itertools import product, takewhile
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -416,11 +417,21 @@ def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
     return f"returned {names[0]} for x of {names[1]}" if names[0].startswith("complex") else None
 
 
-_HINTS = {
-    "missing 1 required positional argument": "function(q, k, positions) needs keys=True, on the command line --keys",
-    "numpy.ndarray": "a function of torch needs like=torch.empty(0), on the command line --library torch",
-}
-"""What a function may need, by a part of the text of what it raised."""
+def _hints(subject: _Subject, why: str) -> Iterator[str]:
+    """Yield which options a function may need, by its parameters and by the text of what it raised."""
+    if "missing 1 required positional argument" in why and _takes_three(subject.function):
+        yield "function(q, k, positions) needs keys=True, on the command line --keys"
+    if "numpy.ndarray" in why and isinstance(subject.like, np.ndarray):
+        yield "a function of torch needs like=torch.empty(0), on the command line --library torch"
+
+
+def _takes_three(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with three arguments."""
+    try:
+        signature(function).bind(*range(3))
+    except (TypeError, ValueError):  # other parameters, or no known ones
+        return False
+    return True
 
 
 def _report(task: _Task, subject: _Subject) -> Report:
@@ -450,8 +461,7 @@ def _report(task: _Task, subject: _Subject) -> Report:
     right_numbers = all(error <= bound for error in errors.values())
     if not errors:
         why = next(iter(refusals.values()))
-        hints = (hint for pattern, hint in _HINTS.items() if pattern in why)
-        guess = (f"function(x, positions) must return the rotated x; it {why}", *hints)
+        guess = (f"function(x, positions) must return the rotated x; it {why}", *_hints(subject, why))
     elif not right_numbers:
         guess = _other_axis(task, runs[0], bound) or _causes(right, runs, worst, bound, keys="keys" in subject.asked)
         guess = guess or _correct_range(task.runs, errors, bound)
