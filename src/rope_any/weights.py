@@ -30,7 +30,8 @@ NAMES: Mapping[str, int] = {
 }
 """Name patterns of query and key projections and norms in most checkpoints -> the axis of their features."""
 
-_LEAVES = (".weight", ".bias", ".kernel")  # a tensor of such a name belongs to a module, as do the others in it
+# A tensor of such a name belongs to a module, as do the others in it.
+_LEAVES = (".weight", ".bias", ".kernel", ".qweight", ".weight_packed")
 # Other modules that compute queries or keys, alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
 _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
 # Common names of a module's other tensors: those with output features, and those with input features.
@@ -207,7 +208,7 @@ def feature_order(
     heads: tuple[int, int] | None = None,
 ) -> tuple[int, ...]:
     """
-    Return the old index of each feature of a head in the new order; raise if an argument is wrong.
+    Return the old index of each feature of a head, in the new order; raise if an argument is wrong.
 
     If `heads` is (m, n), these are the features of n heads, of which the first m are reordered.
     """
@@ -237,7 +238,7 @@ def feature_order(
 
 
 def _heads_per_group(value: object) -> tuple[int, int]:
-    """Return `heads`, (m, n): m heads of each group of n are reordered; (1, 1) for None; raise unless 0 < m ≤ n."""
+    """Return `heads`, (m, n): the first m of each n heads are reordered; (1, 1) for None; raise unless 0 < m ≤ n."""
     if value is None:
         return 1, 1
     if not isinstance(value, tuple | list) or len(value) != 2:
@@ -252,7 +253,8 @@ def reorder(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
     """
     Return an array with the features along an axis reordered, in each group of ``len(order)`` features.
 
-    Raise unless the axis holds whole groups; errors call the array `name`.
+    New feature i of a group is the old feature ``order[i]``. Raises unless the axis holds whole groups; errors call the
+    array `name`.
     """
     lib = library(**{name: w})
     xp = lib.xp
@@ -265,7 +267,7 @@ def reorder(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
 
 
 def head_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: int) -> int:
-    """Return the axis of the features as a non-negative number; raise unless it holds whole groups of heads."""
+    """Return `axis` counted from the front; raise unless its length is a positive multiple of ``len(order)``."""
     if not -len(shape) <= axis < len(shape):
         raise ArgumentValueError("axis", f"be one that {name} has", Text(f"{axis} for shape {shape}"))
     require_known(name, shape)
@@ -278,10 +280,12 @@ def head_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: i
 
 def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str, int] | None) -> dict[str, int]:
     """
-    Return the tensors of a checkpoint to reorder, with their axes; raise if others beside them prevent that.
+    Return {name: axis of features} of the tensors to reorder: those that match a pattern, and their scales.
 
-    `names` has axes by pattern; None stands for the default patterns. Scales with a number for each feature of a
-    matching tensor are reordered too.
+    `names` maps patterns to axes; None stands for the default patterns. Scales have a number for each feature of a
+    matching tensor. Raises if patterns match nothing, if an axis does not hold whole groups of ``len(order)`` features,
+    if another tensor of a matching module can't be reordered with it, or, if `names` is None, if other tensors compute
+    queries or keys too.
     """
     axes = {name: head_axis(name, shapes[name], order, axis) for name, axis in _match_names(shapes, names).items()}
     # the owner of a module's tensors is the one with the most axes: a weight, not its bias
@@ -299,9 +303,10 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
 
 def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
     """
-    Return the tensors that match a pattern, with the axis of the first match; raise if a given pattern matches none.
+    Return {name: axis} of the tensors that match a pattern, with the axis of the first one that matches.
 
-    With the default patterns, raise if all of them match none, or if several stacks of layers match.
+    Raises if a pattern in `names` matches no tensor. If `names` is None, the patterns are the default ones: raises if
+    all of them match none, or if tensors of several stacks of layers match.
     """
     if names is not None and (not isinstance(names, Mapping) or not names):
         hint = "write dict.fromkeys(names, 0) for axis 0" if isinstance(names, list | tuple | set) and names else ""
@@ -328,7 +333,7 @@ def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, i
 
 
 def _layer_stack(name: str) -> str:
-    """Return a tensor's stack of layers: its name up to the first number, or without one its first module."""
+    """Return the name of a tensor's stack of layers: its name up to the first number, else to the first dot."""
     stack, *layer = _NUMBER.split(name, maxsplit=1)
     return stack if layer else name.partition(".")[0]
 
@@ -340,7 +345,7 @@ def _enclosing_modules(name: str) -> list[str]:
 
 
 def _refuse_query_or_key(name: str, layers: set[str]) -> None:
-    """Raise if a tensor that matches no default pattern is in one of `layers` and computes queries or keys."""
+    """Raise if a tensor, which no default pattern matches, is in one of `layers` and named like queries or keys."""
     for layer in layers.intersection(_enclosing_modules(name)):
         if _OF_QUERIES_OR_KEYS.search(name.removeprefix(layer)):
             wanted = "be given if a layer has query or key weights of other names"
@@ -351,11 +356,11 @@ def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group 
     name: str, shape: tuple[int, ...], owner: str, owner_shape: tuple[int, ...], axis: int, group_size: int
 ) -> bool:
     """
-    Whether a scale or zero point of the weight `owner` is reordered with it; raise for other tensors, such as a bias.
+    Whether a tensor, a scale or zero point of the weight `owner`, is reordered with that weight.
 
-    True if it has one per feature, False if one per block of features or for the input; raise if its shape can't tell.
-    `owner_shape` is the shape of `owner`, `axis` its axis of features, `group_size` how many features are reordered as
-    one group.
+    True if it has one number per feature, False if one per block of features, or if it scales the input. Raises if its
+    shape can't tell, and for other tensors, such as a bias. `owner_shape` is the shape of `owner`, `axis` its axis of
+    features, `group_size` how many features are reordered as one group.
     """
     local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
     if _OF_INPUT.fullmatch(local_name):
