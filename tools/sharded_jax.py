@@ -126,6 +126,13 @@ def recipes(kind, name, layout):
     compare(kind, ROPES[name], layout, ROWS)
 
 
+@case(*product(KINDS, ["half", "partial"]))
+def outside_of_the_context_of_the_mesh(kind, name):
+    mesh, whole = mesh_of(kind, "seq"), random(*SHAPE)
+    x = put(mesh, whole, *LAYOUTS["seq"])
+    agree(ROPES[name].apply(x), ROPES[name].apply(whole), x)
+
+
 @case(["auto"])
 def what_is_sent_is_seen(kind):
     x = put(mesh_of(kind, "seq"), random(*SHAPE), None, None, None, "one")

@@ -31,17 +31,21 @@ class Rotation(NamedTuple):
     """Whether to compute in float64 for any dtype of x, because keys may be rotated many times."""
 
     def dtype(self, x: Array) -> Any:
-        """Return the dtype that x is rotated in: float64 if the rotation is wide or x is float64, else float32."""
+        """Return the dtype to compute in: float64 if x is float64 or `wide` asks for it, else float32."""
         return self.lib.xp.float64 if self.wide else self.lib.compute_dtype(x)
 
     def factors(self, x: Array, table: Table) -> tuple[Array, Array]:
-        """Return cos and sin in the dtype to rotate x in, sin negated for the inverse rotation."""
+        """Return cos and sin of the table in the dtype to rotate x in; for the inverse rotation, sin is negated."""
         (cos, sin), dtype = table, self.dtype(x)
         s = self.lib.cast(sin, dtype)
         return self.lib.cast(cos, dtype), -s if self.inverse else s
 
     def rotary_slice(self, x: X, table: Table) -> X:
-        """Return the features of x that rotate, as a view: from `start` on, two for each pair of the table."""
+        """
+        Return the features of x that rotate: from `start` on, two for each pair of the table.
+
+        They are x itself if all features rotate, else a view of x in a library that has views.
+        """
         features = 2 * table.cos.shape[-1]
         rotary: X = x if features == x.shape[-1] else x[..., self.start : self.start + features]
         return rotary
@@ -57,11 +61,12 @@ class Rotation(NamedTuple):
         """
         Return an array like x with `rotated` in place of its rotary slice, in the dtype of x.
 
-        If all features rotate, it may be `rotated` itself.
+        If all features rotate, the result may be the object `rotated`.
         """
-        passing = x[..., : self.start], rotated, x[..., self.start + rotated.shape[-1] :]
-        kept = [part for part in passing if part.shape[-1]]
-        whole = rotated if len(kept) == 1 else self.lib.concat(kept)
+        end = self.start + rotated.shape[-1]
+        before = [x[..., : self.start]] if self.start else []  # JAX has no empty arrays on a mesh
+        after = [x[..., end:]] if end < x.shape[-1] else []
+        whole = self.lib.concat([*before, rotated, *after]) if before or after else rotated
         return self.lib.cast(whole, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
 
 
@@ -76,7 +81,12 @@ the same `signature`, and holds no array.
 
 
 def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
-    """Write x, rotated by `factors` (cos of each feature, s, −s), into `out`; `products` are two scratch arrays."""
+    """
+    Write x, all of whose features rotate, into `out`, rotated; `xp` has functions with ``out=``.
+
+    `factors` are (c, s, −s): c has the cosine of each feature, s the sine of each pair, negated for the inverse
+    rotation. `products` are two scratch arrays like x. `out` may be x.
+    """
     (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2
     # b·s at the place of a, and a·(−s) at the place of b
     first, second = split(x, pairing, 0, pairs)
@@ -120,7 +130,11 @@ def _rotate_partitions(rotation: Rotation, x: X, table: Table, out: X | None) ->
 
 
 def _rotate_partition(x: Array, cos: Array, sin: Array, *, rotation: Rotation, out: Array | None = None) -> Array:
-    """Rotate one chunk or shard, which may be an array of another library (NumPy in Dask), by its own schedule."""
+    """
+    Return one chunk or shard x, rotated by the first schedule that applies to it; in `out` if given.
+
+    It may be an array of another library, as a NumPy chunk of a Dask array.
+    """
     return dispatch(rotation._replace(lib=library(x=x)), (x,), Table(cos, sin), (out,))[0]
 
 
@@ -132,18 +146,22 @@ def _plan_feature_blocks(
     writes = outs[0] is not None and lib.supports_out(*xs, *table, *outs)
 
     def blocked(some: Array) -> Array:
-        """Return an array with its last axis split in two: the blocks, and the features (or pairs) of a block."""
+        """Reshape the last axis of `some`, of features or of pairs, to ``(blocks, size // blocks)``."""
         return lib.reshape_last_axes(some, 1, blocks, some.shape[-1] // blocks)
 
     def as_blocks(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Any, ...]:
-        """Return the rotating features of xs, the table, and outs (Nones unless `writes`), blocks as a batch axis."""
+        """
+        Return (xs, table, outs), each array with a new batch axis of blocks before its last axis.
+
+        Of xs and outs only the rotary slices are returned, and None for each of outs unless `writes`.
+        """
         parts, places = (tuple([blocked(rotation.rotary_slice(x, table)) for x in a]) for a in (xs, writes * outs))
         return parts, Table(*map(blocked, table)), places or (None,) * len(xs)  # a place is a view of `out`
 
     rotate_blocks = plan_schedule(rotation._replace(start=0, blocks=1), *as_blocks(xs, table, outs))
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[Any, ...]:
-        """Rotate all arrays of a call, with feature blocks as a batch axis; return arrays of the shapes of `xs`."""
+        """Return xs, rotated with blocks as a batch axis, in their own shapes: in `outs`, or new arrays for Nones."""
         rotated = rotate_blocks(*as_blocks(xs, table, outs))
         if writes:
             for x, out in zip(xs, outs, strict=True):
@@ -168,14 +186,19 @@ def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None)
 
 
 def _rotate_without_gradient(rotation: Rotation, x: X, cos: Array, sin: Array) -> X:
-    """Rotate a torch tensor inside of an autograd function, where nothing is recorded, by the schedule that applies."""
+    """Return x rotated, inside an autograd function (forward or backward), where torch records no gradients."""
     return dispatch(rotation, (x,), Table(cos, sin), (None,))[0]
 
 
 def _vjp(
     rotation: Rotation, g: Array, saved: tuple[Array | None, Array, Array], needs_gradient: tuple[bool, ...]
 ) -> tuple[Array | None, ...]:
-    """Return the gradients of x, cos and sin from g, that of the rotated x; None for those that are not wanted."""
+    """
+    Return the gradients of x, cos and sin, given g, the gradient of the rotated x.
+
+    `saved` is (x, cos, sin), and `needs_gradient` says for each of them whether its gradient is wanted; None stands for
+    a gradient that is not. The x in `saved` is None if only its own gradient is wanted.
+    """
     (x, cos, sin), lib = saved, rotation.lib
     # of x: Rᵀ g, the rotation backwards
     of_x = None
@@ -229,9 +252,10 @@ def _plan_launch(
     launch: Callable[[int], object],
 ) -> Plan:
     """
-    Return the plan that calls `launch`; a run copies unaligned arrays, and raises if it may not write `out`.
+    Return the plan that rotates by `launch`, the function that `_launcher` returns.
 
-    `launch` is of `_launcher`: it takes the address of packed arrays, and returns whether they are aligned.
+    If an array of a call is not aligned, the plan rotates copies of all; if a tensor in `outs` may not be written to,
+    it raises. The arrays given here are those of the first call.
     """
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
@@ -240,7 +264,7 @@ def _plan_launch(
     pack_addresses, allocators = host.pack_addresses, [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-        """Rotate all arrays of a call by the compiled loop, into `outs` or new arrays; unaligned ones as copies."""
+        """Rotate all arrays of a call by the loop, into `outs` or new arrays; if one is unaligned, copies of all."""
         if writes and not all(map(host.may_write, outs)):
             return dispatch(eager, xs, table, outs)  # it raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
@@ -263,12 +287,18 @@ def _plan_launch(
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
 ) -> Callable[[int], object]:
-    """Return the function that runs the compiled loop on arrays of these shapes and strides: see `_numba.launcher`."""
+    """
+    Return a function that runs the compiled loop on arrays of these dtypes, shapes and strides.
+
+    Its argument is the ``id`` of the object that `pack_addresses` makes of xs, `results`, cos and sin (one x is packed
+    twice). It returns whether they are all aligned; if not, it writes nothing. `has_out` says that `results` are arrays
+    of the caller, not new ones: then large results may be written past the CPU's caches.
+    """
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
     def strides(part: Array, axes: int) -> tuple[int, ...]:
-        """Return the strides of `part` broadcast to `axes` batch axes."""
+        """Return the strides, in bytes, of the batch axes of `part` when it is broadcast to `axes` batch axes."""
         own = [0 if n == 1 else stride for n, stride in zip(part.shape[:-1], host.strides(part), strict=False)]
         return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
 
@@ -290,13 +320,17 @@ def _launcher(
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:
-    """Whether the features of x are adjacent in memory, and all rows are aligned if the first is."""
+    """Whether the features of x are adjacent in memory, and all its rows are aligned to the item size if one is."""
     strides, size = host.strides(x), x.itemsize
     return strides[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, strides, strict=True))
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate copies of arrays that the loop cannot use (unaligned, strided features); copy the results into `outs`."""
+    """
+    Rotate contiguous copies of xs by copies of the table, because the loop cannot use the originals.
+
+    Return `outs`, into which the results are copied, or new arrays for Nones.
+    """
     lib = rotation.lib
     host: Any = lib.host
     copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
@@ -305,7 +339,11 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a CuPy array by one kernel that `cupy.fuse` compiles, in one pass over its memory."""
+    """
+    Rotate a CuPy array by one kernel that `cupy.fuse` compiles, in one pass over its memory.
+
+    If the compiler fails, warn and rotate without ``fused=True``.
+    """
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
     factors = (lib.cast(part, rotation.dtype(x)) for part in table)
@@ -319,7 +357,11 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
 
 
 def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate the whole array by a compiled function."""
+    """
+    Rotate the whole array by a compiled function.
+
+    The library compiles it, as by jax.jit. If compiled functions cannot write into `out`, the result is copied into it.
+    """
     function, compiler = _compiled(rotation), rotation.lib.compiler
     if out is not None and compiler is not None and compiler.takes_out:
         function(x, *table, out)
@@ -329,7 +371,7 @@ def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X
 
 
 def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -> bool:
-    """Return whether the library's compiler cannot rotate these arrays; if so, also warn with the reason."""
+    """Whether the library's compiler cannot compile a rotation of these arrays; if so, also warn with the reason."""
     compiler: Any = rotation.lib.compiler
     reason = compiler.refusal(x, *table, out)
     if reason is not None:
@@ -339,10 +381,14 @@ def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -
 
 @cache
 def _compiled(rotation: Rotation) -> Callable[..., Array]:
-    """Return ``(x, cos, sin[, out])`` → rotated x, compiled by the library's compiler; cached for each `Rotation`."""
+    """
+    Return the function ``(x, cos, sin[, out])`` → rotated x, compiled by the library's compiler.
+
+    After a call in which the compiler fails, it runs eagerly. The same function is returned for equal rotations.
+    """
 
     def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
-        """Rotate a whole array; the compiler of the library compiles this function."""
+        """Return x rotated, in `out` if given; the compiler of the library compiles this function."""
         return _rotate_at_once(rotation, x, Table(cos, sin), out)
 
     return compiled_or_eager(rotation.lib, rotate_array)
@@ -359,14 +405,14 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
     are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-        """Rotate all arrays of a call by the factors of one table, into `outs`, or new arrays if all are None."""
+        """Return all arrays of a call, rotated by one table; in `outs`, or in new arrays if these are Nones."""
         rotator = make_rotator(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
             return tuple(map(rotator, xs))
         return tuple([rotate_one(rotator, x, table, out) for x, out in zip(xs, outs, strict=True)])
 
     def rotate_one(rotator: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
-        """Return x with its rotary slice rotated by the function `rotator`, in the dtype of x; in `out` if given."""
+        """Return x, its rotary slice rotated by the function `rotator`, in the dtype of x; in `out` if given."""
         part = rotator(lib.cast(rotation.rotary_slice(x, table), dtype))
         if out is None and features == x.shape[-1]:
             return lib.cast(part, x.dtype)  # type: ignore[no-any-return]  # of any library
@@ -383,15 +429,19 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
 
 
 def _rotate_real(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · ±sin."""
+    """
+    Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · ±sin.
+
+    So a pair (a, b) becomes (a · cos − b · sin, b · cos − a · (−sin)).
+    """
     pairing = rotation.pairing
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
-        """Return the factors for a part of the table: cos for x, sin for b, −sin for a; the products are subtracted."""
+        """Return (cosine of each feature, s, −s) for a part (c, s) of the table, as `_rotate_into` takes them."""
         return join(rotation.lib, c, c, pairing), s, -s
 
     def rotate_tile(host: Any, out: Array, x: Array, factors: tuple[Array, ...], buffers: tuple[Array, ...]) -> None:
-        """Write a tile of x, rotated by two real products, into a tile of `out`."""
+        """Write a tile of x, rotated by the factors of `make_factors`, into a tile of `out`; two buffers are used."""
         if x.dtype != buffers[0].dtype:
             buffers[0][...] = x
             x = buffers[0]
@@ -408,11 +458,11 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     host: Any = lib.host
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
-        """Return the factor for a part of the table: one complex number c + s·i for each pair."""
+        """Return a tuple of one complex array, c + s·i for each pair in a part (c, s) of the table."""
         return (host.as_complex(join(lib, c, s, "interleaved")),)
 
     def rotate_tile(host: Any, out: Array, x: Array, factors: tuple[Array, ...], buffers: tuple[Array, ...]) -> None:
-        """Write a tile of x, rotated by a complex product, into a tile of `out`."""
+        """Write a tile of x, rotated by a complex product, into a tile of `out`, by way of the buffer if needed."""
         (factor,), (own,) = factors, buffers
         source, target = (host.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
         if source is None:
@@ -456,9 +506,10 @@ def _rotate_by_tiles(
     """
     Rotate a CPU array tile by tile, into `out` or a new array.
 
-    For each part of the table ``make_factors(c, s)`` is called, and its result passed to
+    For each part (c, s) of the table ``make_factors(c, s)`` is called, and its result passed to
     ``rotate_tile(host, out, x, factors, buffers)``, which writes one tile of `out`. `buffer_count` is the number of
-    tile-sized buffers that it needs; a tile has up to ``larger · tile_size`` elements.
+    tile-sized buffers that `rotate_tile` needs. A tile has up to ``tile_size_factor * host.tile_size()`` elements, and
+    at most 2²⁰, or one row if that is longer. Features outside the rotary slice are copied.
     """
     lib = rotation.lib
     host: Any = lib.host
@@ -492,7 +543,11 @@ def _rotate_by_tiles(
 
 
 def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
-    """Return views of out, x, cos and sin of equal rank; batch axes in descending order of the strides of x."""
+    """
+    Return views of out, x, cos and sin with the batch axes of all in descending order of the strides of x.
+
+    `table` is (cos, sin), which get axes of length 1, before their own, up to the rank of x.
+    """
     batch = x.ndim - 1
     strides = lib.host.strides(x) if lib.host is not None else x.strides
     order = sorted(range(batch), key=lambda axis: -abs(strides[axis]))
@@ -503,7 +558,11 @@ def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> 
 
 
 def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """Return the batch shape of a tile of at most `rows` rows: 1 on first axes, then part of one, then full axes."""
+    """
+    Return the batch shape of a tile of at most `rows` rows (1 or more), for arrays of the batch `shape`.
+
+    As many last axes as fit are whole, the axis before them is cut to what still fits, axes before that to 1.
+    """
     axis, inner = len(shape), 1
     while axis and inner * shape[axis - 1] <= rows:
         axis -= 1
@@ -516,7 +575,12 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table_shape: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Yield (table index, tile index) of all tiles, grouped by the first; shapes have equal rank and no features."""
+    """
+    Yield for each tile the indices, tuples of slices, of its part of the table and of the tile itself.
+
+    `shape` and `table_shape` are the batch shapes of x and of the table, of equal rank; the table is broadcast along
+    axes of length 1. Tiles with the same part of the table follow each other.
+    """
     everything = [slice(None)]  # faster than a slice with ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -545,7 +609,11 @@ class Schedule(NamedTuple):
 
 
 def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is given, nothing traces x, and the compiler accepts the arrays; warn if it does not."""
+    """
+    Whether ``fused=True`` is given, xs are not traced, and the library's compiler accepts the arrays.
+
+    If only the compiler is at fault, because there is none or it refuses, warn.
+    """
     lib = rotation.lib
     if not rotation.fused or lib.is_traced(xs[0]):
         return False
@@ -566,7 +634,7 @@ def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
 
 
 def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether each of `xs` fits in a tile, and all arrays are in CPU memory, not traced, transformed or recorded."""
+    """Whether each of `xs` has at most `tile_size` elements, and `_supports_out` is true of the arrays."""
     if not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
@@ -577,7 +645,7 @@ def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, o
     """
     Whether pairs are interleaved, and complex products give a pair the same bits at any place in an array.
 
-    False also unless `_supports_out`.
+    False also if `_supports_out` is false.
     """
     if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
         return False
@@ -630,5 +698,9 @@ def plan_schedule(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
 
 
 def dispatch(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...], /) -> tuple[X, ...]:
-    """Rotate arrays that are already checked, of one dtype, by one table, with the first schedule that applies."""
+    """
+    Rotate checked arrays of one dtype by one table, with the first of `SCHEDULES` that applies to them.
+
+    Return `outs`, or new arrays if these are Nones.
+    """
     return plan_schedule(rotation, xs, table, outs)(xs, table, outs)
