@@ -36,9 +36,11 @@ def is_gguf(keys: Keys, /) -> bool:
 
 def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
     """
-    Return GGUF metadata as a config of transformers, the names of its keys in the file, and the model's facts.
+    Return a config with transformers' keys, the names of these keys in the file, and the model's facts.
 
-    Raise if the architecture or a key about rotary embedding is unknown, a value is wrong, or the scaling is longrope.
+    Keys that the metadata `keys` lack are left out. Raise if the architecture or a key about rotary embedding is
+    unknown, the scaling is longrope, the number of rotary features is odd, or sliding layers would need a base of their
+    own that the architecture does not have. Of other values, only some types are checked.
     """
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
     arch_keys = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
@@ -81,7 +83,7 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
 
 
 def _architecture(keys: Keys) -> str:
-    """Return ``general.architecture``; raise if missing (a KeyError), no str, or of unknown pairing."""
+    """Return ``general.architecture``; raise if it is missing (a KeyError), no string, "clip" or of unknown pairing."""
     arch: str = typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
     wanted = "be one whose pairing is known"
     if arch == "clip":
@@ -97,7 +99,12 @@ def _architecture(keys: Keys) -> str:
 
 
 def _require_values(arch: str, arch_keys: Keys) -> None:
-    """Raise if `arch_keys` (without the architecture's name) have unknown ``rope.`` keys or wrong types."""
+    """
+    Raise if a key ``rope.…`` is unknown, sections or window pattern are no list, or a scaling value is no number.
+
+    `arch_keys` are the metadata under ``<arch>.``, without that prefix. A window pattern may also be an integer. Nulls
+    and all other values are not checked.
+    """
     facts = _data.content("gguf.toml")
     known = {*facts["keys"].values(), *facts["scaling"].values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR}
     numbers = {*facts["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
@@ -113,9 +120,15 @@ def _require_values(arch: str, arch_keys: Keys) -> None:
 
 
 def _model(arch: str, arch_keys: Keys) -> Model:
-    """Return the facts of an architecture; for some, the sections or the window decide which model it is."""
+    """
+    Return the facts about an architecture; those about its layers are from a model type in `MODELS`, if it has one.
+
+    With sections, GLM-4 and HunYuan-VL have chunked axes and pairing half. With a window, OLMo 2 has the layers of
+    olmo3.
+    """
     facts, sections = _data.content("gguf.toml"), arch_keys.get(_SECTIONS)
-    if arch in facts["multimodal"]["names"].split() and isinstance(sections, list | tuple) and all(sections[:2]):
+    first = sections[:2] if isinstance(sections, list | tuple) else []
+    if first and all(first) and arch in facts["multimodal"]["names"].split():
         return Model("half", axes="chunked")
     windowed = arch == "olmo2" and arch_keys.get("attention.sliding_window")
     kin = MODELS.get("olmo3" if windowed else facts["kin"].get(arch, ""))
@@ -125,10 +138,11 @@ def _model(arch: str, arch_keys: Keys) -> Model:
 
 def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return ``rope_scaling`` of transformers from metadata; empty if it has neither scaling nor sections.
+    Return transformers' ``rope_scaling`` from `arch_keys`; empty if they have neither scaling nor sections.
 
-    `names` has the key in `arch_keys` for each of our names. Raise for longrope, and for an attention factor without
-    YaRN. An unknown rope type is returned as it is: `_recipe` refuses it.
+    `names` has the key in `arch_keys` for each key of transformers. Zeros at the end of sections are left out. Raise
+    for longrope, and for an attention factor other than 1 without YaRN. An unknown rope type is returned as it is:
+    `_recipe` refuses it.
     """
     given = {ours: arch_keys[key] for ours, key in names.items() if arch_keys.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
@@ -157,10 +171,11 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
 
 def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return the parameters of YaRN; `given` has the values of the file by our names, `names` its keys for them.
+    Return transformers' parameters of YaRN; `given` has the file's values by transformers' keys, `names` its own keys.
 
-    `attention_factor` is the attention factor in the file, 1 if it has none; any other is multiplied by the derived
-    one. The betas are returned for every architecture, although llama.cpp reads them in some only.
+    `attention_factor` is that of the file, 1 if it has none. If it is 1, the result has no attention factor, but
+    ``mscale`` and ``mscale_all_dim`` if the file has the latter. Else the result has the product of it and the factor
+    derived as in YaRN. The betas are returned for every architecture, although llama.cpp reads them in some only.
     """
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}

@@ -44,7 +44,7 @@ TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_c
 _OF_DIFFUSERS = ("_diffusers_version", "attention_head_dim", "axes_dims_rope", "rope_max_seq_len", "in_channels")
 _OF_OTHER_FILES = {
     **dict.fromkeys(_OF_DIFFUSERS, "a config.json of diffusers has _class_name, which decides it"),
-    "_from_model_config": "give the config.json: this is a generation_config.json",
+    **dict.fromkeys(("_from_model_config", "do_sample"), "give the config.json: this is a generation_config.json"),
     **dict.fromkeys(("added_tokens_decoder", "chat_template"), "give the config.json: this is a tokenizer_config.json"),
     "rope_type": OTHER_KEYS["rope_type"],
 }
@@ -75,7 +75,7 @@ class Part(NamedTuple):
     """The names of keys for messages, if they are not the path and the key, as in a translated file."""
 
     def name(self, *keys: str) -> str:
-        """Return the full name of a key of this part for messages; several keys lead into inner objects."""
+        """Return a key's full name for messages, as ``text_config.head_dim``; several keys lead into inner objects."""
         key = ".".join(keys)
         return self.names.get(key, ".".join((*self.path, key)))
 
@@ -92,29 +92,29 @@ class Part(NamedTuple):
         return None if value is None else Fact(value, self.name(path))
 
     def model_value(self, name: str) -> Fact | None:
-        """Return the value of the model's own key for a common name; None if it has no such key or it is null."""
+        """Return the value of the model's own key for a common name; None if there is no such key or it is null."""
         return self.get(self.model.keys[name]) if name in self.model.keys else None
 
     def key_names(self, name: str) -> tuple[str, ...]:
         """
-        Return all keys for a common name; for an unknown model, those of all models.
+        Return the keys that may hold the value of a common name in this part.
 
-        They are the name itself, if it is one that any model may have (base and share of the head), and the model's own
-        key.
+        They are the name itself, but only for the base and the share of the head, and the model's own key; for an
+        unknown model, the own keys of all models.
         """
         today = [name] if name in _TODAY else []
         own = model_names(name) if self.model is UNKNOWN else [self.model.keys.get(name)]
         return tuple(dict.fromkeys(key for key in (*today, *own) if key))
 
     def with_values(self, facts: Mapping[str, Fact]) -> "Part":
-        """Return this part with the values and sources in `facts`, by key, in place of its own."""
+        """Return a copy of this part in which the keys in `facts` have the values and sources given there."""
         values = {key: fact.value for key, fact in facts.items()}
         sources = {key: fact.source for key, fact in facts.items()}
         return self._replace(keys={**self.keys, **values}, names={**self.names, **sources})
 
     @property
     def default(self) -> str:
-        """The source of a value that the config does not give."""
+        """The text that names the source of a value that the config does not give: "default of llama"."""
         return f"default of {self.model_type}" if self.model_type else "default"
 
 
@@ -123,10 +123,12 @@ class Part(NamedTuple):
 
 def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
     """
-    Return the text part of a config; raise if it has unknown names about rotary embedding.
+    Return the text part of a config: a config.json, a params.json of Mistral or Meta, or the metadata of a GGUF file.
 
-    `pairing` is required if the model type is unknown. `factor` is the factor of Llama 3's scaling, which Meta's
-    params.json does not contain; it is read for a params.json only.
+    Raise if the config can't be read, if its text part has an unknown name about rotary embedding, or if objects around
+    that part have values about it that the part lacks or contradicts. `pairing` is required if the model type is
+    unknown. `factor` is the factor of Llama 3's scaling, which Meta's params.json does not contain; it is read for a
+    params.json only.
     """
     keys: Mapping[str, Any] = load(config)
     require_names(keys)
@@ -158,7 +160,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
 
 
 def text_path(keys: Mapping[str, Any], /) -> tuple[str, ...]:
-    """Return the keys that lead to the text part of a config; none if it is the whole config."""
+    """Return the keys that lead from a config to its text part; () if the whole config is the text part."""
     path: tuple[str, ...] = ()
     for _ in TEXT:
         inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
@@ -177,31 +179,33 @@ def part_at(
     /,
 ) -> Part:
     """
-    Return the `Part` of the object `keys` at `path`; raise if it has unknown names about rotary embedding.
+    Return the `Part` of the object `keys` at `path` in a config.
 
-    `pairing` is the caller's, `names` those of `Part`.
+    `model_type` may be unknown; `pairing` is the caller's, if given; `names` are those of `Part`. Raise as
+    `_require_known_keys` does, or if a key is no name.
     """
     require_names(keys)
     return _require_known_keys(Part(keys, path, model_type, _model(model_type), pairing, names))
 
 
 def _model(model_type: str | None) -> Model:
-    """Return the facts of a model type, also of a tower without rotary embedding; `UNKNOWN` for any other."""
+    """Return the facts of a type in `MODELS`, or of one without rotary in `ALL`; `UNKNOWN` for any other and None."""
     known = ALL.get(model_type or "", UNKNOWN)
     return known if model_type in MODELS or not known.rotary else UNKNOWN
 
 
 def _text_part_of(model_type: str | None) -> str:
-    """Return the model type of the text part of a whole model by that model's type; "" if it is not known."""
+    """Return the model type of the text part of a model with this type; "" if it has none or it is not known."""
     return ALL.get(model_type or "", UNKNOWN).text
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, default_share: float) -> None:
     """
-    Raise if an object has names about rotary embedding that its text part lacks or gives another value.
+    Raise if the object around a text part has a value about rotary embedding that the text part lacks or contradicts.
 
-    `path` leads to the object `keys`, and its key `inner` to the text part. A share of the head that equals
-    `default_share`, the default of the text part, is allowed, and so are values without effect.
+    `path` leads to the outer object `keys`, and its key `inner` to the text part. Allowed are nulls, values without
+    effect, a share of the head that equals `default_share` (that of the text part), objects under unknown names, and
+    anything in musicflamingo.
     """
     if keys.get("model_type") == "musicflamingo":  # its audio part has rotary embedding too
         return
@@ -222,26 +226,31 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
         if not read:
             wanted = f"be in {where}: only that part is read, and it has none"
             raise ArgumentValueError(".".join((*path, key)), wanted)
-        if not any(_agree(value, other) for other in read):
+        if not any(_is_subset(value, other) for other in read):
             raise ArgumentValueError(".".join((*path, key)), f"agree with {where}, the part that is read", value)
 
 
-def _agree(a: object, b: object) -> bool:
-    """Whether values are equal; of objects, if `b` has all of `a`: rope types by either key and by alias."""
+def _is_subset(a: object, b: object) -> bool:
+    """
+    Whether two values are equal; of two objects, whether `b` has each entry of `a` with an equal value.
+
+    The rope type may be under ``rope_type`` or ``type``, and under an alias.
+    """
     if not isinstance(a, Mapping) or not isinstance(b, Mapping):
         return same(a, b)
-    types = [{ALIASES.get(str(one.get(key)), one.get(key)) for key in ("rope_type", "type")} - {None} for one in (a, b)]
-    return types[0] <= types[1] and all(key in ("rope_type", "type") or same(b.get(key), a[key]) for key in a)
+    types = [[str(one[key]) for key in ("rope_type", "type") if one.get(key) is not None] for one in (a, b)]
+    types_of_a, types_of_b = ({ALIASES.get(kind, kind) for kind in kinds} for kinds in types)
+    return types_of_a <= types_of_b and all(key in ("rope_type", "type") or same(b.get(key), a[key]) for key in a)
 
 
 def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the objects under the keys `OBJECTS`, and the objects inside those, one for each kind of layers."""
+    """Return the objects under the keys `OBJECTS`, then the objects in them, which are for single kinds of layers."""
     whole = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
     return whole + [entry for body in whole for entry in body.values() if isinstance(entry, Mapping)]
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
-    """Return the `model_type` in `keys`, None if empty or missing; raise if it is no name (`path` is for the error)."""
+    """Return the model type in `keys`, None if empty or missing; raise if it is no name (`path` is for the error)."""
     found = keys.get("model_type")
     if found is not None and not is_name(found):
         raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", found)
@@ -249,7 +258,11 @@ def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
 
 
 def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
-    """Raise, because the model type is unknown or missing, so the pairing is unknown; `path` is for the message."""
+    """
+    Raise, because the model type is unknown or missing, and so is the pairing.
+
+    `keys` is the part and `path` its place in the config; both are only for the message.
+    """
     name = ".".join((*path, "model_type"))
     classes = keys.get("architectures")
     given = model_type or next(filter(is_name, classes if isinstance(classes, list) else ()), "")
@@ -260,16 +273,18 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
         raise ArgumentValueError(name, wanted, model_type, near)
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
     hint = f"its parts may be read separately: {parts}" if parts else near
-    hint = next((text for key, text in _OF_OTHER_FILES.items() if key in keys), hint)
+    if not {"architectures", *HIDDEN} & keys.keys():
+        hint = next((text for key, text in _OF_OTHER_FILES.items() if key in keys), hint)
     wanted = "be given, since it decides the pairing, or `pairing` be given"
     raise ArgumentValueError(name, wanted, NOTHING, hint)
 
 
 def _require_known_keys(part: Part) -> Part:
     """
-    Return a part unchanged; raise if its model does not read a key about rotary embedding, or not with its value.
+    Return a part unchanged; raise if it has a key about rotary embedding that its model does not read.
 
-    Raise also for `OTHER_KEYS` of a model with rotary embedding, and if the rules of the model cannot read the config.
+    An unknown model may have the keys of any model, and any key may be null. Raise also if a key has an unsupported
+    value (`NEUTRAL`), if a model with rotary embedding has one of `OTHER_KEYS`, and as `_require_rules`.
     """
     model, of_any = part.model, _keys_of_any_model()
     known = set(of_any if model is UNKNOWN else read_by(model))
@@ -301,7 +316,7 @@ def _keys_of_any_model() -> frozenset[str]:
 
 
 def _require_rules(part: Part) -> None:
-    """Raise if the rules of a model cannot read the config: apply them to the first layer."""
+    """Raise if the model's rules for layers can't read their keys in the config; only the first layer is tried."""
     for key in {"attention_layers", "scaled_layers"} & part.model.keys.keys():
         indices(part, part.model.keys[key])
     part.model.has_rotary(part, "full_attention", 0)
