@@ -242,6 +242,12 @@ def test_tables_have_half_precision_only_on_request(lib):
         assert error(lib, table, oracle.cos_sin(np.asarray([3, 1000]), F)) <= 2.5e-4
 
 
+def test_a_dtype_of_numpy_is_refused_by_a_library_that_has_its_own():
+    strict = pytest.importorskip("array_api_strict")
+    with pytest.raises(TypeError, match=r"dtype must be .* got float16"):
+        ra.cos_sin([0, 1], (1.0,), like=strict.asarray([1.0]), dtype=np.float16)
+
+
 def test_like_decides_the_dtype(lib):
     if not lib.has_float64:
         pytest.skip(f"{lib.name} has no float64 tables")

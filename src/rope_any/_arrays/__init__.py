@@ -26,10 +26,10 @@ _DEFAULT_RECORDS: dict[Any, Library] = {}  # namespace of a library without a fi
 
 def register(record: Library) -> None:
     """
-    Register the record of a library without a file here; replace an earlier record of the same name.
+    Register the record of a library that has no file in this folder; replace an earlier record of the same `name`.
 
-    Raises a TypeError if `record` is not a `Library`, and a ValueError if its `types` name no array classes, or
-    classes of a library with a file.
+    Raises a TypeError if `record` is not a `Library`, and a ValueError unless its `types` are a tuple of
+    ``"package.Class"`` with packages that have no file.
     """
     if not isinstance(record, Library):
         raise ArgumentTypeError("record", "be a Library", record)
@@ -44,7 +44,11 @@ def register(record: Library) -> None:
 
 
 def find(x: object) -> Library | None:
-    """Return the record of an array's library (defaults if it has no file here), or None if `x` is not an array."""
+    """
+    Return the record of an array's library; None if `x` is not an array.
+
+    A library without a file in this folder and without a registered record gets a record of defaults.
+    """
     kind = type(x)
     if is_compiling():  # Dynamo would guard a dict lookup and recompile as the dict grows; it can follow this import
         from rope_any._arrays.torch import LIBRARY
@@ -63,11 +67,12 @@ def is_compiling() -> bool:
 
 def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     """
-    Return the cache key of arrays for a plan: their dtypes, devices, shapes and strides.
+    Return the key under which a plan for these arrays is cached: record, dtypes, devices, shapes and strides.
 
-    None if no plan may be cached: the library has no `signature` (only NumPy and PyTorch do); an array is of a
-    subclass; tensors are traced, transformed or recorded for gradients, have a negative bit or lack memory; or `find`
-    has not yet seen the type of the first array.
+    All but the first may be None. The result is None if no plan may be cached: the library has no `signature` (only
+    NumPy and PyTorch do); an array is of a subclass or of another library; tensors are traced, transformed or recorded
+    for gradients, have a negative bit or lack memory; a torch mode is active; or `find` has not yet seen the type of
+    the first array.
     """
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
@@ -76,7 +81,12 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
 
 
 def _look_up(kind: type, x: object) -> Library | None:
-    """Return the record of an array type by its base classes, or one of defaults; None if x is no array."""
+    """
+    Return the record for `x`, whose type is `kind`, by the names of its base classes; None if x is no array.
+
+    If such a class is of a package with a file in this folder, that file is imported. An array of a library without
+    a file and without a registered record gets a record of defaults.
+    """
     known = False
     for cls in kind.__mro__:
         package = str(cls.__module__).partition(".")[0]
@@ -105,7 +115,7 @@ def is_array(x: object) -> TypeGuard[Array]:
 
 
 def require_array(name: str, x: object) -> Library:
-    """Return the record of the library of `x`; raise unless the argument `name` is a supported array."""
+    """Return the record of the library of `x`; raise unless x, the argument called `name`, is a supported array."""
     record = find(x) if is_array(x) else None
     if record is None:
         wanted = "be an array (NumPy, CuPy, PyTorch, JAX, ...)"
@@ -118,7 +128,7 @@ def require_array(name: str, x: object) -> Library:
 
 def library(**arrays: Array) -> Library:
     """
-    Return the record of the library of the named arrays.
+    Return the `Library` record of the arrays, all of one library; errors call each array by its keyword.
 
     Raises a TypeError if one is no supported array or they come from several libraries, and a ValueError if
     they are on different devices or device meshes, or not on the device where their library creates new arrays.
@@ -137,7 +147,7 @@ def library(**arrays: Array) -> Library:
 
 
 def _array_hint(name: str, x: object) -> str:
-    """Return what to write instead of something that is no array, as the hint of an error; "" if unknown."""
+    """Return what to write for the argument `name` if its value `x` is no array: a hint of an error; "" if unknown."""
     if name == "like":
         return "give like=q, an array of the library and on the device that are wanted"
     if isinstance(x, int | float | list | tuple) and "out" not in name.split():  # nothing can be written into a copy
@@ -146,7 +156,7 @@ def _array_hint(name: str, x: object) -> str:
 
 
 def _library_hint(records: dict[str, Library]) -> str:
-    """Return what arrays from several libraries, by argument, are to be converted to, as the hint of an error."""
+    """Return the hint of an error for records, by argument, that differ: convert all to that of `like` or the first."""
     first = "like" if "like" in records else next(iter(records))  # what all are to be like
     record = records[first]
     strangers = [name for name, other in records.items() if other is not record]
@@ -154,12 +164,12 @@ def _library_hint(records: dict[str, Library]) -> str:
 
 
 def _or_made_like(first: str, names: list[str]) -> str:
-    """Return ", or make the table with like=`first`" for a hint, if ``names[0]`` is a cos or sin; else ""."""
+    """Return ", or make the table with like=`first`" for a hint, if the first of `names` is a cos or sin; else ""."""
     return f", or make the table with like={first}" if names[0].startswith(("cos", "sin")) else ""
 
 
 def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
-    """Raise unless all arrays are on one device and their library can combine them."""
+    """Raise unless the named arrays are on one device (with placement None: on any) and pass `check_placement`."""
     first, first_placement = "", None
     for name, array in arrays.items():
         placement = record.placement(array)
@@ -173,7 +183,7 @@ def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
 
 
 def _device_text(placement: Any) -> str:
-    """Return the name of a device, or of a set of devices."""
+    """Return a device as text, or the devices of a frozenset, sorted and separated by commas."""
     return ", ".join(sorted(map(str, placement))) if isinstance(placement, frozenset) else str(placement)
 
 
@@ -193,7 +203,7 @@ INSTALLABLE = {
 
 
 def installed(title: str) -> Library | None:
-    """Import a library of `INSTALLABLE` and return its record; None if it is not installed."""
+    """Return the record of the library with this title in `INSTALLABLE`; None if it cannot be imported."""
     try:
         record: Library = importlib.import_module(f"{__name__}.{INSTALLABLE[title][0]}").LIBRARY
     except ImportError:
@@ -208,5 +218,5 @@ def version(record: Library) -> str:
 
 
 def host(x: Array) -> Any:
-    """Convert an array of any library to NumPy; its dtype must be one that NumPy has."""
+    """Convert an array of any library, of a dtype that NumPy has, to NumPy; raise a TypeError if `x` is no array."""
     return require_array("x", x).get(x)

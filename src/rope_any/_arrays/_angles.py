@@ -22,21 +22,21 @@ _TILE = 8  # coarse rows at a time: their products fit in the cache
 
 
 class Angles(NamedTuple):
-    """Precomputed values of frequencies, from which tables are made by angle addition."""
+    """Cosines and sines of one row of frequencies at a few positions; `cos_sin` makes others by angle addition."""
 
     fixed_point: npt.NDArray[np.int64]
-    """Turns per position times 2⁶⁴; overflow drops whole turns."""
+    """The frequency of each pair in turns per position, times 2⁶⁴; overflow drops whole turns."""
     within_block: npt.NDArray[np.complex128]
     """Cosines and sines of the first 64 positions, as complex numbers."""
     last_block: list[tuple[int, npt.NDArray[np.complex128]]]
-    """The last block used: its number and the complex row of its first position. Decoding needs it again."""
+    """One item: the number of the last block used, and the complex row of its first position, for decoding."""
 
     def cos_sin(self, first: int, count: int, threads: Callable[[], int]) -> tuple[Floats, Floats]:
         """
         Return float32 cosines and sines of `count` positions from `first` on, each ``(count, pairs)``.
 
-        `threads` returns how many threads a large table may use. A call within one block writes that block into
-        `last_block`.
+        `threads` returns how many threads a large table may use. If all positions are in one block of 64, that block
+        is kept in `last_block`.
         """
         row, within_block, last_block = self
         i, j = divmod(first, _BLOCK)
@@ -50,7 +50,7 @@ class Angles(NamedTuple):
         cos, sin = np.empty((2, count, len(row)), dtype=np.float32)  # one allocation, which malloc reuses
 
         def fill(begin: int, end: int) -> None:
-            """Write the rows of blocks `begin` to `end`."""
+            """Write the rows of `cos` and `sin` whose positions are in the blocks `begin` to ``end - 1``."""
             coarse = _unit_circle(row, np.arange(begin, end) * _BLOCK)
             products = np.empty((_TILE, *within_block.shape), complex)
             for i in range(0, len(coarse), _TILE):
@@ -68,14 +68,18 @@ class Angles(NamedTuple):
 
 
 def precompute(fixed_point: tuple[int, ...]) -> Angles:
-    """Return the frequencies, in units of 2⁻⁶⁴ turns per position, with cos and sin at positions 0 to 63."""
+    """
+    Return the `Angles` of one row of frequencies: cos and sin at positions 0 to 63, from which tables are made.
+
+    `fixed_point` has one number for each pair, in units of 2⁻⁶⁴ turns per position.
+    """
     row = np.asarray(fixed_point, dtype=np.int64)
     zero = _unit_circle(row, np.arange(1))
     return Angles(row, _unit_circle(row, np.arange(_BLOCK)), [(0, zero)])
 
 
 def _unit_circle(fixed_point: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.complex128]:
-    """Return cosines and sines of integer positions as complex numbers, ``(positions, pairs)``."""
+    """Return cos + i·sin of positions times frequencies in units of 2⁻⁶⁴ turns: complex, ``(positions, pairs)``."""
     angle = (positions[:, None] * fixed_point).astype(np.float64)
     angle *= _TWO_PI / 2**64
     numbers = np.empty(angle.shape, dtype=np.complex128)

@@ -17,7 +17,7 @@ class PairLayout(NamedTuple):
 
 
 def warn_fallback(reason: str) -> None:
-    """Warn, once for each reason, that a call with ``fused=True`` runs eagerly."""
+    """Warn that a call with ``fused=True`` runs eagerly, and why; once for each `reason` in a process."""
     if reason in _WARNED:
         return
     frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]  # noqa: SLF001  # warn at the user's line
@@ -32,15 +32,16 @@ _WARNED: set[str] = set()
 
 def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[..., Array]:
     """
-    Return `function` compiled, with `function` itself as the fallback.
+    Return `function` compiled by the compiler of `lib`, with `function` itself as the fallback.
 
-    If a compiled call fails and the eager one succeeds, the returned function warns and from then on runs eagerly.
+    If a compiled call fails, the returned function calls `function` instead. If that succeeds, it warns and from then
+    on runs eagerly; else it raises what `function` raises.
     """
     compiler: Any = lib.compiler
     fast = compiler.compile(function)
 
     def call(*arrays: Array) -> Array:
-        """Call the compiled function, or the eager one after a failure."""
+        """Call the compiled function, or the eager one if this or an earlier compiled call fails."""
         if failed:
             return function(*arrays)
         try:
@@ -57,9 +58,9 @@ def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[
 
 def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
     """
-    Write the rotated pairs of x into `out` by the library's own fused kernel, which only CuPy has.
+    Write the rotated x into `out` by the library's own fused kernel, which only CuPy has; return whether it worked.
 
-    Return whether it succeeded. If the compiler fails, warn and write nothing.
+    All features of x rotate; `table` is (cos, sin). If the compiler fails, warn and return False; nothing is written.
     """
     compiler: Any = lib.compiler
     try:

@@ -39,9 +39,9 @@ def has_half_precision() -> bool:
 
 def _alias_scope(builder: Any, scope: str) -> Any:
     """
-    Return the LLVM alias scope named `scope`, as metadata of a load or store.
+    Add the alias scope named `scope` to the metadata of the LLVM module; return it for a load or store to refer to.
 
-    LLVM assumes that a load or store with a scope as its ``noalias`` does not overlap those in this scope.
+    LLVM assumes that loads and stores with this scope as ``noalias`` do not overlap those with it as ``alias.scope``.
     """
     module = builder.module
     domain = module.add_metadata(["rope_any"])
@@ -49,7 +49,7 @@ def _alias_scope(builder: Any, scope: str) -> Any:
 
 
 def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
-    """Return an LLVM pointer to the number at ``address[index]``."""
+    """Return an LLVM pointer to ``address[index]``, where numbers have the Numba type `kind`."""
     return builder.gep(builder.inttoptr(address, _IN_MEMORY[kind][0].as_pointer()), [index])
 
 
@@ -62,7 +62,11 @@ def reader(scope: str, noalias_scope: str) -> Any:
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
-        """Return the Numba signature, float32 for 16-bit kinds, and the function that generates the LLVM load."""
+        """
+        Return the Numba signature of the load, and the function that generates its LLVM code.
+
+        Numba passes types: `kind` is the type in memory. The load returns it if it is float64 or int64, else float32.
+        """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Generate the LLVM load: read the value at ``address[index]``, widened to float32 if it has 16 bits."""
@@ -87,33 +91,38 @@ def writer(scope: str, noalias_scope: str) -> Any:
     """
     Return an intrinsic ``(number, address, index, value)`` that stores `value` at ``address[index]``.
 
-    `number` gives the type in memory alone, as for `reader`; 16-bit floats are rounded to even. `scope` is the
-    alias scope to write to, `noalias_scope` a scope that does not overlap it.
+    `number` gives the type in memory alone, as for `reader`. For float16 and bfloat16 the value is a float32, which is
+    rounded to nearest, ties to even. `scope` is the alias scope to write to, `noalias_scope` one that does not overlap
+    it.
     """
 
-    def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:
-        """Return the Numba signature of the store, and the function that generates its LLVM code."""
+    def write(_: Any, kind: Any, address: Any, index: Any, value: Any) -> Any:
+        """
+        Return the Numba signature of the store, and the function that generates its LLVM code.
+
+        Numba passes types: `kind` is the type in memory, and `value` that of the value to store.
+        """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Generate the LLVM store: round the value to the type in memory, write it to ``address[index]``."""
             del signature
-            *place, number = arguments[1:]
+            *place, value = arguments[1:]
             if kind is FLOAT16:
-                number = builder.fptrunc(number, _HALF)
+                value = builder.fptrunc(value, _HALF)
             elif kind is BFLOAT16:
-                number = _bfloat16_bits(builder, number)
-            stored = builder.store(number, _pointer(builder, kind, *place), align=_IN_MEMORY[kind][1])
+                value = _bfloat16_bits(builder, value)
+            stored = builder.store(value, _pointer(builder, kind, *place), align=_IN_MEMORY[kind][1])
             stored.set_metadata("alias.scope", _alias_scope(builder, scope))
             stored.set_metadata("noalias", _alias_scope(builder, noalias_scope))
             return context.get_dummy_value()
 
-        return types.none(kind, address, index, number), generate
+        return types.none(kind, address, index, value), generate
 
     return intrinsic(write)
 
 
 def _bfloat16_bits(builder: Any, number: Any) -> Any:
-    """Round a float32 to bfloat16 (16 bits): bits + 0x7FFF + the last kept bit, shifted; every NaN becomes one NaN."""
+    """Generate LLVM code that rounds a float32 to the 16 bits of a bfloat16, ties to even; any NaN becomes 0x7FC0."""
     word = ir.IntType(32)
     bits = builder.bitcast(number, word)
     upper = builder.lshr(bits, ir.Constant(word, 16))
@@ -139,7 +148,7 @@ _allocate: Any = cgutils.alloca_once  # typed in part, as is `intrinsic`
 
 
 def _stack_memory(_: Any) -> Any:
-    """Define the intrinsic that returns the address of memory for `MOST_PAIRS` pairs of doubles on the loop's stack."""
+    """Define the intrinsic that returns the address of ``2 * MOST_PAIRS + 4`` new doubles on the loop's stack."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the LLVM stack allocation; return its address as an integer."""
@@ -188,7 +197,8 @@ def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) ->
     Compile a function for one signature with Numba, or load it from Numba's disk cache; return its entry point.
 
     `sources` are functions or modules of other files that are inlined into it. A hash of their source becomes part of
-    the function's name, and so of the cache key: Numba's own key covers only the function's file.
+    the function's ``__qualname__``, and so of the cache key: Numba's own key covers only the function's file. If no
+    cache directory can be written, it is compiled in each process.
     """
     function.__qualname__ = f"{function.__name__}_{source_hash(*sources)}"
     try:
@@ -200,5 +210,5 @@ def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) ->
 
 
 def source_hash(*sources: Any) -> str:
-    """Return a short hash of the source code of functions or modules."""
+    """Return a hash of the source code of functions or modules, as 16 hexadecimal digits."""
     return hashlib.sha256("".join(map(inspect.getsource, sources)).encode()).hexdigest()[:16]

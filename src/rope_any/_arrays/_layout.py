@@ -42,7 +42,7 @@ def encode(
     past_caches: bool,
 ) -> tuple["array[int]", int]:
     """
-    Return the layout of one or two arrays, for a loop that gets its address, and how many units (tiles) it has.
+    Return the layout of one or two arrays, as 64-bit integers whose address a loop gets, and its number of units.
 
     Parameters
     ----------
@@ -76,9 +76,10 @@ def encode(
 
 def _merged(batch: BatchAxes) -> list[tuple[int, ...]]:
     """
-    Merge axes that are contiguous in all arrays; return at least two, smallest stride of x first.
+    Return the batch axes in ascending order of the stride of x; axes that are contiguous in all arrays become one.
 
-    Each is its length, and the strides of x, its result, cos and sin. Axes of length 1 only make up the number.
+    An axis is (length, and strides of x, its result, cos and sin). Axes of length 1 are left out; if fewer than two
+    axes remain, axes of length 1 with strides of 0 are appended.
     """
     axes = sorted((axis for axis in zip(*batch, strict=True) if axis[0] != 1), key=lambda axis: abs(axis[X]))
     merged: list[tuple[int, ...]] = []

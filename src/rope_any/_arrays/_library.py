@@ -26,7 +26,7 @@ SHORT_NAMES |= {"fp64": "float64", "double": "float64"}
 
 
 class Compiler(NamedTuple):
-    """The compiler of a library: `compile` compiles array functions, or `write_pairs` runs a kernel that writes."""
+    """The compiler of a library: `compile` or `write_pairs`; without both, only Numba's loops are used (NumPy)."""
 
     refusal: Callable[..., str | None]
     """``(x, *others)`` → why it cannot compile for these arrays (which are not traced); None if it can."""
@@ -35,7 +35,7 @@ class Compiler(NamedTuple):
     takes_out: bool = False
     """Whether compiled functions can write into their arguments."""
     write_pairs: Callable[..., None] | None = None
-    """``(out, x, table, layout)`` writes the rotated pairs of x into `out`: see `_compilers.write_pairs`."""
+    """``(out, x, table, layout)`` writes the rotated x into `out`: see `_compilers.write_pairs`."""
 
 
 class HostMemory(NamedTuple):
@@ -52,7 +52,7 @@ class HostMemory(NamedTuple):
     as_complex: Callable[[Array], Array | None]
     """A complex view of the pairs of adjacent features; None if the memory layout allows none."""
     complex_product_is_exact: Callable[[int], bool]
-    """pairs → whether the bits of a complex product are the same wherever in an array a row of `pairs` is."""
+    """A number of pairs → whether complex products of a row of so many have the same bits at any place in an array."""
     multiply_complex: Callable[[Array, Array, Array], None]
     """``(x, factor, out)``: write the complex product into `out`."""
     rotate_small: dict[str, Callable[[Array, Array], Callable[[Array], Array]]]
@@ -101,7 +101,7 @@ def _device(x: Array) -> Any:
 
 
 def _device_kwargs(x: Array) -> dict[str, Any]:
-    """Return keywords for creating an array on the device of x."""
+    """Return keywords for creating an array on the device of x; {} if it has none."""
     return {} if (device := _device(x)) is None else {"device": device}
 
 
@@ -119,14 +119,14 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _from_dlpack(x: Array) -> Any:
-    """Convert an array to NumPy by DLPack."""
+    """Convert an array in CPU memory to NumPy by DLPack."""
     import numpy as np
 
     return np.from_dlpack(x)
 
 
 def _read_only(x: Array) -> bool:
-    """Whether elements of x cannot be assigned, by its type."""
+    """Whether elements of x cannot be assigned: array-api-compat calls it lazy or not writeable."""
     return bool(compat.is_lazy_array(x) or not compat.is_writeable_array(x))
 
 
@@ -179,7 +179,7 @@ class Library:
     records_gradients: Callable[..., bool] = _no
     """Whether gradients are recorded and nothing else is active, so that `with_gradient` can be used."""
     supports_out: Callable[..., bool] = _no
-    """``(x, *others)``, some of them None → whether `host` can be used: none is traced, transformed or recorded."""
+    """``(x, *others)``, some None → whether `host` can be used: all on a CPU, none traced, transformed or recorded."""
 
     # --- chunked and sharded arrays ---
     is_sharded: Callable[[Array], bool] = _no
@@ -195,7 +195,7 @@ class Library:
     cumulative_sum: Callable[..., Array] = _FROM_XP
     """``(x, axis=-1)``: the cumulative sum along an axis, in the dtype of x."""
     reshape_last_axes: Callable[..., Array] = _FROM_XP
-    """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; others may be unknown."""
+    """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; other lengths may be unknown."""
     empty_like: Callable[[Array], Array] = _FROM_XP
     """An uninitialised array like x, without gradients."""
     initialise_trig: Callable[[Array], None] = _return_none
@@ -257,15 +257,21 @@ class Library:
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
 
     def floating_dtype(self, dtype: Any) -> Any:
-        """Return the library's dtype for one of FLOATING, given by name or as any library's dtype; raise for others."""
+        """
+        Return the library's dtype for `dtype`: a name in FLOATING, or any library's dtype of such a name.
+
+        A dtype of NumPy or ml_dtypes that the library's namespace does not export is returned unchanged, if the library
+        has NumPy's dtypes. Raises a TypeError for all others.
+        """
         try:
             name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
         except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
             name = ""
         if name in FLOATING and hasattr(self.xp, name):
             return getattr(self.xp, name)
-        if name in FLOATING and (isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")):
-            return dtype  # for libraries that use dtypes of NumPy and ml_dtypes without exporting them
+        is_of_numpy = isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")
+        if name in FLOATING and is_of_numpy and isinstance(self.xp.float32, type):
+            return dtype  # this library has the dtypes of NumPy and ml_dtypes, and does not export all of them
         got = Text(name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__)
         hint = f"write {SHORT_NAMES[name]}" if name in SHORT_NAMES else ""
         hint = "NumPy takes ml_dtypes.bfloat16; or use a library that has it" if name == "bfloat16" else hint
@@ -276,7 +282,7 @@ class Library:
         return self.xp.float64 if self.dtype_name(x.dtype) == "float64" else self.xp.float32
 
     def is_integer(self, x: Array) -> bool:
-        """Whether `x` holds integers."""
+        """Whether the dtype of `x` is an integer one, signed or unsigned; bool is not."""
         return self.dtype_name(x.dtype).startswith(("int", "uint"))
 
     def require_floating(self, name: str, x: Array) -> None:
@@ -287,7 +293,7 @@ class Library:
             raise ArgumentTypeError(name, f"be floating-point ({', '.join(FLOATING)})", Text(dtype), hint)
 
     def require_integer(self, name: str, x: Array) -> None:
-        """Raise unless `x`, called `name`, holds integers."""
+        """Raise a TypeError, which calls x `name`, unless `x` holds integers."""
         if not self.is_integer(x):
             raise ArgumentTypeError(name, "be integers", Text(f"an array of {self.dtype_name(x.dtype)}"))
 
@@ -304,7 +310,7 @@ class Library:
             return self.xp.sum(at_or_below, axis=-1, dtype=values.dtype)
 
     def unbroadcast(self, x: Array, like: Array) -> Array:
-        """Sum `x` over the axes along which `like` was broadcast to it; return it in the dtype of `like`."""
+        """Return `x`, summed over the axes along which `like` was broadcast to it, in the shape and dtype of `like`."""
         before = x.ndim - like.ndim
         axes = (*range(before), *(before + axis for axis, n in enumerate(like.shape) if n == 1))
         total = self.xp.reshape(self.xp.sum(x, axis=axes, keepdims=True), like.shape) if axes else x

@@ -20,12 +20,12 @@ def require_writable(
     lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, others: dict[str, Array]
 ) -> None:
     """
-    Raise unless the result of rotating `onto` can be written into `x`, the argument called `name`.
+    Raise a ValueError unless the result of rotating `onto` can be written into `x`, the argument called `name`.
 
     The elements of `x` must be assignable and must not overlap. `x` must be `onto` itself (the same elements at
-    the same addresses) or disjoint from it, and be disjoint from the others. If one of `x` and `onto` is
-    sharded, both must be, alike; then only the local shards count. Overlap is not checked for arrays without
-    known addresses.
+    the same addresses) or disjoint from it, and be disjoint from `others` (arrays or None, by argument). If one of `x`
+    and `onto` is sharded, both must have the same mesh and placements; then only the local shards count. Overlap is
+    not checked for arrays without known addresses.
     """
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
@@ -54,9 +54,10 @@ def passes_fast_overlap_check(
     lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
 ) -> bool:
     """
-    Whether all arrays are contiguous, and each of `outs` is writable, is its x or disjoint from it, and from the rest.
+    Whether each of `outs` is writable, and shares memory with no array but its own x, of which it has all.
 
-    False may also mean that this fast check cannot tell.
+    Its own x is the one of `xs` at the same index. The check compares the address ranges of contiguous arrays: False
+    may also mean that it cannot tell.
     """
     spans = [lib.span(array) for array in (*outs, *xs, *others)]
     if None in spans or any(map(lib.read_only, outs)):
@@ -77,7 +78,7 @@ PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # in CPython's bytes; its slots are
 def view_at(
     address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> "np.ndarray[Any, Any] | None":
-    """Return a NumPy array at an address, for `np.shares_memory`: it must not be read. None without an address."""
+    """Return a NumPy array at an address, for `np.shares_memory`: it must not be read. None for address None or 0."""
     if not address:
         return None
     import numpy as np
@@ -87,7 +88,7 @@ def view_at(
 
 
 def _identical(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
-    """Whether two arrays have each element at the same address."""
+    """Whether two arrays have the same shape, and each element at the same address."""
     if a.ctypes.data != b.ctypes.data or a.shape != b.shape or a.itemsize != b.itemsize:
         return False
     return a.strides == b.strides or a.squeeze().strides == b.squeeze().strides  # but for length 1
@@ -124,7 +125,8 @@ def tile_size() -> int:
     Return how many elements one core rotates at a time, by the size of its L2 cache.
 
     A tile and its intermediate results take 16 bytes per element. They fit in half of a large L2 cache (measured on
-    Intel's of 2 MiB). If L2 is small, L3 is fast and a core's share of it holds them (measured on AMD).
+    Intel's of 2 MiB). If L2 is small or its size is unknown, they take 2 MiB: a small L2 comes with a fast L3, of
+    which a core's share holds them (measured on AMD).
     """
     file = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")  # on Linux: "2048K"
     try:
@@ -143,16 +145,16 @@ _PAGE = 4096
 
 @cache
 def has_huge_pages() -> bool:
-    """Whether the system provides huge pages (2 MiB) on request."""
+    """Whether Linux gives huge pages (2 MiB) to a process that asks for them; False on other systems."""
     file = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     return sys.platform == "linux" and file.exists() and "[never]" not in file.read_text(encoding="ascii")
 
 
 def ask_for_huge_pages(address: int, size: int) -> None:
     """
-    Request huge pages for a new allocation: the page fault at the first write to each page is slow.
+    Request huge pages for the `size` bytes of new memory at `address`; do nothing unless `has_huge_pages`.
 
-    NumPy does this itself. The request has no effect if the system does not support it.
+    The first write to each page is slow, and huge pages are fewer. NumPy makes this request itself.
     """
     if has_huge_pages():
         first, end = -(-address // _PAGE) * _PAGE, (address + size) // _PAGE * _PAGE
@@ -161,5 +163,5 @@ def ask_for_huge_pages(address: int, size: int) -> None:
 
 @cache
 def _system() -> ctypes.CDLL:
-    """Return the C library of this process."""
+    """Return the C library of this process, for calls of ``madvise``."""
     return ctypes.CDLL(None)

@@ -59,7 +59,8 @@ def launcher(
     threads : function
         Returns how many threads a large call may use.
     has_out : bool
-        Whether results are written into arrays of the caller, not into new ones.
+        Whether results are written into arrays of the caller. Large new arrays bypass the caches only if the system
+        has huge pages.
 
     Returns
     -------
@@ -83,7 +84,7 @@ def launcher(
         return run_serial
 
     def run_threaded(packed: int) -> object:
-        """Run the loop in several threads."""
+        """Run the loop in up to `threads()` threads; return whether all arrays at the address `packed` are aligned."""
         workers = threads()
         if workers == 1:
             return run_serial(packed)

@@ -66,7 +66,7 @@ def _rotate_row(
 
 @njit(forceinline=True)
 def _read_axis(axis_address: int) -> tuple[int, int, int, int, int]:
-    """Return the length of the layout's axis at an address, and the strides of x, its result, cos, sin along it."""
+    """Return the length of a layout's axis at an address, and the strides of x, its result, cos, sin in bytes."""
     return (
         int64_at(axis_address, _layout.LENGTH),
         int64_at(axis_address, _layout.X),
@@ -81,10 +81,10 @@ def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
     """
-    Rotate units of a layout: tiles of the innermost axis, whose table rows stay in the cache.
+    Rotate units `begin` to ``end - 1`` of a layout: tiles of the innermost axis, whose table rows stay in the cache.
 
-    `begin` is the first unit, `end` the one after the last. `layout` is an address, and `addresses` are those of
-    the data of q, k, their results, cos and sin. `pair_stride` is 1 in half pairing, else 2.
+    `layout` is its address, and `addresses` are those of the data of q, k, their results, cos and sin. `pairs` is the
+    number of pairs in a row. `number`, `direction` and `pair_stride` are as for `_rotate_row`.
     """
     scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
@@ -128,7 +128,7 @@ def _rotate_units(
 
 @njit(forceinline=True)
 def _address(layout: int, packed: int, i: int) -> int:
-    """Return the data address of the i-th array of a packed object."""
+    """Return the data address of the i-th array in the object at address `packed`; `layout` has the offsets in it."""
     slot = int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i)
     data_offset = int64_at(layout, _layout.DATA_OFFSET)
     address: int = int64_at(slot + data_offset, 0) if data_offset else slot
@@ -137,7 +137,7 @@ def _address(layout: int, packed: int, i: int) -> int:
 
 @njit(forceinline=True)
 def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int, pair_stride: int) -> int:
-    """Rotate units `begin` to `end` of a layout and return 1; return 0 if an array is not aligned."""
+    """Rotate units `begin` to ``end - 1`` of a layout, and return 1; if an array is unaligned, only return 0."""
     q, k = _address(layout, packed, 0), _address(layout, packed, 1)
     q_out, k_out = _address(layout, packed, 2), _address(layout, packed, 3)
     cos, sin = _address(layout, packed, 4), _address(layout, packed, 5)
@@ -159,12 +159,12 @@ def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, pack
 
 
 def _rotate_half(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate units of a layout, in pairs (i, i + pairs); return 1, or 0 if an array is not aligned in memory."""
+    """Rotate units `begin` to ``end - 1``, in pairs (i, i + pairs); return 1, or 0 if an array is not aligned."""
     return _rotate(number, direction, layout, begin, end, packed, 1)
 
 
 def _rotate_interleaved(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate units of a layout, in pairs (2i, 2i + 1); return 1, or 0 if an array is not aligned in memory."""
+    """Rotate units `begin` to ``end - 1``, in pairs (2i, 2i + 1); return 1, or 0 if an array is not aligned."""
     return _rotate(number, direction, layout, begin, end, packed, 2)
 
 
@@ -179,8 +179,8 @@ def rotation_loop(dtype: str, pairing: str) -> Callable[..., int]:
 
     It takes a zero of the Numba type of the dtype (an int for 16-bit floats); the direction, 1.0 or -1.0; the address
     of a layout (`_layout.encode`); the first unit (a tile of rows) and the one after the last; and the address of an
-    object that packs six arrays: q, k, their results, cos, sin (a single array is given twice). It returns whether all
-    arrays are aligned in memory; if not, it has written nothing.
+    object that packs six arrays: q, k, their results, cos, sin (a single array is given twice). It returns 1, or 0 if
+    an array is not aligned in memory; then it has written nothing.
     """
     number = _NUMBA_TYPES[dtype]
     real = types.float64 if number is types.float64 else types.float32

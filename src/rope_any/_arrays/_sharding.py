@@ -18,7 +18,7 @@ def is_sharded(x: Array) -> bool:
 
 
 def placements(x: Array) -> Any:
-    """Return the device mesh and the placements of a sharded tensor, to compare; None for other arrays."""
+    """Return (device mesh, placements) of a sharded tensor, to compare; None for other arrays."""
     return (x.device_mesh, x.placements) if is_sharded(x) else None
 
 
@@ -68,12 +68,16 @@ def require_unsharded(name: str, x: Array, /, *, axis: int, axis_text: str) -> N
 
 
 def _placement_error(name: str, wanted: str, x: Array) -> ArgumentValueError:
-    """Return the error for a tensor of unsupported placements."""
+    """Return the error for a DTensor `x`, the argument `name`, whose placements are not as `wanted` says."""
     return ArgumentValueError(name, wanted, Text(f"placements {x.placements}"), "redistribute it")
 
 
 def _require_default_shards(name: str, x: Array) -> None:
-    """Raise unless this shard has the shape that `distribute_tensor` gives it; otherwise its tokens are unknown."""
+    """
+    Raise unless this process's shard of the DTensor `x` has the shape that `distribute_tensor` gives it.
+
+    Otherwise the tokens of the shard are unknown. The error calls x `name`. Outside of the mesh nothing is checked.
+    """
     wanted, at = list(x.shape), x.device_mesh.get_coordinate()
     for placed, shards, shard in zip(x.placements, x.device_mesh.shape, at or (), strict=False):
         if placed.is_shard():
@@ -86,7 +90,11 @@ def _require_default_shards(name: str, x: Array) -> None:
 
 
 def replicated(a: Array, /, *, like: Array) -> Array:
-    """Return `a`, of which every process has a full copy, as a replicated DTensor if `like` is sharded; else `a`."""
+    """
+    Return `a`, of which every process has a full copy, as a replicated DTensor on the mesh of `like`.
+
+    Return `a` itself if it is already sharded, or if `like` is not.
+    """
     if is_sharded(a) or not is_sharded(like):
         return a
     from torch.distributed.tensor import DTensor, Replicate
@@ -123,13 +131,13 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
 
 
 def tables_by_shard(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
-    """Return ``function(shard of x)`` of all processes as tensors with the leading axes of x, sharded as x is."""
+    """Return the arrays of ``function(own shard of x)`` as DTensors: sharded as x is, leading axes as long as in x."""
     parts = function(x.to_local())
     return tuple(_from_shards(part, (*x.shape[: part.ndim - 1], part.shape[-1]), like=x) for part in parts)
 
 
 def _from_shards(shard: Array, shape: Sequence[int], *, like: Array) -> Array:
-    """Return the DTensor of this shape whose shard in this process is `shard`, sharded as `like` is."""
+    """Return the DTensor of the global `shape`, sharded as `like` is, whose shard in this process is `shard`."""
     import torch
     from torch.distributed.tensor import DTensor
 
@@ -143,6 +151,10 @@ def _from_shards(shard: Array, shape: Sequence[int], *, like: Array) -> Array:
 
 
 def last_tokens(name: str, a: Array, count: int, /, *, axis: int) -> Array:
-    """Return the last `count` elements of `a` along a negative axis; raise if sharded along it or of partial sums."""
+    """
+    Return the last `count` elements of `a` along a negative `axis`.
+
+    Raises if `a`, called `name`, is a DTensor that is sharded along this axis or holds partial sums.
+    """
     require_unsharded(name, a, axis=a.ndim + axis, axis_text="the tokens if q is shorter than k")
     return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]

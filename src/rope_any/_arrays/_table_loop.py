@@ -76,9 +76,9 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 
 @njit(forceinline=True)
-def _write_pairs(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
+def _write_table_row(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
     """
-    Write float32 cosines and sines of the phases at address `scratch` to those `cos` and `sin`.
+    Write the float32 cosines and sines of `pairs` phases at address `scratch` to the addresses `cos` and `sin`.
 
     A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the
     coefficients of their polynomials, times the attention factor.
@@ -116,7 +116,11 @@ def _make_rows(
     cos: int,
     sin: int,
 ) -> int:
-    """Compute rows `begin` to `end` of a table: see `table_loop`."""
+    """
+    Compute rows `begin` to ``end - 1`` of a float32 table in the memory at `cos` and `sin`; return 1.
+
+    The parameters are those of `table_loop`. A row whose position is not finite is NaN.
+    """
     c0, c1, c2, c3, c4 = _COS
     s0, s1, s2, s3, s4 = _SIN
     cosine = factor * c0, factor * c1, factor * c2, factor * c3, factor * c4
@@ -147,7 +151,7 @@ def _make_rows(
                         _write_scratch(
                             _INTEGER, scratch, i, phase + (_read_scratch(_INTEGER, scratch, i) if axis else 0)
                         )
-            _write_pairs(scratch, many, cosine, sine, cos + to, sin + to)
+            _write_table_row(scratch, many, cosine, sine, cos + to, sin + to)
             if not is_number:
                 for i in range(many):
                     _write_cos(_SINGLE, cos + to, i, np.float32(math.nan))
@@ -182,16 +186,16 @@ def table_maker(
     frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
 ) -> Callable[..., npt.NDArray[np.float32]]:
     """
-    Return a function that computes tables ``(2, *shape, pairs)`` of packed frequencies, large ones in several threads.
+    Return a function that computes float32 tables of packed frequencies, large ones in up to `threads()` threads.
 
     It takes the shape of the positions, without the last axis of ``(..., axes)``; the attention factor; and the
     positions: the address of an array, or 0; its dtype, float64 (1) or int64 (0); first and step, used if the address
-    is 0. `keep_alive` is the positions array.
+    is 0. `keep_alive` is the positions array. It returns cos and sin as one NumPy array ``(2, *shape, pairs)``.
     """
     rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 
     def make(shape: tuple[int, ...], *call: Any, keep_alive: object = None) -> npt.NDArray[np.float32]:
-        """Compute the table of one call."""
+        """Return the table of positions of `shape`; `call` has the attention factor and four numbers for positions."""
         table = np.empty((2, *shape, pairs), dtype=np.float32)  # one allocation, which malloc reuses
         count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
         workers = threads() if table.size // 2 >= THREADED_FROM else 1

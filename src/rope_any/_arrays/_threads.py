@@ -32,7 +32,7 @@ def run_in_threads(
     left, results = deque(calls), list[Any]()
 
     def run_calls(_: object = keep_alive) -> None:
-        """Run calls until none is left."""
+        """Take calls from the queue that all threads share and run them, until none is left."""
         while True:
             try:
                 call = left.popleft()

@@ -17,7 +17,7 @@ xp: Any = array_api_compat.cupy  # typed in part
 
 
 def _check_placement(arrays: dict[str, Array]) -> None:
-    """Raise unless arrays of one device are on CuPy's current device, where it allocates all new arrays."""
+    """Raise unless the arrays, which are on one device, are on CuPy's current one, where it allocates new arrays."""
     name, x = next(iter(arrays.items()))
     if x.device != (current := cupy.cuda.Device()):
         wanted, got = f"be on CuPy's current device, {current}", Text(x.device)
@@ -44,7 +44,11 @@ def _write_pairs(out: Array, x: Array, table: tuple[Array, Array], layout: PairL
 
 @cache
 def _kernel(dtype: str, direction: int) -> Callable[..., None]:
-    """Return the fused kernel of a rotation; it reads both members of a pair before it writes either."""
+    """
+    Return the fused kernel that rotates pairs in a dtype, given by name: forwards (`direction` 1) or backwards (-1).
+
+    It reads both members of a pair before it writes either.
+    """
 
     def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
         """Write the rotated pairs (a, b) into `to_a` and `to_b`; cupy.fuse compiles this function."""
@@ -59,7 +63,7 @@ def _kernel(dtype: str, direction: int) -> Callable[..., None]:
 
 
 def _devices() -> dict[str, Any]:
-    """Return the CUDA devices by name, as the numbers that CuPy takes."""
+    """Return the numbers of the CUDA devices, by names such as ``"cuda:0"``; {} without a GPU."""
     # CuPy can be imported without a GPU, and fails at the first array.
     count = cupy.cuda.runtime.getDeviceCount() if cupy.cuda.is_available() else 0
     return {f"cuda:{i}": i for i in range(count)}

@@ -14,7 +14,8 @@ def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: A
     """
     Return ``function(x, *tables)`` chunk by chunk, for tables that broadcast against all axes of x but its last.
 
-    `out` is ignored: it is None.
+    x and the tables get common chunks, which are whole along the last axis. The result has the chunks of x. `out` is
+    ignored: it is None.
     """
     del out  # `require_writable` refuses one, because chunks cannot be written
     feature, pair = x.ndim - 1, x.ndim  # blockwise's names of axes; the tables' last is `pair`

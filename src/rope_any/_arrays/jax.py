@@ -31,7 +31,7 @@ def _device_kwargs(x: Array) -> dict[str, Any]:
 
 
 def _has_mesh() -> bool:
-    """Whether a mesh is set; new arrays then belong to it and cannot be used outside of it."""
+    """Whether a JAX mesh is set now: new arrays belong to it and cannot be used outside of it."""
     mesh = getattr(jax.sharding, "get_abstract_mesh", None)
     return mesh is not None and not mesh().empty
 

@@ -23,7 +23,7 @@ def _refusal(x: Array) -> tuple[str, str] | None:
 
 
 def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
-    """Return the cache key of NumPy arrays for a plan: dtypes, shapes and strides; None if one is of a subclass."""
+    """Return the cache key of NumPy arrays (or None) for a plan: dtypes, shapes, strides; None for another class."""
     facts: list[Any] = []
     for x in arrays:
         if type(x) is np.ndarray:
@@ -56,7 +56,7 @@ def address(x: Array) -> int:
 
 
 def _pack_addresses(arrays: tuple[Array, ...]) -> Any:
-    """Pack the addresses of six NumPy arrays into bytes. It is used where the offsets in objects are unknown."""
+    """Pack the addresses of six NumPy arrays into bytes: for a Python in whose objects no offsets are known."""
     return _memory.pack_addresses(*(x.ctypes.data for x in arrays))
 
 
@@ -68,7 +68,7 @@ def _span(x: Array) -> tuple[int, int] | None:
 
 
 def _as_complex(x: Array) -> Array | None:
-    """Return a complex view of the pairs of adjacent features of x; None if its dtype or strides allow none."""
+    """Return a complex view of the pairs of adjacent features of x; None if its dtype, shape or strides allow none."""
     if x.dtype.char not in "fd" or x.shape[-1] == 0:
         return None
     if x.strides[-1] != x.itemsize or not x.dtype.isnative:
@@ -76,8 +76,12 @@ def _as_complex(x: Array) -> Array | None:
     return x.view("complex64" if x.itemsize == 4 else "complex128")
 
 
-def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates small NumPy arrays, all features, in half pairing; c and s: ``(..., pairs)``."""
+def _small_half_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
+    """
+    Return a function that rotates all features of a small NumPy array, in half pairing, by c and s ``(..., pairs)``.
+
+    The array must have the dtype of c and s, float32 or float64.
+    """
     pairs = c.shape[-1]
     is_row = c.size == pairs  # one table row for all: arrays of fewer axes take less time
     if not is_row:
@@ -100,14 +104,14 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
     return rotate
 
 
-def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
+def _small_interleaved_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
     """
-    Return a function that rotates small NumPy arrays, all features, interleaved; c and s: ``(..., pairs)``.
+    Return a function that rotates all features of a small NumPy array, interleaved, by c and s ``(..., pairs)``.
 
-    The arrays must have the dtype of c and s, float32 or float64.
+    The array must have the dtype of c and s, float32 or float64.
     """
     if c.shape[-1] == 1:  # for one pair both pairings are the same
-        return _rotate_small_half(c, s)
+        return _small_half_rotator(c, s)
     factor = np.empty(c.shape, np.result_type(c, np.complex64))
     factor.real, factor.imag = c, s
 
@@ -121,7 +125,7 @@ def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _allocator(x: Array) -> Callable[[Array], Array]:
-    """Return a fast ``empty_like`` for arrays of the shape and memory layout of x, of any dtype."""
+    """Return a fast ``empty_like`` for arrays that have the shape and memory layout of x; their dtype may differ."""
     shape, empty = x.shape, np.empty
     if not x.flags.c_contiguous:
         return LIBRARY.empty_like
@@ -157,7 +161,7 @@ LIBRARY = Library(
         as_complex=_as_complex,
         complex_product_is_exact=lambda pairs: pairs > 1,  # for one pair NumPy's loops differ
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
-        rotate_small={"half": _rotate_small_half, "interleaved": _rotate_small_interleaved},
+        rotate_small={"half": _small_half_rotator, "interleaved": _small_interleaved_rotator},
         contiguous=np.ascontiguousarray,
         allocator=_allocator,
         wrap_host_data=lambda x: x,

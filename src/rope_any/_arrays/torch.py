@@ -44,7 +44,7 @@ def _are_plain(arrays: tuple[Array, ...]) -> bool:
 
 
 def _check_placement(arrays: dict[str, Array]) -> None:
-    """Raise unless all sharded tensors are on one device mesh."""
+    """Raise unless the sharded ones of the named tensors are on one device mesh."""
     meshes = {name: array.device_mesh for name, array in arrays.items() if _sharding.is_sharded(array)}
     for name, mesh in meshes.items():
         if mesh != (wanted := next(iter(meshes.values()))):
@@ -105,7 +105,7 @@ _LOWEST_ADDRESS = 2**40  # a lower one may be an offset from a null pointer; Lin
 
 def _has_memory(x: Array) -> bool:
     """
-    Whether a tensor's elements are in memory; those of a zero tensor or of a freed storage are not.
+    Whether a tensor's elements, if any, are in memory; those of a zero tensor or of a freed storage are not.
 
     Raises a RuntimeError if torch refuses the address: for a wrapper of vmap or grad, or a fake tensor.
     """
@@ -114,7 +114,12 @@ def _has_memory(x: Array) -> bool:
 
 
 def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the cache key of tensors for a plan: dtypes, devices, shapes, strides; None if no plan may be cached."""
+    """
+    Return the cache key of tensors (or None) for a plan: dtypes, devices, shapes and strides.
+
+    Return None if no plan may be cached: one is of a subclass, is not dense, requires a recorded gradient, has a
+    negative bit or lacks memory; or a tracer, a transform or a torch mode is active.
+    """
     if _is_any_mode_active():
         return None
     recording = torch.is_grad_enabled()
@@ -148,7 +153,11 @@ def _records_gradients(*tensors: Array) -> bool:
 
 
 def _supports_out(*tensors: Array | None) -> bool:
-    """Whether tensors are in CPU memory, not traced, transformed or recorded; raise if the storage of one was freed."""
+    """
+    Whether tensors are in CPU memory, of no subclass, not traced, transformed or recorded; None is skipped.
+
+    Raises a RuntimeError if the storage of one was freed.
+    """
     if torch.compiler.is_compiling():
         return False
     recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
@@ -183,7 +192,7 @@ def _is_readable(x: Array) -> bool:
 
 
 def _mark_written(x: Array) -> None:
-    """Tell autograd that a loop wrote into x, by its version counter."""
+    """Tell autograd that a loop wrote into x: add 1 to its version counter, which inference tensors don't have."""
     if not x.is_inference():  # inference tensors have no version counter
         torch.autograd.graph.increment_version(x)
 
@@ -206,7 +215,7 @@ def _addresses(x: Array) -> Any:
 
 
 def _as_complex(x: Array) -> Array | None:
-    """Return a complex view of the pairs of adjacent features of x; None if its memory layout or dtype allows none."""
+    """Return a complex view of the pairs of adjacent features of x; None if its memory, dtype or shape allows none."""
     if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0:
         return None
     aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch requires it; arrays from NumPy may not have it
@@ -216,7 +225,7 @@ def _as_complex(x: Array) -> Array | None:
 
 
 def _complex_product_is_exact(pairs: int) -> bool:
-    """Whether the bits of a complex product are the same wherever in an array a row of `pairs` is."""
+    """Whether torch's complex products of a row of so many pairs have the same bits wherever it is in an array."""
     # The remainder of a loop after its last full vectors is multiplied by other code, which rounds once less. Rows of
     # sixteen leave no remainder: a loop takes two of the largest vectors at a time.
     return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
@@ -247,8 +256,8 @@ def _empty_like(x: Array) -> Array:
     return result
 
 
-def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates small tensors, all features, in half pairing; c and s: ``(..., pairs)``."""
+def _small_half_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
+    """Return a function that rotates all features of a small tensor, in half pairing, by c and s ``(..., pairs)``."""
     c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
 
     def rotate(x: Array) -> Array:
@@ -259,8 +268,8 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
     return rotate
 
 
-def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates small tensors, all features, interleaved; c and s: ``(..., pairs)``."""
+def _small_interleaved_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
+    """Return a function that rotates all features of a small tensor, interleaved, by c and s ``(..., pairs)``."""
     if _complex_product_is_exact(c.shape[-1]):
         factor = torch.complex(c, s)
 
@@ -287,8 +296,8 @@ def _initialise_trig(x: Array) -> None:
     Initialise MKL's cos and sin kernels once, from one thread.
 
     MKL selects a kernel at the first call of each function. If several threads make that call together, one of them
-    may get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792). Do nothing if x is not on a
-    CPU, or torch.compile is tracing.
+    may get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792). x only gives the device: do
+    nothing if it is not a CPU, or if torch.compile is tracing.
     """
     if torch.compiler.is_compiling() or not x.is_cpu or _INITIALISED:
         return
@@ -301,7 +310,7 @@ def _initialise_trig(x: Array) -> None:
 
 
 def _call_trig() -> None:
-    """Call cos and sin in float32 and float64."""
+    """Call torch's cos and sin on a CPU, once in float32 and once in float64."""
     one = torch.ones(1, device="cpu")
     for function in (torch.cos, torch.sin):
         for dtype in (torch.float32, torch.float64):
@@ -312,7 +321,7 @@ _INITIALISING, _INITIALISED = threading.Lock(), list[bool]()
 
 
 def _renew_lock() -> None:
-    """Replace the lock in a forked process: a thread of the parent may have held it."""
+    """Replace the lock of `_initialise_trig` in a forked process: a thread of the parent may have held it."""
     global _INITIALISING  # noqa: PLW0603  # the parent's lock stays locked
     _INITIALISING = threading.Lock()
 
@@ -322,7 +331,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
-    """Return why torch.compile cannot compile for these tensors, or None."""
+    """Return why torch.compile cannot compile for tensors: class, memory, transform or negative bit; None if it can."""
     tensors = [tensor for tensor in (x, *others) if tensor is not None]
     plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
     if not plain or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):
@@ -378,7 +387,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Array], vjp: Callable[..., Any], *arrays: Array) -> Array:
-        """Return ``forward(x, cos, sin)``; save in `ctx` what the gradients need."""
+        """Return ``forward(*arrays)``, of the arrays x, cos and sin; save in `ctx` what `backward` needs."""
         _, cos, sin = arrays
         needs_x = any(ctx.needs_input_grad[3:])
         ctx.save_for_backward(*arrays) if needs_x else ctx.save_for_backward(None, cos, sin)
@@ -390,7 +399,7 @@ class _Rotation(torch.autograd.Function):
         """
         Return None for `forward` and for `vjp`, then the gradients of x, cos and sin, None for those not needed.
 
-        They are computed from the saved arrays, of which x may be None.
+        `gradients` is one, that of the result. The saved x is None if neither cos nor sin needs a gradient.
         """
         (gradient,) = gradients
         return None, None, *ctx.vjp(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])
@@ -433,7 +442,7 @@ LIBRARY = Library(
         as_complex=_as_complex,
         complex_product_is_exact=_complex_product_is_exact,
         multiply_complex=_multiply_complex,
-        rotate_small={"half": _rotate_small_half, "interleaved": _rotate_small_interleaved},
+        rotate_small={"half": _small_half_rotator, "interleaved": _small_interleaved_rotator},
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
         allocator=lambda x: torch.empty_like if x.nbytes < _HUGE_PAGES_FROM else _empty_like,
         wrap_host_data=torch.from_numpy,
