@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a public module at its first use, so that a program loads only what it uses."""
+        """Import and return a public module at its first use; raise AttributeError for a name that is not public."""
         if name not in __all__:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
@@ -62,5 +62,5 @@ else:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, with those of modules that are not imported yet."""
+    """Return all public names, also those of modules that are not imported yet."""
     return __all__

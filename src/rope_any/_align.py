@@ -12,7 +12,7 @@ from rope_any._table import Table
 
 
 class Tokens(NamedTuple):
-    """An array to rotate, with the axis of its tokens."""
+    """An array x to rotate, with its token axis and its number of tokens."""
 
     lib: Library
     name: str
@@ -26,9 +26,9 @@ class Tokens(NamedTuple):
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """
-    Return x with its token axis and its number of tokens; `name` is that of x in errors.
+    Return the `Tokens` of x, whose token axis is `seq_axis`; `name` is the name of x in errors.
 
-    Raises if `seq_axis` is no axis of x or its last, or if Dask does not know the number of tokens (nan).
+    Raises if `seq_axis` is no axis of x or its last one, or if Dask does not know the number of tokens (nan).
     """
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
@@ -45,10 +45,10 @@ def expand_positions(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
 ) -> Positions:
     """
-    Return a start (an int, a 0-d array, or None: 0) as consecutive positions on all axes; others unchanged.
+    Return consecutive positions from a start: an int, a 0-d array, or None (0). Return other positions unchanged.
 
-    `axes` is the length of the last axis of positions, None if they have one number for each token. The result
-    for a start is a range or an array. Raises for a start if the number of tokens is unknown.
+    From a start they are a range or an array ``(seq,)`` if `axes` is None, else ``(seq, axes)``, equal on all axes.
+    Raises for a start if the number of tokens is unknown, and as `integer` and `consecutive`.
     """
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
@@ -67,9 +67,9 @@ def positions_by_axis(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str
 ) -> list[SplitPositions]:
     """
-    Return the positions of the tokens on each axis, exactly, and sharded as the tokens are.
+    Return one `SplitPositions` for each of `axes` position axes (one if `axes` is None), sharded if `tokens.x` is.
 
-    A single number is the position of the first token, and None is 0. Raise if positions don't fit the tokens.
+    A single number is the position of the first token, and None is 0. Raises unless positions fit the tokens.
     """
     at = split_positions(tokens.lib, expand_positions(tokens, positions, axes, name=name), like=tokens.x, name=name)
     numbers = by_axis(shard_positions(tokens, at.numbers, axes, name=name), axes)
@@ -78,14 +78,19 @@ def positions_by_axis(
 
 
 def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, name: str = "positions") -> Array:
-    """Return positions, sharded as x if x is; raise if their shape or sharding doesn't fit, as nothing is sent."""
+    """
+    Return an array of positions, sharded as `tokens.x` if that is; raise unless its shape fits.
+
+    `axes` is the number of position axes, the length of its last axis; None if it has one number for each token. Raises
+    also if its shards would have to be sent between processes.
+    """
     shape = tuple(by_axis(positions, axes, name=name)[0].shape)
     along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
     return _sharding.shard_like(name, positions, along[: positions.ndim], like=tokens.x)
 
 
 def expand_and_shard_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
-    """Return positions; a start (None is 0) as consecutive ones, the same on all axes; sharded like x if x is."""
+    """Return the result of `expand_positions`; if `tokens.x` is sharded, as an array that is sharded like it."""
     at = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
         return at
@@ -94,10 +99,11 @@ def expand_and_shard_positions(tokens: Tokens, positions: Positions | None, axes
 
 def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable[[Table], Table] | None:
     """
-    Return the function that moves and adds axes so that a table broadcasts to ``x.shape[:-1]``; None if none is needed.
+    Return a function that moves and adds axes of a table so that it broadcasts to all axes of `tokens.x` but the last.
 
     `positions_shape` is the shape of the table without its pairs: ``(seq,)``, ``(batch, seq)``, ... Raises if it
-    doesn't fit x.
+    doesn't fit x. Returns None for ``(seq,)`` and ``(1,)`` if tokens are along axis -2: such a table broadcasts as it
+    is.
     """
     x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
     if seq == x.ndim - 2 and (positions_shape == (1,) or positions_shape == (x.shape[seq],)):
@@ -106,7 +112,7 @@ def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable
     missing = [axis for axis in range(min(axes) + 1, x.ndim - 1) if axis not in axes]
 
     def align(part: Array) -> Array:
-        """Return cos or sin with its token axis where x has it, and axes of length 1 for the others of x."""
+        """Move the token axis of cos or sin to its place in x; insert axes of length 1 for axes of x that it skips."""
         if seq < last:
             part = xp.moveaxis(part, last, seq)
         for axis in missing:
@@ -118,9 +124,9 @@ def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable
 
 def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str) -> tuple[int, ...]:
     """
-    Return the axes of x that positions of a shape run along: its first other ones, then that of the tokens.
+    Return the axis of `tokens.x` for each axis of positions: its first axes without the token axis, then that.
 
-    Raises if they don't fit; `argument` is their name in the error.
+    Raises unless each length is 1 or that of the axis of x; `argument` is the name of the positions in the error.
     """
     (_, name, x, seq, _) = tokens
     axes = _axes_if_fits(x.shape, seq, positions_shape)
@@ -135,7 +141,11 @@ def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str)
 
 
 def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the axes of `shape` for positions: its first others, then `seq_axis`; None if they don't fit."""
+    """
+    Return the axis in `shape`, that of x, for each axis of positions: its first axes but `seq_axis`, then `seq_axis`.
+
+    None unless each length of `positions_shape` is 1 or that of the axis of x.
+    """
     last = len(positions_shape) - 1
     axes = (*(axis + (axis >= seq_axis) for axis in range(last)), seq_axis)
     fits = 0 <= last < len(shape) - 1 and all(
@@ -146,10 +156,11 @@ def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[
 
 def align_head_table(tokens: Tokens, table: Table, heads: int, /) -> Table:
     """
-    Return a table ``(..., heads, seq, pairs)`` with all axes of x but its last.
+    Return a table ``(..., heads, seq, pairs)`` with as many axes and heads as `tokens.x`.
 
-    If x has n times as many heads, each is repeated n times in succession. A table of fewer than three axes is
-    returned unchanged; of others axis -3 is the heads, and length 1 serves all. Raises if x has no multiple of `heads`.
+    If x has n times `heads` heads, each head of the table is repeated n times in succession. A table of fewer than
+    three axes is returned unchanged; of others axis -3 is the heads, and another length than `heads`, such as 1, stays.
+    Raises unless the number of heads of x is a multiple of `heads`.
     """
     (lib, name, x, seq, _), ndim = tokens, table.cos.ndim
     if ndim < 3:
@@ -160,7 +171,7 @@ def align_head_table(tokens: Tokens, table: Table, heads: int, /) -> Table:
         raise ArgumentValueError(name, f"have {heads} heads, as the frequencies, or a multiple", tuple(x.shape), hint)
 
     def align(part: Array) -> Array:
-        """Return cos or sin ``(..., heads, seq, pairs)`` with as many axes and heads as x."""
+        """Repeat each head of cos or sin for its group of heads of x; insert axes of length 1 before the heads."""
         if part.shape[-3] == heads != have:
             times = lib.xp.stack([part] * (have // heads), axis=-3)
             part = lib.reshape_last_axes(times, 4, have, *part.shape[-2:])
@@ -172,7 +183,12 @@ def align_head_table(tokens: Tokens, table: Table, heads: int, /) -> Table:
 
 
 def query_tail(values: Array, queries: int, keys: int, /, *, axis: int) -> Array:
-    """Return the last `queries` of the values of keys along a negative axis; values shared by all keys unchanged."""
+    """
+    Return the last `queries` entries of `values` along a negative axis that has one for each of `keys` keys.
+
+    If that axis is missing or has another length, all keys share the values, and they are returned unchanged. Raises if
+    they are sharded along it.
+    """
     if values.ndim < -axis or values.shape[axis] != keys:
         return values
     return _sharding.last_tokens("positions", values, queries, axis=axis)
@@ -185,7 +201,7 @@ APPLY = "write apply(q, positions) if k are positions"
 
 
 def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
-    """Return what to write instead of positions of a shape that don't fit; "" if unknown."""
+    """Return the hint of an error about positions whose shape doesn't fit x: what to write; "" if unknown."""
     (_, _, x, seq, count), ndim = tokens, tokens.x.ndim
     others = [axis for axis in range(ndim - 2, -1, -1) if axis != seq and shape and shape[-1] == x.shape[axis] != 1]
     fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, shape)]
@@ -199,7 +215,7 @@ def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
 
 
 def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
-    """Return what to write instead of positions of a shape that fits no axis of x, by what they are; "" if unknown."""
+    """Return the hint of an error about positions that fit no axis of x, by their shape; "" if a length is unknown."""
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""
@@ -220,7 +236,7 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:
-    """Return what to write when q is longer than k: `apply` for each array, or another `seq_axis` if its axis fits."""
+    """Return the hint of an error about a q longer than k: rotate each alone, or the next `seq_axis` if it fits."""
     separately = "rotate each alone if they are two sequences"
     near = q.axis - 1 if q.axis == q.x.ndim - 2 else q.axis + 1
     if near < 0 or near >= q.x.ndim - 1 or q.x.ndim != k.x.ndim or q.x.shape[near] != k.x.shape[near]:

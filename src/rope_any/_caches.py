@@ -20,7 +20,11 @@ _LOCK = threading.Lock()
 
 
 def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
-    """Cache a plan, unless the key is None. A plan must not hold an array or depend on the values of one."""
+    """
+    Cache a plan, unless the key is None; if the cache is full, clear all of it first.
+
+    A plan must not hold an array or depend on the values of one.
+    """
     if key is None:
         return
     if len(PLANS) >= _MOST_PLANS:
@@ -29,7 +33,7 @@ def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
 
 
 def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) -> X:
-    """Return ``make()``, cached for prepared frequencies under `key` as long as they live."""
+    """Return ``make()``, or its cached result for `prepared` and `key`, which lives as long as `prepared`."""
     found = _CONSTANTS.get(prepared)
     if found is None or key not in found:
         made = make()
@@ -40,7 +44,7 @@ def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) 
 
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
     """
-    Return the rows of a field as arrays on the device of `like`, cached if the library can keep them now.
+    Return the rows of a field of `prepared`, each as an array on the device of `like`, cached if the library can.
 
     Cached arrays live as long as the frequencies, because a captured CUDA graph continues to read their memory;
     raise if a capture would have to make them. If ``lib.keeps_constants()`` is false (under a tracer, a
@@ -48,12 +52,12 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
     """
 
     def make() -> list[Array]:
-        """Create the arrays, one for each row, on the device of `like`."""
+        """Create one array for each row of the field, on the device of `like`."""
         place = lib.device_kwargs(like)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
     def make_cacheable() -> list[Array]:
-        """Create the arrays outside of any torch mode, so that later calls can use them; raise during a capture."""
+        """Call `make` so that later calls can use its arrays in any torch mode; raise during a graph capture."""
         if lib.is_capturing(like):
             msg = (
                 "frequencies must be on the device before a graph is captured: "
@@ -69,7 +73,12 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
 
 
 def reposition_frequencies(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:
-    """Return frequencies for `Rope.reposition`: the rows of `prepared`, then those of `source` negated; cached."""
+    """
+    Return the frequencies by which `Rope.reposition` rotates keys, for the axes of new and then of old positions.
+
+    They are the rows of `prepared`, for the angle at the new positions, and the negated rows of `source`, which
+    subtract the angle at the old ones. Cached, except under torch.compile.
+    """
     compiling = is_compiling()
     moves = None if compiling else _MOVES.get(prepared)
     found = None if moves is None else moves.get(source)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Container, Mapping
 from numbers import Integral, Real
-from os import PathLike
 from typing import Any
 
 
@@ -16,22 +15,22 @@ class ArgumentError(Exception):
 
     @property
     def argument(self) -> str:
-        """The name of the argument, of the key of a config, or of a file."""
+        """The name of the wrong argument, key of a config, or file."""
         return str(self.args[0])
 
     @property
     def wanted(self) -> str:
-        """What it must be or do, after the word *must*. Names of other arguments are in backquotes."""
+        """What the argument must be or do, after the word *must*. Names of other arguments are in backquotes."""
         return str(self.args[1])
 
     @property
     def got(self) -> str:
-        """What it got, as text; empty if no single value is wrong."""
+        """The given value as text (a TypeError has its type too); empty if no single value is wrong."""
         return (brief if isinstance(self, ValueError) else shown)(self._given(2))
 
     @property
     def hint(self) -> str:
-        """What to do instead; may be empty."""
+        """What to write or do instead; may be empty."""
         return str(self._given(3))
 
     @property
@@ -44,17 +43,17 @@ class ArgumentError(Exception):
         return self.args[i] if len(self.args) > i else NOTHING
 
     def __str__(self) -> str:
-        """Return the message, one sentence of all parts."""
+        """Return the message: ``where: argument must wanted; got ...; hint``, without empty parts."""
         parts = (f"{self.argument} must {self.wanted}", self.got and f"got {self.got}", self.hint)
         return (self.where and f"{self.where}: ") + "; ".join(filter(None, parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the text of `got`, because not every value can be pickled."""
+        """Return class and arguments for pickle, with `got` as text, because not every value can be pickled."""
         return type(self), (self.argument, self.wanted, Text(self.got), self.hint, self.where)
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument of a wrong type; the text shows the type of what it got."""
+    """An argument of a wrong type; the message shows the type of the given value."""
 
 
 class ArgumentValueError(ArgumentError, ValueError):
@@ -72,7 +71,7 @@ NOTHING = Text("")
 
 
 def inside(where: str, error: Exception) -> Exception:
-    """Return an error with the file or config key that contains its argument: ``where: argument must ...``."""
+    """Return a new error of the same type whose message begins with `where`, a file or config key, and a colon."""
     if not isinstance(error, ArgumentError):
         return type(error)(f"{where}: {error}")
     outer = f"{where}: {error.where}" if error.where else where
@@ -84,7 +83,7 @@ MAX_FEATURES = 2**20
 
 
 def integer(name: str, value: object) -> int:
-    """Return `value` as an int; raise unless it is an integer of 64 bits."""
+    """Return `value` as an int; raise unless it is an integer that signed 64 bits hold; a bool is none."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value  # the common case
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -104,7 +103,7 @@ def integer_between(name: str, value: object, least: int, most: int, /) -> int:
 
 
 def int32(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
-    """Return `value` as an int; raise unless it is an integer of 32 bits, at least `least`."""
+    """Return `value` as an int; raise unless it is an integer from `least` to 2³¹ - 1."""
     return integer_between(name, value, least, 2**31 - 1)
 
 
@@ -127,7 +126,7 @@ def choice(
 
 
 def real(name: str, value: object) -> float:
-    """Return `value` as a float, maybe NaN or infinite; raise unless it is a real number that a float can hold."""
+    """Return `value` as a float, maybe NaN or infinite; raise unless it is a real number, no bool, up to 1e308."""
     if type(value) is float:
         return value  # the common case
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -157,7 +156,7 @@ def attention_factor(value: object) -> float:
 
 
 def _value_hint(value: object, kind: type) -> str:
-    """Return how to write a wrong value as a bool, an int or a float, as the hint of an error; "" if unknown."""
+    """Return how to write a wrong value as a `kind` (bool, int or float), as the hint of an error; "" if unknown."""
     if hasattr(type(value), "shape"):  # an array, maybe a traced one; one with axes has no single value
         hint = f"write {kind.__name__}(array), or make it a static argument of the compiled function"
         return "" if getattr(value, "ndim", 0) else hint
@@ -177,8 +176,8 @@ def _value_hint(value: object, kind: type) -> str:
 
 
 def no_rope(name: str, value: object) -> ArgumentTypeError:
-    """Return the error that an argument is no Rope."""
-    hint = "give Rope.from_config(config)" if isinstance(value, Mapping | str | PathLike) else ""
+    """Return the error for an argument, called `name`, that is not a Rope."""
+    hint = "give Rope.from_config(config)" if isinstance(value, Mapping | str) or hasattr(value, "__fspath__") else ""
     return ArgumentTypeError(name, "be a Rope", value, hint)
 
 
@@ -189,7 +188,7 @@ def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> Module
 
 
 def shown(value: object) -> str:
-    """Return a value with its type, or its type alone if the value would be long, for an error message."""
+    """Return "type value" for an error message; the type alone if the value is long; a `Text` without its type."""
     kind, text = type(value).__name__, brief(value)
     return text if isinstance(value, Text) or text == kind else f"{kind} {text}"
 
@@ -198,7 +197,8 @@ def brief(value: object) -> str:
     """
     Return a value as text for an error message, or the name of its type if the text would be long.
 
-    Nested values that are not empty, and texts of several lines, count as long; a `Text` is never long.
+    Long are more than 40 characters or items, several lines, and a container that holds a container with items. A
+    `Text` is never long.
     """
     kind = type(value).__name__
     if isinstance(value, Text):
@@ -216,7 +216,7 @@ def brief(value: object) -> str:
 
 
 def require_known(name: str, shape: tuple[int, ...]) -> None:
-    """Raise if a length in the shape of a Dask array, called `name`, is unknown (nan)."""
+    """Raise if a length in the shape of an array, called `name`, is unknown: nan, as in Dask."""
     if any(isinstance(n, float) for n in shape):
         got = Text(f"shape {tuple(shape)}")
         raise ArgumentValueError(name, "have known lengths", got, "call compute_chunk_sizes()")

@@ -41,7 +41,7 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     TypeError
         If the steps are no floating-point array, or `carry` is no pair of arrays of such a call.
     ValueError
-        If the steps have fewer than two axes, or `carry` has another shape than ``(..., pairs)``.
+        If the steps have fewer than two axes, or `carry` has another shape or dtype than that of such a call.
 
     Notes
     -----
@@ -87,7 +87,7 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
 
 
 def _in_units(lib: Library, s: Array, integer: Any) -> tuple[Array, Array]:
-    """Return steps in radians in units of 2⁻³¹ turns, modulo one turn, as `integer`, and the rest with the gradient."""
+    """Convert steps `s` from radians to units of 2⁻³¹ turns, modulo one turn: (integers, rest with the gradient)."""
     xp = lib.xp
     bits = 26 if s.dtype == xp.float64 else 11
     high, middle, low = _INVERSE_TURN[bits]
@@ -102,14 +102,14 @@ def _in_units(lib: Library, s: Array, integer: Any) -> tuple[Array, Array]:
 
 
 def _normalised(lib: Library, units: Array, rest: Array) -> tuple[Array, Array]:
-    """Move whole units from the rest to the units, modulo one turn: the sum is equal, the rest at most half a unit."""
+    """Return (units, rest) with the same sum modulo one turn, and a rest of at most half a unit (2⁻³² turns)."""
     whole, half = lib.xp.round(rest), 2 ** (_BITS - 1)
     units = units + lib.xp.astype(whole, units.dtype)
     return ((units + half) & (2**_BITS - 1)) - half, rest - whole
 
 
 def _split_inverse_turn(bits: int) -> tuple[float, float, float]:
-    """Return 1 / 2π as two numbers of this many bits, and the rest."""
+    """Return three floats whose sum is 1 / 2π: its first `bits` bits, the next `bits` bits, and the rest."""
     cut = 190 - bits
     high = INVERSE_TURN >> cut << cut
     middle = INVERSE_TURN - high >> cut - bits << cut - bits
@@ -120,7 +120,7 @@ _INVERSE_TURN = {bits: _split_inverse_turn(bits) for bits in (11, 26)}  # for fl
 
 
 def _checked_carry(lib: Library, carry: object, steps: Array, dtypes: tuple[Any, Any]) -> Carry:
-    """Return `carry`; raise unless it is a pair of arrays of these dtypes that fit the steps."""
+    """Return `carry`; raise unless it is a pair of arrays of these two dtypes, of the steps' shape without tokens."""
     shape = (*steps.shape[:-2], steps.shape[-1])
     wanted = f"be a pair of arrays {shape}, of {lib.dtype_name(dtypes[0])} and {lib.dtype_name(dtypes[1])}"
     hint = "give the second result of the call for the tokens before"

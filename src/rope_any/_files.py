@@ -15,7 +15,7 @@ def require_replaceable(targets: list[Path], *, overwrite: bool) -> None:
     """
     Raise if one of the targets, all in one folder, exists; with `overwrite`, only if it is not a regular file.
 
-    Raises also if that folder can't be made, because it or one above it is a file.
+    Raises also if that folder can't be made because its path, or a path above it, is a file.
     """
     if not (place := _existing_ancestor(targets[0].parent)).is_dir():
         raise ArgumentValueError(place, "be a folder, to write to", Text("a file"))
@@ -39,10 +39,10 @@ def require_not_source(targets: list[Path], sources: list[Path]) -> None:
 @contextmanager
 def replace_together(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
     """
-    Yield temporary paths to write to; at exit move all files to `targets` (one folder), or none if it fails.
+    Yield a temporary path for each of `targets` (all in one folder); at exit move all new files there, or none.
 
-    At exit it makes the folder, and raises as `require_replaceable`: check before, because the new files are then
-    lost.
+    The caller writes the new files. They are lost if the caller raises, or if `require_replaceable` raises at exit:
+    call it before, too. The folder is made at exit.
     """
     folder = targets[0].parent
     with _exit_on_signal(), tempfile.TemporaryDirectory(dir=_existing_ancestor(folder), prefix=".rope-any-") as scratch:
@@ -58,7 +58,7 @@ def replace_together(targets: list[Path], *, overwrite: bool) -> Iterator[list[P
 
 
 def _move(moves: list[tuple[Path, Path]]) -> None:
-    """Rename each (old, new) in order; undo all if one fails. A file at a new path is lost, even if all is undone."""
+    """Rename each path (old, new) in order; undo all if one fails. A file at a new path is lost, also if undone."""
     with ExitStack() as back:
         for old, new in moves:
             back.callback(_move_back, old, new)  # before the move: Ctrl-C may come right after it
@@ -77,11 +77,11 @@ def _exit_on_signal() -> Iterator[None]:
     """
     Make SIGTERM and SIGHUP raise SystemExit within this context, so that cleanup runs.
 
-    That holds in the main thread, and for a signal whose handler is the default; elsewhere nothing changes.
+    Does nothing outside the main thread, and nothing for a signal whose handler is not the default.
     """
 
     def leave(number: int, _: object) -> None:
-        """Handle a signal: ignore further ones, and raise SystemExit with the status that a shell would report."""
+        """Handle a signal: ignore the next ones, and raise SystemExit with the status that a shell would report."""
         for one in caught:
             signal.signal(one, signal.SIG_IGN)  # a second signal would interrupt the cleanup
         raise SystemExit(128 + number)
@@ -99,5 +99,5 @@ def _exit_on_signal() -> Iterator[None]:
 
 
 def _existing_ancestor(folder: Path) -> Path:
-    """Return a folder, or its nearest ancestor that exists."""
+    """Return `folder` if it exists, else its nearest ancestor that exists; it may be a file."""
     return next(place for place in (folder, *folder.absolute().parents) if place.exists())

@@ -4,5 +4,5 @@ from typing import Any
 
 
 def rotate_component(a: Any, b: Any, c: Any, s: Any) -> Any:
-    """Return the rotated a of each pair (a, b), for the cosine c and sine s of an angle."""
+    """Return a·c − b·s, the rotated a of each pair (a, b); c and s are the cosine and sine of the angle."""
     return a * c - b * s

@@ -41,12 +41,12 @@ class PreparedFrequencies:
 
     @property
     def pairs(self) -> int:
-        """The number of pairs of features of a head."""
+        """The number of pairs of features of one head."""
         return len(self.rows[0]) // (self.heads or 1)
 
     @property
     def words(self) -> tuple[tuple[int, ...], ...]:
-        """Each row of `fixed_point` as three rows: the upper 32 bits with the sign, the next 16 bits, the last 16."""
+        """Three rows for each row of `fixed_point`: the upper 32 bits with the sign, the next 16 bits, the last 16."""
         cuts = (lambda word: word >> 32), (lambda word: word >> 16 & 0xFFFF), (lambda word: word & 0xFFFF)
         return tuple(tuple(map(cut, row)) for row in self.fixed_point for cut in cuts)
 
@@ -100,11 +100,11 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
 def as_row(values: object, name: str = "frequencies") -> Row:
     """
-    Return one row of frequencies, a tuple or a list, as floats; `name` is its name in errors.
+    Return one row of frequencies, given as a tuple or a list, as a tuple of floats; `name` is its name in errors.
 
-    Raises if it is of another type (an array) or empty, or if one is no number up to 65536 in magnitude.
+    Raises for another type (an array), an empty row, and a value that is no number up to 65536 in magnitude.
     """
-    numbers = enumerate(_sequence(values))
+    numbers = enumerate(_require_sequence(values))
     row = tuple(value if type(value) is float else real(f"{name}[{i}]", value) for i, value in numbers)
     for f in row:
         if not abs(f) <= _LARGEST:
@@ -116,12 +116,12 @@ def as_row(values: object, name: str = "frequencies") -> Row:
 
 def as_frequencies(values: object, depth: int = 3, name: str = "frequencies") -> Frequencies:
     """
-    Return host frequencies, tuples or lists at most `depth` deep, as tuples of floats nested as given.
+    Return host frequencies, tuples or lists nested at most `depth` deep, as tuples of floats nested in the same way.
 
-    Raises for another type (an array), deeper nesting, numbers among rows, rows that differ in length; and as
-    `as_row`.
+    Raises for another type (an array), deeper nesting, numbers beside rows, rows that differ in length; and as
+    `as_row`. `name` is the name of a wrong value in errors.
     """
-    values = _sequence(values)
+    values = _require_sequence(values)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values, name)
     for value in values:
@@ -141,19 +141,19 @@ def as_frequencies(values: object, depth: int = 3, name: str = "frequencies") ->
 
 
 def _shape(values: Any) -> tuple[int, ...]:
-    """Return the lengths of nested tuples, from the outermost."""
+    """Return the shape of nested tuples, outermost length first; () for a number. Only first elements are read."""
     return (len(values), *_shape(values[0])) if isinstance(values, tuple) else ()
 
 
 def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
-    """Return frequencies as rows; a single row becomes the one row of one axis. Raise if heads have their own."""
+    """Return frequencies as one row for each axis; a single row is that of one axis. Raise if heads have their own."""
     if len(_shape(freqs)) == 3:
         raise ArgumentValueError("frequencies", "be the same for all heads here", Text(f"{len(freqs)} heads"))
     return (freqs,) if isinstance(freqs[0], float) else freqs  # type: ignore[return-value]  # rows by the lines above
 
 
-def _sequence(values: object) -> Sequence[object]:
-    """Return `values`; raise unless they are a tuple or a list."""
+def _require_sequence(values: object) -> Sequence[object]:
+    """Return `values` themselves; raise unless they are a tuple or a list."""
     if not isinstance(values, tuple | list):
         wanted = "be a tuple of floats, or of one such row per axis"
         raise ArgumentTypeError("frequencies", wanted, values, _frequencies_hint(values))
@@ -161,7 +161,7 @@ def _sequence(values: object) -> Sequence[object]:
 
 
 def _frequencies_hint(values: object) -> str:
-    """Return what to write if frequencies are no tuple, as the hint of an error; "" if unknown."""
+    """Return what to write instead of frequencies of a wrong type, as the hint of an error; "" if unknown."""
     if hasattr(values, "shape"):
         return LEARNED
     if type(values).__name__ == "Rope":  # this module can't import it

@@ -12,11 +12,11 @@ SHORTEST = 3
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """
-    Return the known name that is near to `name`, whatever its case; None if none is near.
+    Return the known name that is near to `name`, ignoring case; None if none is near.
 
-    Near are a similar name, the only name that begins with `name`, and the longest name that `name` extends by a word,
-    as ``beta_fast`` extends ``beta``. Names in lower case that differ only in digits are versions of a model, and not
-    near.
+    Near is the most similar name; if none is similar, the only name that begins with `name`; else the longest name that
+    `name` extends by a word, as ``beta_fast`` extends ``beta``. If `name` is in lower case and differs from the near
+    one only in digits, they are versions of a model, and the result is None.
     """
     from difflib import get_close_matches  # slow to import, and only errors need it
 
@@ -31,7 +31,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _by_prefix(typed: str, known: Iterable[str]) -> list[str]:
-    """Return the only name that begins with `typed`, or the longest that it extends by a word; at most one."""
+    """Return a list of the only name that begins with `typed`, else of the longest that it extends by a word, or []."""
     if len(typed) < SHORTEST:
         return []
     longer = [each for each in known if each.startswith(typed)]
@@ -45,7 +45,7 @@ def did_you_mean(name: object, known: Iterable[str], others: Mapping[str, str] =
     """
     Return "did you mean ...?" with the known name that is near to `name`, or "" if none is, or if `name` is no string.
 
-    `others` has the names that are meant by other names, which need not be near.
+    `others` maps other names in lower case to known ones, which need not be near: they are looked up first.
     """
     near = nearest(others.get(name.lower(), name), known) if isinstance(name, str) else None
     return "" if near is None else f"did you mean {near}?"

@@ -43,7 +43,7 @@ def are_adjacent(pairing: Pairing) -> bool:
 
 
 def step_and_gap(pairing: Pairing, pairs: int) -> tuple[int, int]:
-    """Return the distance, in features, from one pair to the next, and from the first to the second of a pair."""
+    """Return two distances in features: from a pair to the next, and from the first to the second member of a pair."""
     return (2, 1) if are_adjacent(pairing) else (1, pairs)
 
 
@@ -54,13 +54,13 @@ def members(pairing: Pairing, start: int, pairs: int) -> list[int]:
 
 
 def split(x: Any, pairing: Pairing, start: int, pairs: int) -> tuple[Any, Any]:
-    """Return the first and the second members, each ``(..., pairs)``, of the pairs of x from `start` on."""
+    """Return the first and the second members of pairs, each ``(..., pairs)``, from feature `start` of x on."""
     step, gap = step_and_gap(pairing, pairs)
     end = start + step * (pairs - 1) + 1
     return x[..., start:end:step], x[..., start + gap : end + gap : step]
 
 
 def join(lib: Library, first: Any, second: Any, pairing: Pairing) -> Any:
-    """Return the members of pairs, each ``(..., pairs)``, as features ``(..., 2 * pairs)``."""
+    """Join first and second members, each ``(..., pairs)``, to features ``(..., 2 * pairs)`` in a pairing's order."""
     stacked = lib.xp.stack([first, second], axis=_MEMBER_AXIS[pairing])
     return lib.reshape_last_axes(stacked, 2, 2 * first.shape[-1])

@@ -25,14 +25,14 @@ class SplitPositions(NamedTuple):
 
 
 def array_or_none(positions: Positions | SplitPositions) -> Array | None:
-    """Return positions if they are an array, the `numbers` of `SplitPositions`, None for numbers on the host."""
+    """Return the array in `positions`: an array itself, the `numbers` of `SplitPositions`, None for host numbers."""
     if isinstance(positions, SplitPositions):
         return positions.numbers
     return positions if is_array(positions) else None
 
 
 def reference_array(positions: Positions | SplitPositions, *arrays: Array | None) -> Array:
-    """Return the first of `arrays` that is not None; raise if all are. The error shows the type of `positions`."""
+    """Return the first of `arrays` that is not None; raise if all are None. `positions` are only for the error."""
     for array in arrays:
         if array is not None:
             return array
@@ -62,9 +62,10 @@ def consecutive(
     start: Any, length: int, /, *, like: Array, name: str = "positions", lib: Library | None = None
 ) -> Array:
     """
-    Return int64 positions ``start, start + 1, ...`` (int32 without float64).
+    Return `length` int64 positions ``start, start + 1, ...`` on the device of `like`; int32 if it has no float64.
 
-    `start` is an int or a 0-d array of integers. Raises for another array, and for ints that `require_fit` refuses.
+    `start` is an int or a 0-d array of integers. Raises if it is of another type or dtype, and for ints that
+    `require_fit` refuses.
     """
     given = is_array(start)
     lib = lib or library(**({name: start} if given else {}), like=like)
@@ -88,8 +89,9 @@ def as_position_array(
     """
     Return positions as an array: int64 or, without float64, int32; real numbers float64 or float32.
 
-    An array of float32 or float64 stays as it is; Python's floats become float64 if the library has it.
-    Raises if neither `positions` nor `like` is an array, if Dask does not know a length, and as `read_positions`.
+    An array of float32 or float64 stays as it is; Python's floats become float64 if the device has it. Host numbers are
+    put on the device of `like`. Raises if neither `positions` nor `like` is an array, if Dask does not know a length,
+    and as `read_positions`.
     """
     given = array_or_none(positions)
     reference, named = reference_array(positions, given, like), {name: given, "like": like}
@@ -105,14 +107,14 @@ def as_position_array(
 
 
 def split_positions(lib: Library, positions: Positions, /, *, like: Array, name: str) -> SplitPositions:
-    """Return positions without rounding: one array, or int32 and a float32 rest on a library without float64."""
+    """Return positions unrounded: one array and no rest; without float64, int32 and the float32 rest of real ones."""
     if lib.has_float64(like):
         return SplitPositions(as_position_array(positions, like=like, name=name, lib=lib), None)
     return SplitPositions(*as_numbers(lib, like, positions, wide=False, name=name))
 
 
 def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
-    """Return positions on one axis each as positions on all, ``(..., axes)``: broadcast, float64 unless all integer."""
+    """Join positions on one axis each to positions ``(..., axes)``: broadcast, float64 unless all are integers."""
     numbers, rests = zip(*columns, strict=True)
     xp = lib.xp
     if not all(lib.is_integer(number) for number in numbers):
@@ -120,15 +122,15 @@ def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
     rest = None
     if any(part is not None for part in rests):
         zero = xp.zeros((1,), dtype=xp.float32, **lib.device_kwargs(numbers[0]))
-        rest = _stacked(xp, [zero if part is None else part for part in rests], like=numbers)
-    return SplitPositions(_stacked(xp, numbers, like=numbers), rest)
+        rest = _broadcast_and_stack(xp, [zero if part is None else part for part in rests], like=numbers)
+    return SplitPositions(_broadcast_and_stack(xp, numbers, like=numbers), rest)
 
 
-def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
+def _broadcast_and_stack(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
     """
-    Broadcast columns, and stack them along a new last axis; missing axes come before a column's last one.
+    Broadcast arrays to one shape, and stack them along a new last axis.
 
-    A column misses axes if it has fewer than the most in `like`.
+    An array with fewer axes than the most in `like` first gets axes of length 1 before its last one.
     """
     most = max(column.ndim for column in like)
     full = list(columns)
@@ -141,7 +143,7 @@ def as_numbers(
     lib: Library, like: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
     """
-    Return positions in float64 if `wide`; else rounded to int32, with the float32 rest of real ones.
+    Return (positions in float64, None) if `wide`; else (nearest int32, float32 rest), with None for integers.
 
     Host numbers are put on the device of `like`. Raises as `read_positions`.
     """
@@ -160,11 +162,11 @@ def read_positions(
     lib: Library, like: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
     """
-    Return positions as an array, and a rest or None; arrays and `SplitPositions` are returned unchanged.
+    Return positions as (array, rest): an array as it is, with None; `SplitPositions` unchanged.
 
-    Host numbers become int64, or float64 if they are real, if `wide`; else int32, with the float32 rest of real
-    ones; all on the device of `like`. Raises for an array of another dtype than integers, float32 and float64, and host
-    values that are not finite or too large.
+    Host numbers are put on the device of `like`: if `wide`, as int64, or float64 if one is real; else as int32, with
+    the float32 rest if one is real. Raises for an array of another dtype than integers, float32 and float64, and for
+    host values that are not finite or too large.
     """
     if isinstance(positions, SplitPositions):
         return positions
@@ -189,7 +191,7 @@ _DTYPE_HINTS = {
 def _from_host(
     lib: Library, like: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
 ) -> tuple[Array, Array | None]:
-    """Return int32 positions and the float32 rest (or None) of real ones; if `wide`, int64 or float64 and None."""
+    """Return host numbers as (int32 array, float32 rest or None); if `wide`, as (int64 or float64 array, None)."""
     xp, place = lib.xp, lib.device_kwargs(like)
     integer_dtype = xp.int64 if wide else xp.int32
     if isinstance(positions, range):
@@ -197,11 +199,11 @@ def _from_host(
         return xp.arange(positions.start, positions.stop, positions.step, dtype=integer_dtype, **place), None
     if not isinstance(positions, Integral | Sequence):
         raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__), _number_hint(positions))
-    numbers, shape = _leaves(positions, name)
+    numbers, shape = _flatten(positions, name)
     require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
 
     def array(values: list[Any], dtype: Any) -> Array:
-        """Return a flat list of numbers as an array of the shape of the nested positions."""
+        """Return a flat list of numbers as an array with the shape of the nested positions."""
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
 
     if all(isinstance(number, int) for number in numbers):
@@ -215,9 +217,9 @@ def _from_host(
 _WANTED = "be an array, an int, a range or a sequence of finite numbers"
 
 
-def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
+def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
     """
-    Return (numbers as a flat list, shape) of a number or nested sequences.
+    Return (flat list of numbers, shape) of nested sequences; of a single number, shape ().
 
     Raises unless all are finite numbers, in rows of equal length, nested at most `deepest` deep.
     """
@@ -227,7 +229,7 @@ def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], 
         if isinstance(positions, tuple | list) and any(map(is_array, positions[:4])):
             got = Text(f"a {type(positions).__name__} of {len(positions)} arrays")
             raise ArgumentTypeError(name, "be one array", got, _arrays_hint(positions))
-        parts = [([number], ()) if _is_plain(number) else _leaves(number, name, deepest - 1) for number in positions]
+        parts = [([number], ()) if _is_plain(number) else _flatten(number, name, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
         if len(shapes) > 1:
             raise ArgumentValueError(name, _WANTED, Text("rows of different lengths"))
@@ -263,7 +265,7 @@ def _arrays_hint(arrays: Sequence[Any]) -> str:
 
 
 def _is_plain(number: object) -> bool:
-    """Whether `number` is a Python int or a finite Python float."""
+    """Whether `number` is exactly a Python int or a finite Python float, no bool and no subclass."""
     return type(number) is int or (type(number) is float and -math.inf < number < math.inf)
 
 

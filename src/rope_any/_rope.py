@@ -141,7 +141,7 @@ class Rope:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        """Return the fields as text, with the number and the range of the frequencies."""
+        """Return the fields that are not defaults as text; of the frequencies only their number and range without 0."""
         prepared, rows = self._prepared, self._prepared.rows
         counts = {"heads": prepared.heads, "axes": prepared.axes}
         sizes = "".join(f"{count} {name} of " for name, count in counts.items() if count is not None)
@@ -262,7 +262,7 @@ class Rope:
         if type(seq_axis) is not int or type(fused) is not bool:
             seq_axis, fused = integer("seq_axis", seq_axis), flag("fused", fused)
         return self._rotate(
-            (("q", "k"), seq_axis, fused, False, False), (q, k), positions, _NO_OUTS if out is None else _pair(out)
+            (("q", "k"), seq_axis, fused, False, False), (q, k), positions, _NO_OUTS if out is None else _outs(out)
         )
 
     def apply(
@@ -439,9 +439,10 @@ class Rope:
         lib: Library | None = None,
     ) -> tuple[Array, ...]:
         """
-        Rotate arrays by the cached plan for arrays like these; without one check them, and make and cache a plan.
+        Rotate arrays `xs` by the cached plan for such a call; if there is none, check the arrays and make a plan.
 
-        The plan checks in each run what the key does not hold (overlap of outputs, memory).
+        `outs` has an array or None for each x. A new plan is cached if the arrays have a signature. The plan checks in
+        each run what its key does not hold (overlap of outputs, memory).
         """
         arrays = xs if outs[0] is None else xs + outs
         positions_key: object = type(positions)
@@ -472,7 +473,7 @@ class Rope:
         outs: tuple[Array | None, ...],
         lib: Library | None,
     ) -> tuple["_CallPlan", Table | tuple[Table, Table]]:
-        """Check the arrays of a call; return a plan for arrays like these, and their table or tables."""
+        """Check the arrays of a call; return a plan for arrays like these, and the table or tables of this call."""
         names, axis, fused, inverse, wide = call
         lib = lib or _one_library(names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
@@ -517,10 +518,11 @@ class Rope:
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
         """
-        Return the table of a call, or a pair of tables: those given, or made from positions.
+        Return the table of a call, or a pair of tables for q and k: those given, or made from positions.
 
-        If there are fewer queries than keys, they take the last rows. For `inverse`, the table is divided by the square
-        of the attention factor.
+        If there are fewer queries than keys, the table of q has the last rows of that of the keys. For `inverse`, the
+        table is divided by the square of the attention factor. If each head has frequencies, the tables get the heads
+        and axes of the arrays.
         """
         names, axis, fused, inverse, _ = call
         if call_plan.adds_angles:
@@ -552,9 +554,10 @@ class Rope:
         self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
         """
-        Return the table of this process's tokens; a pair if q and k are sharded and differ in length or placements.
+        Return a table of `positions`, those of the last of `tokens` (k, if there are q and k), sharded as that is.
 
-        It is float64 if `like` is, else float32.
+        A pair of tables if q and k are sharded and differ in length or placements; q takes the last positions. Tables
+        are float64 if `like` is, else float32.
         """
         last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
@@ -574,12 +577,12 @@ class Rope:
         return table_for(last, positions)
 
     def _require_same_layout(self, source: object) -> "Rope":
-        """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""
+        """Return `source`; raise unless it is a Rope that rotates the same pairs of features, for as many heads."""
         if not isinstance(source, Rope):
             raise no_rope("source", source)
 
         def layout(rope: Rope) -> str:
-            """Return in words which pairs of features a Rope rotates."""
+            """Return as text which pairs of features a Rope rotates, and for how many heads it has frequencies."""
             pairing, start, blocks, pairs, _, heads, *_ = rope._plan_key
             of_heads = "" if heads is None else f", for {heads} heads"
             return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks{of_heads}"
@@ -591,7 +594,7 @@ class Rope:
 
 
 class _CallPlan(NamedTuple):
-    """What is cached for calls with arrays like these: how to make their table, and how to rotate them."""
+    """What is cached for calls with arrays of some shapes: how to make their table, and how to rotate them."""
 
     lib: Library
     fewer_queries: bool
@@ -605,21 +608,21 @@ class _CallPlan(NamedTuple):
 
 
 def _like_of_table(lib: Library, xs: tuple[Array, ...]) -> Array:
-    """Return the array that a shared table takes its dtype and device from: a float64 q, else the last array."""
+    """Return the array that gives a new table its dtype and device: the first if it is float64, else the last."""
     return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
 
 
 def _as_pair(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
-    """Return the pair of the table of queries and that of keys; one table serves both."""
+    """Return (table of queries, table of keys); a single table is taken twice."""
     return (tables, tables) if isinstance(tables, Table) else tables
 
 
 def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
     """
-    Return the arrays whose signature goes into the key of a plan, and what else of the positions does.
+    Return `arrays` with those of `positions` appended, for a plan's signature, and what else its key has of positions.
 
-    That is their type; for a range also stop − start and the step; for a pair of tables only whether it is one
-    table twice.
+    That is their type; for a range (range, stop − start, step); for a pair of tables whether it is one table twice.
+    Sequences of numbers are appended as they are, and have no signature.
     """
     positions_key: object = type(positions)
     if positions_key is BentTable:
@@ -645,7 +648,7 @@ def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
 def _one_library(
     names: tuple[str, ...], xs: tuple[Array, ...], positions: object, outs: tuple[Array | None, ...]
 ) -> Library:
-    """Return the library of all arrays of a call; raise if they cannot be used together."""
+    """Return the one library of the arrays of a call; raise for several, and for a plain beside a sharded tensor."""
     named = dict(zip(names, xs, strict=True))
     for name, x in named.items():
         if isinstance(x, tuple | list) and any(map(is_array, x)):
@@ -670,7 +673,7 @@ def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
 
 
 def _named_arrays(positions: object) -> dict[str, Array]:
-    """Return the arrays in positions, a table or a pair of tables by their names in errors; {} for anything else."""
+    """Return {name in errors: array} of positions that are an array, a table or a pair of tables; {} for others."""
     if isinstance(positions, Table):
         return {"cos": positions.cos, "sin": positions.sin}
     if _is_pair(positions):
@@ -682,8 +685,8 @@ def _named_arrays(positions: object) -> dict[str, Array]:
 _NO_OUTS = None, None
 
 
-def _pair(out: Any) -> tuple[Array, Array]:
-    """Return the two parts of `out`, for q and for k; raise unless it is a tuple or list of two that are not None."""
+def _outs(out: Any) -> tuple[Array, Array]:
+    """Return `out`, for q and for k, as a tuple; raise unless it is a tuple or list of two that are not None."""
     if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
         got, hint = Text(type(out).__name__), "write out=(q, k) to rotate in place"
         raise ArgumentTypeError("out", "be a pair of arrays, for q and for k", got, hint)

@@ -108,10 +108,11 @@ def require_rotatable(
     table_is_argument: bool = False,
 ) -> None:
     """
-    Raise unless x has the features of a table's pairs, and `out` is like x with no gradient recorded.
+    Raise unless x is a floating-point array that has the features of a table's pairs, and `out`, if given, fits it.
 
-    x is called `name` in errors, and must be sharded if the table is. Leading axes are not compared.
-    `table_is_argument`: the table is the caller's, and no `Rope` has checked its width.
+    `out` needs the shape and dtype of x, and no gradients may be recorded. x must be sharded if the table is. The other
+    axes of x and the table are not compared. x is called `name` in errors, whose hint is about the table's width if
+    `table_is_argument` (the user gave cos and sin).
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
@@ -139,18 +140,18 @@ def require_rotatable(
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether an array of `shape` broadcasts to exactly the shape `to`."""
+    """Whether an array of `shape` broadcasts to the shape `to`."""
     last = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
 
 
 def _fewer_pairs_hint(features: int) -> str:
-    """Return the `rotary_dim` that fits a number of features, as the hint of an error; "" for one feature."""
+    """Return the largest `rotary_dim` for a number of features, as the hint of an error; "" for one or none."""
     return f"`rotary_dim`={features // 2 * 2} would fit" if features > 1 else ""
 
 
 def _reshape_hint(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:
-    """Return a shape of the table that would broadcast to `batch`, as the hint of an error; "" if there is none."""
+    """Return how to reshape a table of `shape` so that it broadcasts to `batch`, as the hint of an error; or ""."""
     *given, pairs = shape
     for axes in combinations(range(len(batch)), len(given)):
         if all(batch[axis] == n for axis, n in zip(axes, given, strict=True)):
@@ -171,10 +172,11 @@ def plan_of(
     /,
 ) -> Plan:
     """
-    Return the plan that rotates arrays like these checked ones, each by its table.
+    Return a plan: a function ``(xs, table or tables, outs)`` that rotates arrays like the given ones.
 
-    `broadcasters` has for each table None, or a function that adds axes so that it broadcasts to its array. The plan
-    takes the arrays; one table for all, or a pair of tables; and `outs`, whose overlap it checks in each run.
+    All arrays must be checked already; `named` has their names in errors. `tables` has one table for each array, maybe
+    the same. `broadcasters` has, for each, None or a function that fits its axes to the array; the plan calls it. If
+    there are outputs, each run of the plan checks them for overlap.
     """
     names, xs = tuple(named), tuple(named.values())
     writes = any(out is not None for out in outs)
@@ -186,7 +188,7 @@ def plan_of(
         plan = plan_schedule(rotation, xs, wide_tables[0], outs)
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
-            """Check the outputs for overlap, and rotate all arrays by one schedule."""
+            """Rotate all arrays by one table in one schedule; if there are outputs, first check them for overlap."""
             if writes:
                 require_no_overlap(rotation.lib, names, xs, (table,), outs)
             return plan(xs, broadcast(table) if broadcast else table, outs)
@@ -195,7 +197,7 @@ def plan_of(
     each = [plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Check the outputs for overlap, and rotate each array by its own schedule and, if two are given, its table."""
+        """Rotate each array in its own schedule, by its table or the only one; first check any outputs for overlap."""
         by_array: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
         if writes:
             require_no_overlap(rotation.lib, names, xs, by_array, outs)
@@ -215,7 +217,7 @@ def require_no_overlap(
     outs: tuple[Array | None, ...],
     /,
 ) -> None:
-    """Raise unless each of `outs` can be written, and is its own x or overlaps no array of the call."""
+    """Raise unless each of `outs` (None passes) can be written, and is its own x or overlaps no array of the call."""
     if passes_fast_overlap_check(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
         return
     parts = [("cos", tables[0].cos), ("sin", tables[0].sin)]

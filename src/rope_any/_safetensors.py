@@ -33,7 +33,11 @@ class Entry(NamedTuple):
 
 
 def checkpoint_file(source: Path, /) -> Path:
-    """Return `source` if it is a file; in a folder, model.safetensors or its index; raise unless just one is there."""
+    """
+    Return `source` if it is a file; if it is a folder, its model.safetensors or model.safetensors.index.json.
+
+    Raises if `source` does not exist, or the folder has both of these files or neither.
+    """
     if not source.exists():
         wanted = "be a .safetensors file, the index of several or a folder"
         raise ArgumentValueError(source, wanted, NOTHING, "there is no such file")
@@ -48,10 +52,10 @@ def checkpoint_file(source: Path, /) -> Path:
 
 def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
     """
-    Return the header entries of each file of a checkpoint: of the files in an index, or of `source` itself.
+    Return {file: {tensor name: header entry}} of a checkpoint: of each file in an index, or of `source` itself.
 
-    `source` is a file, as from `checkpoint_file`: an index if it ends in .json. Raises if an index and its files
-    list different tensors.
+    `source` is a file: an index if its name ends in .json. Raises if an index and its files list different tensors, or
+    one of them is malformed.
     """
     if source.suffix != ".json":
         return {source: read_entries(source)}
@@ -66,7 +70,7 @@ def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Return the file name of each tensor, from an index; raise if it is malformed, empty or names other folders."""
+    """Return {tensor name: file name} from an index; raise if it is malformed, empty or names other folders."""
     try:
         found = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
         plain = all(Path(file).name == file not in {"", ".."} and file.isprintable() for file in found.values())
@@ -79,7 +83,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def read_entries(file: Path, /) -> dict[str, Entry]:
-    """Return the header entries of a file in the order of their offsets; raise if it is no safetensors file."""
+    """Return {tensor name: header entry} of a file by rising offset; raise if it is no whole safetensors file."""
     size = file.stat().st_size
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -112,9 +116,10 @@ _READABLE = {
 
 def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], str]:
     """
-    Return a tensor, the only one if `name` is None, and the name of its dtype; bfloat16 numbers in float32.
+    Return (NumPy array of a tensor, name of its dtype); the array of a bfloat16 tensor is float32.
 
-    Raises if there is no such tensor, several for None, or it has another dtype than those in `_READABLE`.
+    If `name` is None, it is the only tensor of the file. Raises if there is no such tensor, several for None, or it is
+    of another dtype than those in `_READABLE`.
     """
     found = read_entries(file)
     if not found:
@@ -143,8 +148,9 @@ def copy(
     """
     Copy a file with the features of the tensors in `axes` (name to axis) reordered; overwrite `target`.
 
-    Along that axis, feature i of each ``len(order)`` is the old feature ``order[i]``. ``step(name, bytes)`` is
-    called for each chunk, with its length.
+    Along that axis, new feature i of each group of ``len(order)`` is the old feature ``order[i]`` of the group.
+    ``report_progress(name, bytes)`` is called for each chunk that is read, with its length. Raises if `source` is no
+    whole safetensors file. The axes must hold whole groups; that is not checked.
     """
     found = read_entries(source)
     with source.open("rb") as old, target.open("wb") as new:
@@ -166,7 +172,7 @@ def copy(
 
 
 def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
-    """Return how many consecutive bytes one index of `axis` takes in a tensor's data; raise if no whole number."""
+    """Return how many consecutive bytes one index of `axis` takes in a tensor's data; raise unless a whole number."""
     count = math.prod(entry.shape[: axis + 1])
     if (entry.end - entry.begin) % max(count, 1):
         got = Text(f"shape {entry.shape}")
@@ -176,9 +182,10 @@ def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
 
 def _entry(name: str, value: Any, start: int) -> Entry:
     """
-    Return the entry of a tensor in a JSON header; raise one of several errors if it is malformed.
+    Return the entry of a tensor from its `value` in the JSON header.
 
-    `start` is the offset in the file from which the header's ``data_offsets`` count.
+    `start` is the offset in the file from which the header's ``data_offsets`` count. Raises a LookupError, TypeError or
+    ValueError if the value is malformed.
     """
     shape, (begin, end) = value["shape"], value["data_offsets"]
     bits = 8 if value["dtype"] == "BOOL" else int(re.findall(r"\d+", value["dtype"])[0])  # of BF16, F8_E4M3, ...
@@ -189,5 +196,5 @@ def _entry(name: str, value: Any, start: int) -> Entry:
 
 
 def _format_error(file: Path, reason: str) -> ValueError:
-    """Return the error for a malformed file."""
+    """Return the error for a file that is not a whole safetensors file; `reason` becomes its hint."""
     return ArgumentValueError(file, "be a whole safetensors file", NOTHING, reason)

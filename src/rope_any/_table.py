@@ -41,7 +41,7 @@ class Table(NamedTuple):
     """
     Cosines and sines of the angles, each ``(*positions.shape, pairs)``.
 
-    `cos_sin` and `Rope.table` make it; `rotate` takes it, and the methods of `Rope` in place of positions.
+    `cos_sin` and `Rope.table` make it. `rotate` takes its arrays; methods of `Rope` take it in place of positions.
     """
 
     cos: Array
@@ -59,7 +59,7 @@ class BentTable(Table):
 
 
 def doubled_table_hint(table: Table, pairs: int) -> str:
-    """Return how to halve a table with each angle twice, as the hint of an error; "" if its width is not doubled."""
+    """Return how to halve a table of width ``2 * pairs``, which has each angle twice: an error's hint; else ""."""
     if table.cos.shape[-1] != 2 * pairs:
         return ""
     return f"if the table has each angle twice, give [..., :{pairs}] of both, or [..., ::2] if neighbours are equal"
@@ -120,7 +120,8 @@ def cos_sin(
     TypeError
         If an argument has another type than those above, or the arrays come from several libraries.
     ValueError
-        If shapes or devices don't fit, or `dtype` is float64 and the library has none.
+        If shapes or devices don't fit, a number is not finite or out of range, or `dtype` is float64 and the library
+        has none.
 
     Notes
     -----
@@ -171,7 +172,8 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
     TypeError
         If the angles are no array, or their dtype or `dtype` is no floating-point dtype.
     ValueError
-        If the angles have no axis, or `dtype` is float64 and the library has none.
+        If the angles have no axis, `attention_factor` is not from 1e-4 to 1e4, or `dtype` is float64 and the library
+        has none.
 
     Notes
     -----
@@ -211,9 +213,9 @@ def table(
     on_fallback: Callable[[str], None] = warn_fallback,
 ) -> Table:
     """
-    Return the table of prepared or learned frequencies: see `cos_sin`.
+    Return the table of prepared or learned frequencies, with the parameters and results of `cos_sin`.
 
-    `lib` is the library of the arrays, if known. `on_fallback` gets the reason if `fused` is given and not possible.
+    `lib` is the library of the arrays, if known. `on_fallback` gets the reason, a text, if `fused` is not possible.
     """
     options: dict[str, Any] = {"dtype": dtype, "like": like, "lib": lib, "fused": fused, "on_fallback": on_fallback}
     made = _joined_table(positions, frequencies, attention_factor, **options)
@@ -241,9 +243,9 @@ def _joined_table(
     on_fallback: Callable[[str], None],
 ) -> Table:
     """
-    Return the table as `table` does, but with the pairs of all heads side by side along its last axis.
+    Return the table as `table` does, but for prepared frequencies with the pairs of all heads along its last axis.
 
-    Learned frequencies of heads give ``(..., heads, seq, pairs)`` here, too.
+    That axis goes head by head. Learned frequencies of heads give ``(..., heads, seq, pairs)``, as in `table`.
     """
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
@@ -288,7 +290,7 @@ def _joined_table(
 
 
 def _scale_and_cast(lib: Library, unscaled: Table, factor: float, dtype: Any) -> Table:
-    """Return a table multiplied by the attention factor `factor`, and cast to `dtype`."""
+    """Return the table `unscaled`, multiplied by the attention factor `factor` and cast to `dtype`."""
     cos, sin = unscaled if factor == 1 else (part * factor for part in unscaled)
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
@@ -304,10 +306,10 @@ def _fast_table(
     on_fallback: Callable[[str], None],
 ) -> Table | None:
     """
-    Return the table by `consecutive_table` or a compiler; None if neither applies.
+    Return the table by `consecutive_table` or, if `fused`, by a compiler; None if neither applies.
 
     `factor_and_dtype` are the attention factor and the dtype; `like` is an array on the device of the table.
-    `on_fallback` gets the reason if `fused` is given and not possible.
+    `on_fallback` gets the reason if `fused` is not possible; it is not called if `like` is traced.
     """
     factor, dtype = factor_and_dtype
     if dtype == lib.xp.float32 and can_add_angles(lib, like, positions, frequencies):
@@ -327,9 +329,10 @@ def _fast_table(
 
 def can_add_angles(lib: Library, like: Array, positions: object, frequencies: PreparedFrequencies | Array) -> bool:
     """
-    Whether `consecutive_table` can make the table: consecutive positions in a range, one axis, on a CPU.
+    Whether `consecutive_table` can make the table: positions are a range of step 1, frequencies are one row.
 
-    False for learned frequencies, and while constants can't be kept (a tracer, a transform, a torch mode).
+    False for learned frequencies, unless `like` is a NumPy array or a torch tensor in CPU memory, and while constants
+    can't be kept (under a tracer, a transform or a torch mode).
     """
     return (
         isinstance(positions, range)
@@ -346,9 +349,10 @@ def consecutive_table(
     lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float, *, fused: bool = False
 ) -> Table:
     """
-    Return the float32 table of consecutive positions on a CPU, by angle addition, or by Numba if `fused` and possible.
+    Return the float32 table of positions `first` to ``first + count - 1`` on a CPU, times the attention factor.
 
-    It does not warn if Numba can't make it. Raises if a position exceeds 2⁵³ in magnitude.
+    It is made by angle addition or, if `fused` and Numba can compile, by Numba's loop; there is no warning if it can't.
+    Raises if a position exceeds 2⁵³ in magnitude.
     """
     host: Any = lib.host
     if not -(2**53) <= first <= 2**53 - count:
@@ -364,14 +368,14 @@ def consecutive_table(
 
 
 def is_consecutive_table(made: Table, positions: object, frequencies: PreparedFrequencies, *, fused: bool) -> bool:
-    """Whether `table` made this table by `consecutive_table`, with no warning to repeat in later calls."""
+    """Whether `made`, a result of `table`, is of `consecutive_table`; False if ``fused=True`` was not possible."""
     lib = library(cos=made.cos)
     adds = made.cos.dtype == lib.xp.float32 and can_add_angles(lib, made.cos, positions, frequencies)
     return adds and not (fused and isinstance(_table_maker_of(lib, frequencies), str))
 
 
 def _precompute_angles(frequencies: PreparedFrequencies) -> Any:
-    """Return cosines and sines at some positions, which `consecutive_table` combines by angle addition."""
+    """Return the `_angles.Angles` of one row of frequencies, from which `consecutive_table` makes tables."""
     from rope_any._arrays import _angles
 
     return _angles.precompute(frequencies.fixed_point[0])
@@ -385,7 +389,7 @@ def _fused_table(
     factor_and_dtype: tuple[float, Any],
 ) -> Table | str:
     """
-    Return the table made by Numba or the library's compiler, or a text: why not.
+    Return the table made by Numba or the library's compiler, or a text that says why it can't be made so.
 
     `factor_and_dtype` are the attention factor and the dtype; `like` is an array on the device of the table.
     """
@@ -413,11 +417,16 @@ def _fused_table(
 def _compiled_table(
     lib: Library, rows: Frequencies | None, factor: float, dtype: Any
 ) -> Callable[..., tuple[Array, Array]]:
-    """Return ``(numbers, rest, learned)`` → (cos, sin), compiled by the library's compiler; cached."""
+    """
+    Return the function ``(numbers, rest, learned)`` → (cos, sin), compiled by the library's compiler; cached.
+
+    `numbers` and `rest` are the fields of `SplitPositions`. If `rows` is None, the frequencies are the array `learned`;
+    else they are `rows`, and `learned` is None. If the compiler fails, the function runs eagerly.
+    """
     prepared = None if rows is None else prepare(rows)
 
     def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
-        """Return cos and sin of positions split into numbers and rest; `learned` frequencies replace `rows`."""
+        """Return cos and sin of ``SplitPositions(numbers, rest)``; `learned` are the frequencies if `rows` is None."""
         frequencies = learned if prepared is None else prepared
         cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
         return cos, sin
@@ -426,12 +435,12 @@ def _compiled_table(
 
 
 def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return `_make_table_maker` of these frequencies, cached as long as they live."""
+    """Return the result of `_make_table_maker`, a function or a text, cached as long as these frequencies live."""
     return cached(frequencies, ("loop", lib.name), partial(_make_table_maker, lib, frequencies))
 
 
 def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return a new function that makes tables of these frequencies on a CPU by Numba, or a text: why it can't."""
+    """Return a new `_table_loop.table_maker` of these frequencies, or a text that says why Numba can't compile it."""
     host: Any = lib.host
     if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
         return reason  # type: ignore[no-any-return]  # a sentence
@@ -455,7 +464,11 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     factor_and_dtype: tuple[float, Any],
     table_maker: Callable[..., Any],
 ) -> Table | str:
-    """Return the table by Numba's float32 loop on a CPU, or a text: why not."""
+    """
+    Return the table on a CPU, made by `table_maker` (Numba's float32 loop), or a text that says why it can't be.
+
+    `factor_and_dtype` are the attention factor and the dtype. Raises for positions that `read_positions` refuses.
+    """
     xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, factor_and_dtype, cast("HostMemory", lib.host)
     if dtype == xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
@@ -480,7 +493,12 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
-    """Return positions as a DTensor for the sharded `like`; raise if their last axis, of position axes, is sharded."""
+    """
+    Return positions as a DTensor on the mesh of the sharded `like`: as they are if sharded, else replicated.
+
+    Raises if they hold partial sums, or if frequencies have rows, one for each of the position axes, and the last axis
+    of positions is sharded.
+    """
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
     _sharding.require_unsharded(
@@ -492,7 +510,11 @@ def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, 
 def _table_in_tiles(
     lib: Library, make: Callable[[Array], Table], positions: Array, frequencies: PreparedFrequencies, dtype: Any
 ) -> Table:
-    """Return the table ``make(positions)``; on a CPU made in tiles of positions that fit the CPU's cache."""
+    """
+    Return the table ``make(positions)`` of `dtype`; on a CPU, call `make` for tiles of positions that fit the cache.
+
+    One call makes small tables, and those of arrays off the CPU, traced, transformed or recorded.
+    """
     xp = lib.xp
     if lib.host is None or not lib.supports_out(positions):
         return make(positions)
@@ -511,9 +533,10 @@ def _table_in_tiles(
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
     """
-    Return the dtype of a table: `dtype` if given, else float64 if a deciding array has it, or float32.
+    Return the dtype of a table: `dtype` if not None; else float64 if an array in `deciding` has it, or float32.
 
-    Raise for float64 where the library has no cosine of it, or if `wide` is False.
+    `wide` is whether the device has float64. Raises for float64 if the device or the library's cosine has not, and for
+    a `dtype` that `Library.floating_dtype` refuses.
     """
     xp = lib.xp
     if dtype is None:
@@ -537,10 +560,10 @@ def _table_by_int64(
     axes: int | None,
 ) -> Table:
     """
-    Return the float32 table of int64 positions p; `fixed_point` has the frequencies of each axis.
+    Return the float32 table of int64 positions p, ``(...)`` or ``(..., axes)``.
 
-    They are integers in units of 2⁻⁶⁴ turns, so that overflow of their products with p drops
-    whole turns.
+    `fixed_point` has the frequencies of each axis: integers in units of 2⁻⁶⁴ turns, so that
+    overflow of their products with p drops whole turns.
     """
     xp, columns = lib.xp, _columns(p, axes)
     # turns times 2⁶⁴
@@ -552,10 +575,10 @@ def _table_by_float64(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
     """
-    Return the table of float64 positions, by products with both pieces of a frequency.
+    Return the table, float32 or float64 by `dtype`, of float64 positions ``(...)`` or ``(..., axes)``.
 
-    `pieces` are (first pieces, second pieces), each with a row per axis, in units of 2π radians
-    per position.
+    `pieces` are `high` and `low` of the frequencies, each with a row per axis, in turns (2π)
+    per position. Their sum is a frequency.
     """
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
@@ -568,7 +591,11 @@ def _table_by_float64(
 def _table_by_int32(
     lib: Library, numbers: Array, position_rest: Array | None, frequencies: PreparedFrequencies
 ) -> Table:
-    """Return the float32 table on a library without float64, by 32-bit integer products and float32 angles."""
+    """
+    Return the float32 table on a library without float64, by 32-bit integer products and float32 angles.
+
+    `numbers` are int32 positions; `position_rest`, float32 or None, is added to them.
+    """
     xp = lib.xp
     dtype = xp.float32
     words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=numbers))
@@ -599,8 +626,8 @@ def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequenc
     """
     Return the table of learned frequencies (an array), by plain products, through which gradients flow.
 
-    `rest` is the rest of the positions `numbers`, or None. Raises unless the frequencies are floating-point and
-    have one to three axes, none of length 0; or if they are of heads and the positions have fewer than two axes.
+    The positions are ``numbers + rest``, or `numbers` if `rest` is None. Raises unless the frequencies are
+    floating-point and have one to three axes, none of length 0; and if positions do not fit them.
     """
     xp = lib.xp
     if lib.is_integer(frequencies):
@@ -625,34 +652,38 @@ def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequenc
 
 
 def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
-    """Return Σ_axis position[token, axis] · W[axis, pair]."""
+    """Return the angles Σ_axis position[token, axis] · W[axis, pair]; `rows` are the rows of W."""
     return _sum(p * row for p, row in zip(_columns(positions, axes), rows, strict=True))
 
 
 def _columns(positions: Array, axes: int | None) -> list[Array]:
-    """Return positions ``(...)`` or ``(..., axes)`` as a list of arrays ``(..., 1)``, one for each position axis."""
+    """
+    Return positions as a list of arrays ``(..., 1)``, one for each position axis.
+
+    They are ``(...)`` if `axes` is None, else ``(..., axes)``; raise for another last axis.
+    """
     return [column[..., None] for column in by_axis(positions, axes)]
 
 
 def _sum(terms: Iterable[Array]) -> Array:
-    """Return the sum of arrays, without the 0 that `sum` begins with."""
+    """Return the sum of one or more arrays, without the 0 that `sum` begins with."""
     return reduce(operator.add, terms)
 
 
 def _table_of_radians(lib: Library, angle: Array, dtype: Any) -> Table:
-    """Return cosine and sine of angles of any size: of float32 in float32, of float64 in float32 or float64."""
+    """Return cosine and sine of angles of any size in radians: float32 of float32 angles, `dtype` of float64 ones."""
     if angle.dtype == lib.xp.float32:  # unchanged: another product would cost digits
         return Table(lib.xp.cos(angle), lib.xp.sin(angle))
     return _table_of_turns(lib, angle * (1 / _TURN), dtype)
 
 
 def _table_of_turns(lib: Library, turns: Array, dtype: Any) -> Table:
-    """Return cosine and sine, in float32 or float64, of float64 angles in turns (2π)."""
+    """Return cosine and sine, in `dtype` (float32 or float64), of float64 angles of any size in turns (2π)."""
     return _table_of_angle(lib, (turns - lib.xp.round(turns)) * _TURN, dtype)
 
 
 def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
-    """Return cosine and sine, in float32 or float64, of float64 angles between −π and π."""
+    """Return cosine and sine, in `dtype` (float32 or float64), of float64 angles in radians between −π and π."""
     xp = lib.xp
     if angle.dtype == dtype or lib.has_fast_float64_cosine(angle):
         return Table(lib.cast(xp.cos(angle), dtype), lib.cast(xp.sin(angle), dtype))
@@ -664,7 +695,7 @@ def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
 
 
 def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None = None) -> Table:
-    """Rotate (c, s) by a further angle, of sine `sine` and cosine ``1 - one_minus_cosine`` (None for 0)."""
+    """Return (c, s) rotated by another angle, whose sine is `sine` and cosine ``1 - one_minus_cosine`` (None for 0)."""
     # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
     if one_minus_cosine is None:
         return Table(c - s * sine, s + c * sine)
@@ -672,7 +703,7 @@ def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None =
 
 
 def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
-    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low), n int32, in int32 arithmetic."""
+    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low) as int32, by int32 products; n is int32."""
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16

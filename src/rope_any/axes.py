@@ -73,7 +73,7 @@ def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     Raises
     ------
     TypeError
-        If a section is not an integer.
+        If an argument is not a tuple or list, or a section is not an integer.
     ValueError
         If a section is not positive, or the sections don't sum to the number of pairs.
 
@@ -87,7 +87,7 @@ def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     >>> axes.chunked((1.0, 0.5, 0.25), [1, 2])
     ((1.0, 0.0, 0.0), (0.0, 0.5, 0.25))
     """
-    row, sizes = as_row(frequencies), _sections(sections, len(frequencies))
+    row, sizes = as_row(frequencies), _checked_sections(sections, len(frequencies))
     return assigned(row, [axis for axis, size in enumerate(sizes) for _ in range(size)])
 
 
@@ -110,7 +110,7 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     Raises
     ------
     TypeError
-        If a section is not an integer.
+        If an argument is not a tuple or list, or a section is not an integer.
     ValueError
         If a section is not positive, the sections don't sum to the number of pairs, or this assignment doesn't give
         each axis the size of its section.
@@ -127,7 +127,7 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     >>> axes.strided((1.0, 0.5, 0.25, 0.125), [2, 1, 1])
     ((1.0, 0.0, 0.0, 0.125), (0.0, 0.5, 0.0, 0.0), (0.0, 0.0, 0.25, 0.0))
     """
-    row, sizes = as_row(frequencies), _sections(sections, len(frequencies))
+    row, sizes = as_row(frequencies), _checked_sections(sections, len(frequencies))
     axis_of = strided_axes(len(row), sizes)
     got = [axis_of.count(axis) for axis in range(len(sizes))]
     if got != sizes:
@@ -195,7 +195,8 @@ def assigned(frequencies: Sequence[float], axis_of: Sequence[int], /) -> tuple[R
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, or axes are not as many as pairs, negative or very large.
+        If an argument is of another kind, `axis_of` does not have one axis for each pair, or an axis is negative or
+        very large.
 
     Notes
     -----
@@ -271,7 +272,7 @@ class Rng(Protocol):
     """A source of random numbers: ``random.Random`` or ``numpy.random.Generator``."""
 
     def random(self) -> float:
-        """Return a number from 0 to 1."""
+        """Return a random number from 0 to 1."""
 
 
 def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tuple[tuple[Row, Row], ...]:
@@ -287,7 +288,7 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     rng : random.Random or numpy.random.Generator
         Draws the directions: one ``rng.random()`` for each head.
     base : float, optional
-        The base, as for `frequencies`.
+        Of the frequencies ``base ** (-4i / rotary_dim)`` along the directions, i from 0 to ``rotary_dim // 4 - 1``.
 
     Returns
     -------
@@ -330,7 +331,7 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     f = [b ** (-4 * i / dim) for i in range(dim // 4)]
 
     def row(angle: float) -> Row:
-        """Return the frequencies of one head on one axis, to which the first half of its pairs lies at `angle`."""
+        """Return a head's frequencies on one axis: its first half of pairs is at `angle` to it, the second π/2 more."""
         return tuple(g * math.cos(a) for a in (angle, angle + math.pi / 2) for g in f)
 
     # cos(a − π/2) = sin a
@@ -339,13 +340,13 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
 
 
 def strided_axes(pairs: int, sections: Sequence[int], /) -> list[int]:
-    """Return the axis of each pair: they alternate; a full one is replaced by the first. Sections are not checked."""
+    """Return the axis of each pair i: a = i mod n if i < n · sections[a], else 0. Sections are not checked."""
     n = len(sections)
     return [i % n if i < n * sections[i % n] else 0 for i in range(pairs)]
 
 
-def _sections(sections: Sequence[int], pairs: int) -> list[int]:
-    """Return the argument `sections` as a list; raise unless it holds positive integers that sum to `pairs`."""
+def _checked_sections(sections: Sequence[int], pairs: int) -> list[int]:
+    """Return `sections` as a list; raise unless they are a tuple or list of positive integers that sum to `pairs`."""
     if not isinstance(sections, tuple | list):
         raise ArgumentTypeError("sections", "be a sequence of integers", sections)
     sizes = [integer("sections", size) for size in sections]

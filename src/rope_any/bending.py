@@ -161,9 +161,9 @@ def fope(
 
     def mix(part: Array, coefficients: Array, padding: float) -> Array:
         """
-        Return cos or sin, `part`, mixed by coefficients, with `padding` in the pairs after those.
+        Return ``part @ coefficients``, of cos or sin, with further pairs of value `padding` up to n pairs.
 
-        The result has an axis of heads before that of tokens if the coefficients have one.
+        If the coefficients have an axis of heads, the result has it before that of tokens.
         """
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
@@ -255,9 +255,10 @@ def _require_table(table: object) -> None:
 
 def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
     """
-    Return the library of a table and the numbers of `positions`; raise unless positions and table match.
+    Return (library of a table, numbers of its positions, rest); raise unless the table has a row for each position.
 
-    The numbers are in float64; without float64 in int32, with the float32 rest of real ones, else None.
+    The numbers are float64 and the rest None; without float64 the numbers are int32, and the rest is float32, or None
+    for integers.
     """
     _require_table(table)
     given = {"positions": positions} if is_array(positions) else {}
@@ -277,6 +278,6 @@ def _as_floats(lib: Library, x: Array) -> Array:
 
 
 def _scale_table(lib: Library, table: Table, scale: Array) -> BentTable:
-    """Return a table with cos and sin times `scale`, whose last axis is for pairs: of length 1, or of all pairs."""
+    """Return a table with cos and sin times `scale`, of shape ``(..., 1)`` or ``(..., pairs)``."""
     scale = lib.cast(scale, table.cos.dtype)
     return BentTable(table.cos * scale, table.sin * scale)

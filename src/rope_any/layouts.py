@@ -55,8 +55,8 @@ class Layout(NamedTuple):
     dtypes : tuple of str
         The dtypes that the engine takes; the first one is used for numbers of another dtype.
     holds : str
-        What the numbers are: "cos and sin", "angles" (radians), "divisors" of the frequencies of a base, or
-        "reciprocals" of the frequencies.
+        What the numbers are: "cos and sin", "angles" (radians), "divisors" (by them the frequencies of a base are
+        divided), or "reciprocals" (1 / frequency).
     parts : tuple of str
         The order of cosine and sine.
     arrays : int
@@ -81,7 +81,7 @@ class Layout(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The names of the axes before some are joined to one, in order; "1" is an axis of length 1."""
+        """The names of all axes in order, those that share one axis separately; "1" is an axis of length 1."""
         return self.axes.replace("*", " ").split()
 
 
@@ -322,15 +322,15 @@ def unpack(
         The number of rotated features. The layouts of TensorRT-LLM need it, because their shape does not say it; for
         others it must agree with the shape.
     pairing : {"half", "interleaved"}, optional
-        For divisors and reciprocals, which do not say it; for angles it must agree with the layout.
+        Required for divisors and reciprocals, which do not say it; for angles it must agree with the layout.
     base : float, optional
-        For divisors: the base of the frequencies that the engine divides.
+        Required for divisors: the frequencies of the result are those of `base` divided by them.
 
     Returns
     -------
     Table or Rope
-        A `Table` ``(seq, pairs)``, or ``(batch, seq, pairs)`` if the cache has more rows of a batch than one, with the
-        numbers of the cache; a `Rope` for angles, divisors and reciprocals.
+        A `Table` ``(seq, pairs)``, or ``(batch, seq, pairs)`` if the cache has a batch axis longer than 1, with the
+        numbers of the cache; for angles, divisors and reciprocals (1 / frequency) a `Rope`.
 
     Raises
     ------
@@ -339,7 +339,8 @@ def unpack(
         is missing or is of no use for the layout.
     ValueError
         If the layout is unknown, the shape does not fit it, an option is wrong, angles are not those of the positions
-        0, 1, 2, ..., or a tensor of angles, divisors or reciprocals is on the meta device and has no values.
+        0, 1, 2, ..., a divisor or reciprocal is 0, or a tensor of angles, divisors or reciprocals is on the meta device
+        and has no values.
 
     Notes
     -----
@@ -382,7 +383,7 @@ def unpack(
 
 
 def arrays_of(cache: Any, layout: str) -> list[Array]:
-    """Return the one or two arrays of a cache; raise unless they have a dtype of the layout and one shape."""
+    """Return the one or two arrays of a cache as a list; raise unless they are of the layout's dtypes and one shape."""
     engine_layout = layout_of(layout)
     if engine_layout.arrays == 2 and not (isinstance(cache, tuple | list) and len(cache) == 2):
         got = Text(f"{len(cache)} of them" if isinstance(cache, tuple | list) else type(cache).__name__)
@@ -404,10 +405,10 @@ def arrays_of(cache: Any, layout: str) -> list[Array]:
 
 def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = None) -> list[Array]:
     """
-    Return the parts of a cache, each ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
+    Return the numbers of a cache as arrays ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
 
-    A cache of cosines and sines has two parts, in the order of the layout, others have one. Axes that the layout lacks
-    have length 1.
+    Of cosines and sines these are two arrays, in the order of the layout; of angles, divisors or reciprocals one. Axes
+    that the layout lacks have length 1. Raises without `rotary_dim` if the shape does not tell it.
     """
     engine_layout, lib = layout_of(layout), require_array("cache", arrays[0])
     if engine_layout.is_complex:
@@ -417,7 +418,7 @@ def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = N
 
 
 def values_of(x: Array) -> Any:
-    """Return the numbers of a cache in NumPy, those of half precision in float32; raise unless they can be read."""
+    """Return an array of a cache as NumPy, half precision as float32; raise for a torch tensor without values."""
     lib = require_array("cache", x)
     try:
         return lib.get(x if "complex" in lib.dtype_name(x.dtype) else lib.cast(x, lib.compute_dtype(x)))
@@ -430,10 +431,10 @@ def values_of(x: Array) -> Any:
 
 def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -> Any:
     """
-    Return the cache of a table, for a layout of two arrays a pair of them; `engine_layout` is the layout.
+    Return the cache made of a table: one array, or a pair for a layout of two; `layout` is the name for errors.
 
-    Raise if the table's shape or dtype, or `dtype`, does not fit the layout. If `dtype` is None, that of the
-    table is used if the layout has it, else the first one of the layout.
+    If `dtype` is None, that of the table is used if the layout has it, else the first one of the layout. Raises if the
+    table's shape or `dtype` does not fit the layout, or the cache would have more digits than the table.
     """
     lib = library(cos=source.cos, sin=source.sin)
     shape = tuple(source.cos.shape)
@@ -470,7 +471,8 @@ def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
     """
     Return the frequencies of a Rope; raise if it has what a layout of frequencies cannot hold.
 
-    That is several axes, an attention factor, a start, blocks, or another pairing than that of the layout.
+    That is several axes, heads with their own frequencies, an attention factor, a start, blocks, or another pairing
+    than that of the layout. `layout` is the name for errors.
     """
     (row_of_all, *others) = as_rows(rope.frequencies)
     if others:
@@ -492,7 +494,7 @@ def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
 
 def divided(engine_layout: Layout, pairs: int, base: float | None) -> Row:
     """
-    Return the numerators by which a cache of reciprocals or divisors gives frequencies: numerator / number.
+    Return what the numbers of a cache of reciprocals or divisors divide, for each pair: frequency = result / number.
 
     For reciprocals these are ones; for divisors the frequencies of `base`, which must be given.
     """
@@ -503,9 +505,9 @@ def divided(engine_layout: Layout, pairs: int, base: float | None) -> Row:
 
 def _row_of_angles(angles: Array) -> Row:
     """
-    Return the frequencies of angles ``(seq, pairs)``; raise unless the positions are 0, 1, 2 and so on.
+    Return row 1 of angles ``(seq, pairs)``, the frequencies; raise unless the positions are 0, 1, 2 and so on.
 
-    It reads the first two rows and the last one, and raises if there are fewer than two.
+    Only the first two rows and the last one are compared. Raises also if there are fewer than two rows.
     """
     count = angles.shape[0]
     if count < 2:
@@ -523,7 +525,7 @@ _CANONICAL = ["part", "copy", "batch", "seq", "pair"]
 
 
 def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layout: Layout) -> Array:
-    """Return one part of a cache, or two joined, in the shape of the layout; `names` are the axes of each part."""
+    """Return an array in the axes of the layout, made of one of `parts` or two joined, each with axes `names`."""
     x = parts[0]
     if len(parts) > 1:
         names = [name for name in engine_layout.names if name in {"part", *names}]
@@ -538,9 +540,10 @@ def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layo
 
 def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layout, rotary_dim: int | None) -> Array:
     """
-    Return an array of a cache reshaped to ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
+    Return an array of a cache reordered to ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
 
-    An array of both cosines and sines gets an axis of length 2 before these.
+    An array of both cosines and sines gets an axis of length 2 before these. Axes that the layout lacks have length 1.
+    Raises without `rotary_dim` if the shape does not tell it. `layout` is the name for errors.
     """
     axes = [axis.split("*") for axis in engine_layout.axes.split()]
     sizes = {"part": 2, "copy": 2, "1": 1}
@@ -571,13 +574,13 @@ def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layou
 
 
 def layout_of(name: object) -> Layout:
-    """Return the layout of a name; raise if there is none."""
+    """Return the `Layout` with this name; raise if there is none."""
     hint = partial(did_you_mean, known=LAYOUTS)
     return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]
 
 
 def require_options(layout: str, given: dict[str, Any], used: set[str], optional: Collection[str] = ()) -> None:
-    """Raise unless all options that a layout uses are given, but for `optional` ones, and no others."""
+    """Raise if an option in `used` is missing (None in `given`) and not `optional`, or another option is given."""
     for name, value in given.items():
         if value is None and name in used and name not in optional:
             raise ArgumentTypeError(name, f"be given for the layout {layout}", NOTHING)

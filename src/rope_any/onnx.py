@@ -88,11 +88,11 @@ def export(
     features = least if head_dim is None else int32("head_dim", head_dim, least=least)
     choice("dtype", dtype, _DTYPES, f"be one of {', '.join(_DTYPES)}")
     length = None if operator_length is None else int32("operator_length", operator_length, least=1)
-    spox = _spox()
+    spox = _import_spox()
     axes = () if isinstance(rope.frequencies[0], float) else (len(rows),)
 
     def graph_input(dtype: str, *shape: str | int) -> Var:
-        """Return a graph input of this dtype and shape; an axis that is given by name has any length."""
+        """Return a graph input of this dtype and shape; an axis given by a name instead of a length has any length."""
         return spox.argument(spox.Tensor(np.dtype(dtype), shape))
 
     q, k = (graph_input(dtype, "batch", heads, "seq", features) for heads in ("heads", "kv_heads"))
@@ -105,8 +105,8 @@ def export(
     return model
 
 
-def _spox() -> Any:
-    """Import spox, which builds graphs; raise an error that names the extra if a package is missing."""
+def _import_spox() -> Any:
+    """Return the module spox, which builds graphs; raise an error that names the extra if it or ndonnx is missing."""
     try:
         import ndonnx  # noqa: F401  # test whether it is installed
         import spox
@@ -121,7 +121,7 @@ def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...
     from spox.opset.ai.onnx import v21 as onnx
 
     def cast(x: Var, dtype: Any) -> Var:
-        """Return a graph value in this dtype: x itself if it has that dtype."""
+        """Return a graph value cast to this dtype; x itself if it has it."""
         return x if x.unwrap_tensor().dtype == dtype else onnx.cast(x, to=dtype)
 
     dtype = q.unwrap_tensor().dtype
@@ -131,9 +131,9 @@ def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...
 
 def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
     """
-    Rotate q and k by ONNX's RotaryEmbedding, with a table of the positions from 0 to below `length`.
+    Rotate graph values q and k by ONNX's operator RotaryEmbedding, with a table of positions 0 to ``length - 1``.
 
-    Raise if the operator cannot express `rope`, or if the table is too large for a file.
+    Raises if the operator cannot express `rope`, or if the table is too large for a file.
     """
     from spox.opset.ai.onnx import v23 as onnx
 
@@ -150,7 +150,7 @@ def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tu
 
 
 def _move_constants(graph: "GraphProto") -> None:
-    """Replace constant nodes of an ONNX graph by initializers; large ones can then be stored outside of the file."""
+    """Replace constant nodes of a graph, in place, by initializers: large ones can be stored outside of the file."""
     nodes = list(graph.node)
     del graph.node[:]
     for node in nodes:

@@ -48,13 +48,14 @@ def packed(
     cumulative_lengths: Array | Sequence[int], length: int | None = None, /, *, like: Array | None = None
 ) -> Array:
     """
-    Count the tokens of packed sequences, from 0 in each.
+    Return the positions of tokens of packed sequences, counted from 0 in each.
 
     Parameters
     ----------
     cumulative_lengths : array or sequence of int
         ``(sequences + 1,)``, the ends of the sequences after a 0: ``0, n1, n1 + n2, ...``, as the ``cu_seqlens`` of
-        flash-attention. Sequences may be empty. Numbers that are no array need `like`; values of an array are not read.
+        flash-attention. Sequences may be empty. Numbers that are no array need `like`; values of an array are not read,
+        and so not checked.
     length : int, optional
         The total number of tokens; required if `cumulative_lengths` is an array. By default the last of them.
     like : array, optional
@@ -63,8 +64,7 @@ def packed(
     Returns
     -------
     array
-        ``(length,)``, int64, or int32 without float64. Tokens after the last sequence also count
-        from 0.
+        ``(length,)``, int64, or int32 on a device without float64. Tokens after the last sequence also count from 0.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def ragged(
     like: Array | None = None,
 ) -> Array:
     """
-    Count the tokens of packed sequences, in each from its own offset, for KV caches of different lengths.
+    Return the positions of tokens of packed sequences, counted in each from its own offset, as with a KV cache.
 
     Parameters
     ----------
@@ -115,8 +115,8 @@ def ragged(
     Returns
     -------
     array
-        ``(length,)``, int64, or int32 without float64: ``offsets[b] + i - indptr[b]`` for token i of sequence b.
-        Tokens after the last sequence count from 0.
+        ``(length,)``, int64, or int32 on a device without float64: ``offsets[b] + i - indptr[b]`` for the token with
+        index i, in sequence b. Tokens after the last sequence count from 0.
 
     Raises
     ------
@@ -151,10 +151,10 @@ def _sequence_starts(
     name: str, ends: Array | Sequence[int], length: int | None, /, *, like: Array | None
 ) -> tuple[Array, int]:
     """
-    Return cumulative lengths as an array, and the number of tokens; raise if they or `length` are wrong.
+    Return the cumulative lengths `ends` as an array ``(sequences + 1,)``, and the number of tokens.
 
-    The number is `length`, by default the last cumulative length; for an array, whose values are not read,
-    `length` must be given. Errors call the cumulative lengths `name`.
+    The number is `length`, by default the last of `ends`. If `ends` is an array, its values are not checked, and
+    `length` must be given. Raise if an argument is wrong; errors call `ends` by `name`.
     """
     starts = _integers(name, ends, like=like, least=0)
     if starts.ndim != 1 or starts.shape[0] == 0:
@@ -168,16 +168,17 @@ def _sequence_starts(
 
 
 def _count_in_sequences(starts: Array, offsets: Array, length: int) -> Array:
-    """Return i + ``first[b]`` for each token i of `length`, where b is the last sequence that starts at or below i."""
+    """Return i + ``offsets[b]`` for i from 0 to ``length - 1``; b is the last index with ``starts[b] <= i``."""
     lib, i = library(starts=starts), consecutive(0, length, like=starts)
     return i + lib.xp.take(offsets, lib.count_at_or_below(starts, i) - 1)
 
 
 def _total(name: str, ends: list[int], length: int | None) -> int:
     """
-    Return `length`, by default the last of the cumulative lengths; raise if one of them is wrong.
+    Return `length`, by default the last of the cumulative lengths `ends`, of which there must be one or more.
 
-    The cumulative lengths have the name `name` in errors; `length` may be greater than the last of them.
+    Raise if `ends` don't start at 0, if one is less than the one before it, or if `length` is less than the last.
+    Errors call `ends` by `name`.
     """
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
         hint = "write [0, *ends], or [0, *accumulate(lengths)]" if min(ends) > 0 else ""
@@ -191,7 +192,7 @@ def _total(name: str, ends: list[int], length: int | None) -> int:
 
 def segments(ids: Array, /) -> Array:
     """
-    Count the tokens of each packed document from 0, given the number of the document that each token belongs to.
+    Return the positions of tokens of packed documents, counted from 0 in each, given each token's document number.
 
     Parameters
     ----------
@@ -203,7 +204,8 @@ def segments(ids: Array, /) -> Array:
     Returns
     -------
     array
-        Of the shape of `ids`: 0, 1, 2, ... in each document, and 0 for padding. int64, or int32 without float64.
+        Of the shape of `ids`: 0, 1, 2, ... in each document, and 0 for padding. int64, or int32 on a device without
+        float64.
 
     Raises
     ------
@@ -244,7 +246,7 @@ def segments(ids: Array, /) -> Array:
 
 def padded(mask: Array, /) -> Array:
     """
-    Count the tokens of each row, without the padding before, after or between them.
+    Return the positions of the tokens of each row; padding before, after or between them does not count.
 
     Parameters
     ----------
@@ -254,8 +256,8 @@ def padded(mask: Array, /) -> Array:
     Returns
     -------
     array
-        Of the shape of the mask: 0, 1, 2, ... for the tokens of each row, and 0 for padding. int64, or int32 without
-        float64.
+        Of the shape of the mask: 0, 1, 2, ... for the tokens of each row, and 0 for padding. int64, or int32 on a
+        device without float64.
 
     Raises
     ------
@@ -292,21 +294,21 @@ def padded(mask: Array, /) -> Array:
 
 def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | None = None) -> Array:
     """
-    Count the tokens of each row from its own start, for a batch with KV caches of different lengths.
+    Return the positions of tokens, counted in each row from its own start, as with KV caches of different lengths.
 
     Parameters
     ----------
     starts : array or sequence of int
         ``(...)``, the position of the first token of each row. Numbers that are no array need `like`.
     length : int
-        Tokens in each row.
+        The number of tokens in each row.
     like : array, optional
         Gives the library and the device; if `starts` are an array, it must agree with them.
 
     Returns
     -------
     array
-        ``(*starts.shape, length)``: start, start + 1, .... int64, or int32 without float64.
+        ``(*starts.shape, length)``: start, start + 1, ... in each row. int64, or int32 on a device without float64.
 
     Raises
     ------
@@ -338,7 +340,7 @@ def unrotated(
     positions: Positions, /, *, before: int = 0, after: int = 0, axes: int | None = None, like: Array | None = None
 ) -> Array:
     """
-    Add positions for tokens that don't rotate: the class and register tokens of a vision transformer.
+    Add zero positions for tokens that don't rotate: the class and register tokens of a vision transformer.
 
     Parameters
     ----------
@@ -347,7 +349,7 @@ def unrotated(
     before, after : int, optional
         The number of unrotated tokens before and after them.
     axes : int, optional
-        The length of the last axis of `positions`, if it is an axis of axes, as in those of `grid`.
+        How many axes the position of a token has, if `positions` have a last axis for them, as those of `grid`.
     like : array, optional
         Gives the library and the device; if `positions` are an array, it must agree with them.
 
@@ -355,7 +357,7 @@ def unrotated(
     -------
     array
         ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``. Integers are int64, or
-        int32 without float64; real numbers are float64 if they came so, else float32.
+        int32 on a device without float64; real numbers are float64 if they came so, else float32.
 
     Raises
     ------
@@ -387,7 +389,7 @@ def unrotated(
     lib = library(positions=p)
 
     def zeros(count: int) -> Array:
-        """Return position 0 for `count` tokens in each row."""
+        """Return zeros as the positions of `count` tokens in each row, on each axis."""
         return lib.xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **lib.device_kwargs(p))
 
     return lib.xp.concat([zeros(head), p, zeros(tail)], axis=seq_axis)
@@ -402,15 +404,15 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     positions : array, int, range or sequence of numbers
         Positions of the tokens, of any shape. Numbers that are no array need `like`.
     count : int
-        Positions below `count` go on the first axis.
+        Positions below `count` go on the first axis, others on the second.
     like : array, optional
         Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     array
-        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``. Integers are int64, or int32 where the
-        library has no float64; real numbers are float64 if they came so, else float32.
+        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``. Integers are int64, or int32 on a
+        device without float64; real numbers are float64 if they came so, else float32.
 
     Raises
     ------
@@ -460,15 +462,17 @@ def grid(
     order : {"rows", "columns"}, optional
         ``"rows"``: the last axis varies fastest, row after row. ``"columns"``: the first one does.
     window : sequence of int, optional
-        The number of points of a window along each axis. Tokens are ordered by window, and within each by `order`.
+        The number of points of a window along each axis. Then one window follows the other, and both windows and the
+        points in each are in the `order`.
     like : array, optional
         Gives the library and the device; required if no axis is an array.
 
     Returns
     -------
     array
-        ``(tokens, axes)``, for frequencies with a row per axis. Integers are int64, or int32 without float64. If an
-        axis is real, all are: float64 if one axis is, else float32. Real host numbers are float64 if possible.
+        ``(tokens, axes)``, for frequencies with a row per axis. Integers are int64, or int32 on a device without
+        float64. If an axis is real, all are: float64 if one axis is, else float32. Real host numbers are float64 if
+        possible.
 
     Raises
     ------
@@ -510,7 +514,7 @@ def grid(
 
 
 def _axis_positions(points: Positions, /, *, like: Array) -> Array:
-    """Return the positions along one axis of a grid, 0 to n − 1 for an int n; raise unless they have one axis."""
+    """Return `points` of one axis of a grid as an array ``(n,)``, for an int n 0 to n − 1; raise for other shapes."""
     if isinstance(points, Integral) and not isinstance(points, bool):
         points = range(int32("positions", points, least=0))
     axis = as_position_array(points, like=like)
@@ -521,7 +525,11 @@ def _axis_positions(points: Positions, /, *, like: Array) -> Array:
 
 
 def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
-    """Return a window's size along each axis, 1 if it is None; raise unless it divides the length of that axis."""
+    """
+    Return how many points a window has along each axis, 1 if `window` is None.
+
+    Raise unless `window` has a number for each axis that divides the axis's length, which `lengths` has.
+    """
     sizes = [1] * len(lengths) if window is None else _host_integers("window", window, least=1)
     if len(sizes) != len(lengths) or any(n % size for n, size in zip(lengths, sizes, strict=True)):
         raise ArgumentValueError("window", f"divide the lengths of the axes, {lengths}", sizes)
@@ -530,9 +538,10 @@ def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]
 
 def _grid_coordinates(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
     """
-    Return the coordinates of all grid points along each axis, window by window, the last axis fastest.
+    Return for each axis an array ``(points,)``: the coordinates on it of all points of the grid.
 
-    `axes` has the coordinates along each axis, `sizes` the number of points of a window along it.
+    `axes` has the coordinates along each axis, `sizes` the number of points of a window along it. Points are ordered
+    window by window; among windows and in each, the last axis varies fastest.
     """
     # each axis is split in two, (windows, points in one): first the windows of all axes, then the points in them
     shape = (*(axis.shape[0] // size for axis, size in zip(axes, sizes, strict=True)), *sizes)
@@ -543,7 +552,7 @@ def _grid_coordinates(xp: Any, axes: list[Array], sizes: list[int]) -> list[Arra
 
 def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
     """
-    Count the points of an axis from its middle.
+    Return the coordinates of the points of an axis, counted from its middle.
 
     Parameters
     ----------
@@ -580,7 +589,7 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
 
 def scaled(count: int, reference: float, /) -> tuple[float, ...]:
     """
-    Scale the points of an axis to the size that a model was trained on.
+    Return the coordinates of the points of an axis, scaled to the size that a model was trained on.
 
     Parameters
     ----------
@@ -617,7 +626,7 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
 
 def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
     """
-    Scale the points of an axis to the range from -1 to 1.
+    Return the coordinates of the points of an axis, scaled to the range from -1 to 1.
 
     Parameters
     ----------
@@ -660,7 +669,7 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
 
 def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
     """
-    Scale the frames of a video to the frame rate that a model was trained on.
+    Return the positions of the frames of a video, scaled to the frame rate that a model was trained on.
 
     Parameters
     ----------
@@ -724,21 +733,20 @@ def shard(
         The rank, from 0 on; or a 0-d integer array, also a traced one: its value is not read.
     zigzag : bool
         Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
-        a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It has no default and must match how the data is
-        distributed.
+        a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It must match how the data is distributed.
     cumulative_lengths : sequence of int, optional
-        Of packed documents, as for `packed`, but no array; the last is `length`. Each document is then divided by
-        itself, and its length must be a multiple of the number of chunks.
+        Of packed documents, as for `packed`, but no array; the last is `length`. Each document is then divided into
+        chunks by itself, and its length must be a multiple of their number.
     restart : bool, optional
-        Whether positions restart at 0 in each document, as `Rope` takes them. If False, they are the places of the
-        tokens in the packed row, by which to take them.
+        Whether positions restart at 0 in each document, as `Rope` takes them. If False, they count on over all
+        documents: the indices with which ``take`` gets a rank's tokens from the packed row.
     like : array, optional
         Gives the library and the device; if `rank` is an array, it must agree with it.
 
     Returns
     -------
     array
-        ``(length / ranks,)``, int64, or int32 without float64; one document after the other.
+        ``(length / ranks,)``, int64, or int32 on a device without float64; one document after the other.
 
     Raises
     ------
@@ -799,8 +807,7 @@ def gather_order(
     Returns
     -------
     array
-        ``(length,)``, int64, or int32 without float64. Use it with ``take`` along the
-        axis of the tokens.
+        ``(length,)``, int64, or int32 on a device without float64. Use it with ``take`` along the axis of the tokens.
 
     Raises
     ------
@@ -836,10 +843,10 @@ def _chunks(
     length: int, ranks: int, cumulative_lengths: Sequence[int] | None, *, zigzag: bool
 ) -> tuple[int, list[tuple[int, int]]]:
     """
-    Return the number of chunks of a document; and for each document its first token and the size of a chunk.
+    Return the number of chunks of a document; and for each document its first token and the tokens in a chunk.
 
-    All documents have the same number of chunks; empty documents are left out. Raise if one can't be divided into
-    equal chunks, or an argument is wrong.
+    All documents have the same number of chunks; empty documents are left out. Without `cumulative_lengths` all tokens
+    are one document. Raise if one can't be divided into equal chunks, or an argument is wrong.
     """
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
     n, wanted = int32("length", length, least=1), f"a multiple of {count}, the number of chunks for {ranks} ranks"
@@ -859,15 +866,16 @@ def _chunks(
 
 
 def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
-    """Return the indices of a rank's chunks, out of `count` chunks."""
+    """Return a tuple of the indices of a rank's chunks among `count`: two if `zigzag`, else one."""
     return (rank, count - 1 - rank) if zigzag else (rank,)
 
 
 def _positions_in_chunks(documents: list[tuple[list[Any], int]], *, like: Array | None) -> Array:
     """
-    Return the positions of the tokens of chunks, one chunk after the other.
+    Return the positions of the tokens of chunks as one array ``(tokens,)``, one chunk after the other.
 
-    They are given by document: the starts of its chunks, numbers or arrays ``(1,)``, and the tokens in each chunk.
+    `documents` has for each document the first positions of its chunks, all ints or all arrays ``(1,)``, and the number
+    of tokens in each chunk.
     """
     rows = []
     for starts, size in documents:
@@ -893,7 +901,8 @@ def mrope(
     ----------
     spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
         In the order of the stream: a number of text or audio tokens; or an image (one frame) or a video, in tokens
-        after merging, perhaps with audio. Each count can be a sequence of coordinates instead, numbers from 0 on.
+        after merging, perhaps with audio. In a tuple, each count can be a sequence of coordinates instead, numbers from
+        0 on.
     like : array
         Gives the library and the device.
     start : int, optional
@@ -902,7 +911,8 @@ def mrope(
         Whether the span after a video begins after its last time, row and column. False: after its last row and column
         only, as in transformers from 5.3 on.
     diagonal : float, optional
-        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. Then only time advances.
+        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. Then the span after a video begins
+        after its last time only.
     chunk : float, optional
         How long, in positions, the chunks of a video with audio are: in each, frames come before audio. 50 in
         Qwen2.5-Omni. If 0, tokens are in the order of time, a frame before its audio, as in Qwen3-Omni.
@@ -910,8 +920,8 @@ def mrope(
     Returns
     -------
     array
-        ``(tokens, 3)``: time, height and width of each token; int64, or int32 without float64. With `diagonal`, or if a
-        coordinate is a float: float64, or float32 without it.
+        ``(tokens, 3)``: time, height and width of each token; int64, or int32 on a device without float64. With
+        `diagonal`, or if a coordinate is a float: float64, or float32 on such a device.
 
     Raises
     ------
@@ -982,8 +992,8 @@ def mrope_end(
     Returns
     -------
     int or float
-        The position, on all three axes: the start to give a `Rope` for generated tokens. It is a float if `mrope` has
-        floats; a start must be an int, so give a `Rope` positions then.
+        The position, on all three axes: the start to give a `Rope` for generated tokens. It is a float if `mrope`
+        returns floats. A start must be an int, so then give the `Rope` an array of positions.
 
     Raises
     ------
@@ -1008,10 +1018,12 @@ def _place_spans(
     spans: Spans, /, *, start: int, time_advances: bool, diagonal: float, chunk: float
 ) -> tuple[list[Coordinates], float]:
     """
-    Return the coordinates of each run of tokens by axis, and the end, one more than the largest of them.
+    Return the coordinates by axis of each run of `_runs`, and the end: one more than the largest coordinate.
 
-    Without `diagonal`, all are floats if one is. With it, times and the end are floats, rows and columns are
-    offsets from the time, and the largest time counts.
+    The runs of a span have one origin: `start`, or one more than the largest coordinate in the last run of the span
+    before; unless `time_advances`, times don't count there. With `diagonal`, the `step` of `_runs`, only times count,
+    for the end too, and rows and columns are offsets from the time. Times and the end are floats if any coordinate is
+    one, or with `diagonal`. Raise for `spans` or options that `mrope` cannot take.
     """
     if not isinstance(spans, tuple | list):
         hint = "config.positions(config, token_ids=ids, grids=grids) reads the ids of the tokens"
@@ -1036,10 +1048,10 @@ def _place_spans(
 
 def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
     """
-    Return the coordinates of a span as runs: one, or for a video with audio those of frames and of audio.
+    Return the coordinates of a span by axis in runs: one, or for a video with audio runs of frames and of audio.
 
     A `step` other than 0 multiplies the times of an image or a video, and puts 0 in the middle of rows and
-    columns. Each `chunk` of time has frames before audio; if it is 0, tokens are in the order of time.
+    columns. In each `chunk` of time frames come before audio; if it is 0, tokens are in the order of time.
     """
     if step and len(axes) > 1:
         sides = [[c - int(max(side)) // 2 for c in side] for side in axes[1:3]]
@@ -1053,14 +1065,14 @@ def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
 
 
 def _shifted(axis: Sequence[float], first: float) -> Sequence[float]:
-    """Add `first` to each coordinate; a range (it starts at 0, step 1) stays a range if `first` is an int."""
+    """Return coordinates with `first` added; a range, which must be ``range(n)``, as a range if `first` is an int."""
     if isinstance(axis, range) and isinstance(first, int):
         return range(first, first + len(axis))
     return [first + point for point in axis]
 
 
 def _span_length(axes: Coordinates) -> float:
-    """Return one more than the largest coordinate; those of a range are counted from 0."""
+    """Return one more than the largest coordinate on any axis; a range of coordinates must be ``range(n)``."""
     return max(len(axis) if isinstance(axis, range) else 1 + max(axis) for axis in axes)
 
 
@@ -1083,7 +1095,7 @@ def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordi
 
 def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
     """
-    Return the coordinates on one axis, given as a count or one by one; all are floats if one is.
+    Return the coordinates on one axis: ``range(n)`` for a count n; else those given, all floats if one is.
 
     Raise if there is none, or one is not a number from 0 to below 2³¹; errors call the axis `name`.
     """
@@ -1101,14 +1113,14 @@ def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
 
 
 class Far(NamedTuple):
-    """Positions of queries and of keys for the scores of distant pairs, each of the shape of the given positions."""
+    """Positions for the scores of a query and a distant key; each array has the shape of the given positions."""
 
     queries: Array
     keys: Array
 
 
 class DualChunk(NamedTuple):
-    """Positions of keys, and of queries by the chunk of the key, each of the shape of the given positions."""
+    """Positions of keys, and of queries by the chunk of the key; each array has the shape of the given positions."""
 
     keys: Array
     intra: Array
@@ -1121,7 +1133,7 @@ class DualChunk(NamedTuple):
 
 def self_extend(positions: Positions, /, *, group: int, window: int, like: Array | None = None) -> Far:
     """
-    Return the positions of Self-Extend, which groups distant tokens.
+    Return the positions of Self-Extend for distant queries and keys: groups of tokens have one position.
 
     Parameters
     ----------
@@ -1130,14 +1142,14 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     group : int
         The number of consecutive tokens with one position, G.
     window : int
-        The smallest distance of a far pair, W, in tokens. With 0 all pairs are far.
+        The distance from which on a query and a key are a far pair, W, in tokens. With 0 all pairs are far.
     like : array, optional
         Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     Far
-        Queries at ``p // G + W - W // G``, keys at ``p // G``; int64, or int32 without float64.
+        Queries at ``p // G + W - W // G``, keys at ``p // G``; int64, or int32 on a device without float64.
 
     Raises
     ------
@@ -1170,21 +1182,21 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
 
 def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -> Far:
     """
-    Return the positions of ReRoPE, which gives all far pairs one distance.
+    Return the positions of ReRoPE for distant queries and keys: all of them are at one distance.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
         Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
     window : int
-        The smallest distance of a far pair, w, in tokens.
+        The distance from which on a query and a key are a far pair, w, in tokens.
     like : array, optional
         Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     Far
-        All queries at w, all keys at 0; int64, or int32 without float64.
+        All queries at w, all keys at 0; int64, or int32 on a device without float64.
 
     Raises
     ------
@@ -1213,14 +1225,14 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
 
 def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Array | None = None) -> Far:
     """
-    Return the positions of leaky ReRoPE, which divides distances beyond a window.
+    Return the positions of leaky ReRoPE for distant queries and keys: the distance beyond a window is divided.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
         Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
     window : int
-        The smallest distance of a far pair, w, in tokens.
+        The distance from which on a query and a key are a far pair, w, in tokens.
     factor : int
         The number of tokens beyond the window that count as one, k.
     like : array, optional
@@ -1230,7 +1242,7 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
     -------
     Far
         Queries at ``p + w · (k - 1)``, keys at ``p``, in units of 1 / k of a position: rotate both with frequencies
-        divided by k (`rope_any.scaling.linear`). int64, or int32 without float64.
+        divided by k (`rope_any.scaling.linear`). int64, or int32 on a device without float64.
 
     Raises
     ------
@@ -1274,7 +1286,7 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     chunk_size : int
         The largest distance in a score, in tokens, at most the trained length.
     local_size : int
-        The difference to the length of a chunk: chunks have ``c = chunk_size - local_size`` tokens.
+        How much shorter than `chunk_size` a chunk is: chunks have ``c = chunk_size - local_size`` tokens.
     like : array, optional
         Gives the library and the device; if `positions` are an array, it must agree with them.
 
@@ -1283,7 +1295,7 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     DualChunk
         Keys at ``p mod c``. Queries at ``p mod c`` for keys in the same chunk, at ``min(p mod c + c, chunk_size)`` for
         keys in the previous one, and at ``min(2c - 1, chunk_size)`` for keys in earlier ones.
-        int64, or int32 without float64.
+        int64, or int32 on a device without float64.
 
     Raises
     ------
@@ -1324,14 +1336,18 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
 
 
 def _integer_positions(positions: Positions, like: Array | None) -> Array:
-    """Return positions as an array; raise unless they are integers."""
+    """Return positions as an int64 array, or int32 on a device without float64; raise unless they are integers."""
     p = as_position_array(positions, like=like)
     library(positions=p).require_integer("positions", p)
     return p
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:
-    """Return an array of integers, or a sequence of ints as an array; raise for ints below `least` or over 32 bits."""
+    """
+    Return `values`, an array or a sequence of integers, as an int64 array, or int32 on a device without float64.
+
+    Raise for other types, and for a number of a sequence (not of an array) that is not from `least` to 2³¹ − 1.
+    """
     if is_array(values):
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)
@@ -1340,7 +1356,7 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
 
 
 def _host_integers(name: str, values: Any, /, *, least: int) -> list[int]:
-    """Return a list, tuple or range (no array) as ints; raise unless all are integers from `least` to 2³¹ − 1."""
+    """Return a sequence (no array) as a list of ints; raise unless all are integers from `least` to 2³¹ − 1."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
         hint = f"write {name}.tolist()" if is_array(values) else hint

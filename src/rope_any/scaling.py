@@ -228,7 +228,7 @@ def yarn(
     row, s = as_row(frequencies), positive("factor", factor)
     b, length = positive("base", base), positive("original_length", original_length)
     slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast)
-    low, high = (_pair_of_turns(len(row), turns, b, length) for turns in (fast, slow))
+    low, high = (_pair_index(len(row), turns, b, length) for turns in (fast, slow))
     if flag("truncate", truncate):
         low, high = math.floor(low), math.ceil(high)
     return _blend_by_pair(row, [f / s for f in row], max(low, 0), min(high, 2 * len(row) - 1))
@@ -328,9 +328,9 @@ def dype(frequencies: Sequence[float], factor: float, /, *, base: float, origina
         return row
 
     def ramp(kept: Sequence[float], scaled: Sequence[float], fast: float, slow: float) -> Row:
-        """Return `kept` for pairs of more than `fast` · κ turns, and `scaled` for those of less than `slow` · κ."""
+        """Return `kept` from `fast` · κ turns within L on, `scaled` up to `slow` · κ, with a linear ramp between."""
         n = len(row)
-        low, high = (min(max(_pair_of_turns(n, turns * kappa, b, length), 0), n) for turns in (fast, slow))
+        low, high = (min(max(_pair_index(n, turns * kappa, b, length), 0), n) for turns in (fast, slow))
         return _blend_by_pair(kept, scaled, math.floor(low), math.ceil(high))
 
     return ramp(row, ramp(ntk(row, s), [f / s for f in row], 1.25, 0.75), 16, 2)
@@ -607,7 +607,7 @@ def yarn_attention_factor(
     s = positive("factor", factor)
 
     def m(c: float) -> float:
-        """Return the paper's factor with the coefficient c."""
+        """Return ``0.1 c ln(factor) + 1``; 1 for factors up to 1."""
         return 0.1 * c * math.log(s) + 1 if s > 1 else 1.0
 
     given = {"mscale": mscale, "mscale_all_dim": mscale_all_dim}
@@ -649,22 +649,22 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
 
 def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[float, float]:
-    """Return two arguments as floats; raise unless they are positive and the second is not the smaller one."""
+    """Return (low, high) as floats; raise unless they are positive and `high` is not below `low`."""
     low, high = positive(low_name, low), positive(high_name, high)
     if low > high:
         raise ArgumentValueError(high_name, f"be at least `{low_name}`, {low}", high)
     return low, high
 
 
-def _pair_of_turns(pairs: int, turns: float, base: float, length: float) -> float:
-    """Return the index of the pair that makes n turns in `length`, ``d ln(L / 2πn) / (2 ln b)``; raise if b is 1."""
+def _pair_index(pairs: int, turns: float, base: float, length: float) -> float:
+    """Return the index, maybe a fraction, of the pair that makes `turns` turns in `length`; raise if the base is 1."""
     if base == 1:
         raise ArgumentValueError("base", "not be 1, which has no ramp")
     return pairs * math.log(length / (turns * 2 * math.pi)) / math.log(base)
 
 
 def _blend_by_pair(at_0: Sequence[float], at_1: Sequence[float], low: float, high: float) -> Row:
-    """Return `at_0` up to pair `low` and `at_1` from pair `high` on, with a linear ramp in between."""
+    """Return `at_0` up to index `low`, `at_1` from index `high` on, a linear ramp between; both may be fractions."""
     high += 0.001 * (low == high)
     pairs = enumerate(zip(at_0, at_1, strict=True))
     return tuple(_blend(a, b, _clip((i - low) / (high - low))) for i, (a, b) in pairs)
@@ -676,5 +676,5 @@ def _clip(x: float) -> float:
 
 
 def _blend(at_0: float, at_1: float, ramp: float) -> float:
-    """Return (1 − t)·a + t·b, which is exact at both ends."""
+    """Return at_0 · (1 − ramp) + at_1 · ramp, which is exact for a ramp of 0 or 1."""
     return at_0 * (1 - ramp) + at_1 * ramp

@@ -69,13 +69,13 @@ def advise(
 
 
 def _row(name: str, outlook: Outlook) -> tuple[str, ...]:
-    """Return a scheme's cells: name, factor, wavelengths, slowed and unseen pairs, attention factor, score."""
+    """Return a table row: name, factor, two wavelengths, slowed pairs, unseen pairs, attention factor, score."""
     numbers = outlook.factor, *outlook.wavelengths, outlook.slowed, outlook.unseen, outlook.attention_factor
     return (name, *(f"{number:.4g}" for number in numbers), f"{outlook.score:.2f}")
 
 
 def _show(advice: Advice) -> None:
-    """Show the advice for one rotation."""
+    """Print the advice for one rotation."""
     trained, source = advice.trained_length
     show(f"{advice.layer_type or 'all layers'}: from {trained:.0f} tokens ({source}) to {advice.length}", bold=True)
     if not advice.schemes or advice.in_window:

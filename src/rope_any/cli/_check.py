@@ -31,7 +31,7 @@ def check(*, as_json: AsJson = False) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
-    """Print a report as a table."""
+    """Print the report of `_measure`: the job, a table of errors and times, the bounds, and what was not measured."""
     job = report["job"]
     show(
         f"q {job['q']}, k {job['k']}, base {job['base']:.0f}, from position {job['first_position']}; "

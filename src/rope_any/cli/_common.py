@@ -46,7 +46,7 @@ class Verbs(TyperGroup):
         sys.exit(2)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; raise if an option for shell completion comes with others, which typer would ignore."""
+        """Parse the words; raise if an option of `COMPLETION` comes with other words, which typer would ignore."""
         asked = [word for word in args if word in COMPLETION]
         if asked and args[1:] and not ctx.resilient_parsing:
             other = next((word for word in args if word != asked[0]), asked[0])
@@ -55,7 +55,7 @@ class Verbs(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, _: Any, formatter: Any) -> None:
-        """Write the help of each verb, group by group."""
+        """Write each verb with its one-line help and its example, group by group."""
         gap = 2 + max(map(len, self.commands))
         commands: Any = self.commands  # typer's type, with panels
         for group, verbs in groupby(commands.values(), lambda verb: verb.rich_help_panel):
@@ -70,7 +70,7 @@ class Verb(TyperCommand):
     """A verb: its help shows placeholders in upper case, and its errors name options as typed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; a ``-`` for a file to read becomes a file of standard input; raise for several ``-``."""
+        """Parse the words; an input file ``-`` becomes a temporary file of standard input; raise for several ``-``."""
         left = super().parse_args(ctx, args)
         files = {param.name for param in self.params if "FILE" in str(param.metavar) or param.name in INPUTS}
         found = [name for name in files & ctx.params.keys() for item in _as_list(ctx.params[name]) if str(item) == "-"]
@@ -90,16 +90,16 @@ class Verb(TyperCommand):
             raise ValueError(_rendered(error, ctx).replace(f"{ctx.meta.get(STDIN)}{os.sep}", "")) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line; every argument is shown as if it were required."""
-        return ["[OPTIONS]", *(_many(param) for param in self.get_params(ctx) if _is_argument(param))]
+        """Return the words of the usage line: [OPTIONS] and the arguments, without brackets for optional ones."""
+        return ["[OPTIONS]", *(_word_with_dots(param) for param in self.get_params(ctx) if _is_argument(param))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of arguments and options."""
+        """Write the help of all arguments, then of all options, each under a heading."""
         records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         params: list[Any] = self.get_params(ctx)
         for param in params:
             if _is_argument(param):
-                records["Arguments"].append((_many(param), param.help))
+                records["Arguments"].append((_word_with_dots(param), param.help))
             else:
                 name, text = param.get_help_record(ctx)
                 name = re.sub(r"<(.*)>", lambda found: METAVARS.get(found[1], found[1]), name)
@@ -117,7 +117,7 @@ STDIN = "rope_any.stdin"
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return a value as a list; a list unchanged."""
+    """Return a list unchanged, and any other value in a list."""
     return value if isinstance(value, list) else [value]
 
 
@@ -160,18 +160,18 @@ def _word(param: Any) -> str:
     return str(param.metavar if _is_argument(param) else param.opts[0])
 
 
-def _many(param: Any) -> str:
-    """Return the name of a parameter on the command line, with dots if it takes several values."""
+def _word_with_dots(param: Any) -> str:
+    """Return the name of a parameter on the command line, followed by dots if it takes several values: ``FILE...``."""
     return f"{_word(param)}{'...' if param.nargs != 1 else ''}"
 
 
 def _is_argument(param: Any) -> bool:
-    """Whether a parameter is an argument, not an option."""
+    """Whether a parameter is given by its place on the command line, not as an option."""
     return bool(param.param_type_name == "argument")
 
 
 def _rendered(error: ArgumentError, ctx: Any) -> str:
-    """Return the text of an error with the names of the command line: ``--head-dim must be ...``."""
+    """Return the text of an error with options in place of Python arguments: ``--head-dim must be ...``."""
     params = {param.name: param for param in ctx.command.params}
     params = {name: params[own] for name, own in ELSEWHERE.items() if own in params} | params
     words = {name: _word(param) for name, param in params.items()}
@@ -184,7 +184,7 @@ def _rendered(error: ArgumentError, ctx: Any) -> str:
 
 
 def _sentence(error: Any) -> str:
-    """Return typer's message in the form of this package: ``--base must be a valid number; got ...``."""
+    """Return the message of a typer error, worded as in this package: ``--base must be a valid number; got ...``."""
     # format_message() of a wrong option adds options that are not near
     said = error.message if hasattr(error, "possibilities") else error.format_message()
     text = f"{said.rstrip('.?')};"
@@ -196,7 +196,7 @@ def _sentence(error: Any) -> str:
 
 
 def _hint(error: Any) -> str:
-    """Return "; " and the verb, option or word of a list that an error of typer is about, if it is known; else ""."""
+    """Return "; " and the verb, option or choice that was probably meant, for an error of typer; "" if none is near."""
     command = getattr(getattr(error, "ctx", None), "command", None)
     verb = re.fullmatch(r"No such command '(.*)'\.", error.message)
     if verb and isinstance(command, Verbs):
@@ -207,7 +207,7 @@ def _hint(error: Any) -> str:
         near = nearest(error.option_name.lstrip("-"), known)
         return "" if near is None else f"; did you mean {known[near]}"
     typed, _, known = error.message.partition(" is not one of ")
-    word, words = typed.rpartition(": ")[2].strip("'"), re.findall(r"'(\w[\w-]*)'", known)
+    word, words = typed.partition("'")[2].removesuffix("'"), re.findall(r"'(\w[\w-]*)'", known)
     hint = did_you_mean(word, words, SHORT_NAMES)
     if not hint and "half" in words:
         try:
@@ -227,7 +227,7 @@ SENTENCES = {
 
 
 def show(line_or_table: Any, *, bold: bool = False) -> None:
-    """Print a line or a table, folded to the width of a terminal; elsewhere not folded."""
+    """Print a line or a table, folded to the width of the terminal; not folded if stdout is no terminal."""
     out = _console(sys.stdout)
     out.width = terminal_width()
     with out.capture() as text:
@@ -243,11 +243,11 @@ def terminal_width() -> int:
 
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
     """
-    Return rows under their heads, for `show`.
+    Return a table for `show`: `heads` above the columns, then `rows` of texts, with `gap` spaces between columns.
 
     If the table is wider than the terminal, columns are folded, and long names in the first and last column
-    break after dots, as in ``rope_scaling.factor``. A first column wider than half of the terminal is folded
-    too, between words if the longest takes at most three quarters of the terminal.
+    break after dots, as in ``rope_scaling.factor``; `gap` is then 1. A first column wider than half of the terminal is
+    folded too, between words if the longest takes at most three quarters of the terminal.
     """
     from rich.table import Column, Table
 
@@ -272,9 +272,10 @@ def _break_after_dots(text: str, limit: int) -> str:
 
 def _first_width(texts: Iterable[str], width: int) -> int | None:
     """
-    Return the width of a first column with these texts in a table of some width.
+    Return the width of the first column of a table that is `width` wide; `texts` are the cells of the column.
 
-    Whole texts may take half of the table, else single words three quarters of it; None if they need more.
+    It is the longest line, if this takes at most half of the table; else the longest word, if this takes at most three
+    quarters; else None.
     """
     lines = [line for text in texts for line in text.split("\n")]
     whole = max(map(len, lines))
@@ -285,9 +286,10 @@ def _first_width(texts: Iterable[str], width: int) -> int | None:
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
     """
-    Show a progress bar if stderr is a terminal; the context gives ``step(message, steps=1)``.
+    Show a progress bar if stderr is a terminal; the context gives a function ``step(message, steps=1)``.
 
-    Call this when steps, of `total`, are done; its message replaces `description`.
+    Call ``step`` when that many of the `total` steps are done. The message replaces `description`, which is shown
+    first.
     """
     from rich.markup import escape
     from rich.progress import Progress
@@ -304,7 +306,7 @@ def status(description: str) -> Any:
 
 
 def _console(stream: TextIO) -> Any:
-    """Return a rich console without markup, coloured on a terminal unless NO_COLOR is set."""
+    """Return a rich console on a stream, without markup; it has colours on a terminal unless NO_COLOR is set."""
     from rich.console import Console
 
     return Console(
@@ -340,7 +342,7 @@ def echo_json(records: Any) -> None:
 
 
 def plain(value: Any, depth: int = 12) -> Any:
-    """Return a value for JSON: infinity and nan become null, values nested too deeply become text."""
+    """Return a value for JSON: infinity and nan become None, containers more than `depth` levels deep become text."""
     if isinstance(value, dict | list | tuple) and not depth:
         return shown(value)
     if isinstance(value, dict):

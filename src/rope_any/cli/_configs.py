@@ -37,7 +37,7 @@ OTHER_HEADS = re.compile(r".*(attention|key_value|kv)_heads|per_layer_config|blo
 
 
 def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
-    """Return the explanations of the rotations in a config file, by `explain`; errors name the file."""
+    """Return what `explain`, with these options, returns for a config file; errors name the file."""
     config = loaded(file)
     with naming(file):
         return explain(config, **options)
@@ -45,9 +45,10 @@ def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
 
 def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
     """
-    Return the explanations of each part of a config, or why a part other than the text cannot be read.
+    Return by part what `explain` returns, or the text of its error if a part other than the text cannot be read.
 
-    Raise if the text cannot be read. A config without parts counts as one of text.
+    `options` are those of `explain`, except `part`. Raise if the text cannot be read. If `parts` finds no part, the
+    text is read.
     """
     config = loaded(file)
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
@@ -63,7 +64,7 @@ def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, 
 
 
 def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[str, str]:
-    """Return the numbers of query and key heads in a config by part, such as ``32 / 8``; "" where it gives none."""
+    """Return by part the numbers of query and key heads in a config, as "32 / 8"; "" if unclear or for an indexer."""
     with naming(file):
         readers = part_readers(loaded(file), pairing=pairing, factor=factor)
     return {name: "" if name == "indexer" else _heads_of(one) for name, one in readers.items()}
@@ -71,9 +72,9 @@ def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[
 
 def _heads_of(reader: PartReader) -> str:
     """
-    Return the numbers of query and key heads of a part, such as "32 / 8"; "" unless they are clear.
+    Return the numbers of query and key heads of a part, such as "32 / 8"; "32" if no number of key heads is given.
 
-    The number of query heads stands alone if the config gives none of key heads.
+    Return "" if no number of query heads is given, or if a key of `OTHER_HEADS` gives other numbers.
     """
     keys: Mapping[str, Any] = reader.part.keys
     if any(keys[key] is not None and key not in HEAD_KEYS and OTHER_HEADS.fullmatch(key) for key in keys):
@@ -88,7 +89,7 @@ def _heads_of(reader: PartReader) -> str:
 
 
 def loaded(file: Path) -> Path | dict[str, Any]:
-    """Return a config as a dict; the folder of a diffusers pipeline, which has several configs, unchanged."""
+    """Return the config in a file as a dict; but return the path of a diffusers pipeline's folder unchanged."""
     return file if is_pipeline(file) else load(file)
 
 
@@ -102,12 +103,17 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def lengths(explanation: Explanation) -> dict[str, float]:
-    """Return the lengths in a config, in tokens, by kind: trained, extended, stated."""
+    """Return the lengths that a config gives, in tokens, by kind: "trained", "extended", "stated"."""
     return {kind: fact.value for kind in LENGTH_KINDS if (fact := explanation.facts.get(f"{kind}_length"))}
 
 
 def reach(explanation: Explanation) -> dict[str, float]:
-    """Return the lengths that a rotation is for, by the names of their facts; only "length" if it was made for one."""
+    """
+    Return the lengths in tokens that a rotation is for, by the names of their facts.
+
+    This is "length" alone if the rotation was made for one, else "trained_length" and the like, if the config gives
+    them.
+    """
     if length := explanation.facts.get("length"):
         return {"length": length.value}
     return {f"{kind}_length": tokens for kind, tokens in lengths(explanation).items()}
@@ -115,9 +121,10 @@ def reach(explanation: Explanation) -> dict[str, float]:
 
 def title(explanation: Explanation) -> str:
     """
-    Return the layer type and the layers of an explanation as text, runs of them as ``0-4``.
+    Return the layer type and the layer indices of an explanation as text, like ``full_attention (0-4, 6)``.
 
-    Without numbers of layers, it is the type alone, or else "all layers" or "no layer".
+    Without indices it is the type alone. Without a type either, it is "all layers" if the indices are not known, and
+    "no layer" if there are none.
     """
     if not explanation.layers:
         return explanation.layer_type or ("no layer" if explanation.layers == () else "all layers")

@@ -102,7 +102,7 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def _axis_by_pattern(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
-    """Return --axis (0 by default) for each pattern of --name; None without a pattern; raise for --axis alone."""
+    """Return the axis (0 for None) for each pattern of --name; None without patterns; raise for an axis alone."""
     if axis is not None and not patterns:
         raise ArgumentValueError("--axis", "come with --name", Text(f"{axis} alone"))
     return dict.fromkeys(patterns, axis or 0) if patterns else None

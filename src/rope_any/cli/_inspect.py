@@ -74,7 +74,7 @@ def _as_tuple(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation 
 
 
 def _show_overview(explanations: dict[str, tuple[Explanation, ...] | str], heads_of: dict[str, str]) -> None:
-    """Show a table of all rotations, a row each; `heads_of` has texts by part. Columns without a value are left out."""
+    """Print a table of all rotations, a row each, without empty columns; `heads_of` has the column of heads by part."""
     rows = [
         _summary(one, name, heads_of.get(name, "")) for name, each in explanations.items() for one in _as_tuple(each)
     ]
@@ -86,7 +86,11 @@ OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base
 
 
 def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
-    """Return a rotation as a row of the overview, texts by column; a text instead of it gives "refused"."""
+    """
+    Return a rotation as a row of the overview: texts by column.
+
+    If `explanation` is a text, why the part can't be read, the row says "refused". `heads_of` is the text for heads.
+    """
     if isinstance(explanation, str):
         return {"part": part, "rotates": "refused"}
     count = "all" if explanation.layers is None else len(explanation.layers)
@@ -113,7 +117,7 @@ def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[s
 
 def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
     """
-    Show the rotations of one part: all values of the first, and the different values of the others.
+    Print the rotations of one part: all values of the first, and the values of each other that differ from these.
 
     `part` is its name; `label` begins each heading, and is "" if there is no other part.
     """
@@ -137,7 +141,7 @@ def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
 
 
 def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
-    """Show the wavelengths of a rotation by axis, and how many pairs never complete a turn within its lengths."""
+    """Print the wavelengths of a rotation by axis, and how many pairs never complete a turn within its lengths."""
     axes: dict[tuple[str, ...], list[str]] = {}
     rows = as_rows(rope.frequencies)
     for axis, row in enumerate(rows):
@@ -163,7 +167,7 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
 
 def _quartiles(rope: Rope) -> tuple[str, ...]:
     """
-    Return as texts the number of pairs that rotate, and their wavelengths: shortest, quartiles and longest.
+    Return six texts: the number of pairs that rotate, and their wavelengths: shortest, three quartiles, longest.
 
     The wavelengths are ``–`` if no pair rotates.
     """
@@ -248,7 +252,7 @@ def _unfinished(explanation: Explanation) -> dict[str, int]:
 
 
 def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
-    """Return the explanation of a part as a dict for JSON; a text, why it can't be read, becomes its "refused"."""
+    """Return an explanation as a dict for JSON; if it is a text, why the part can't be read, that is its "refused"."""
     refused = explanation if isinstance(explanation, str) else None
     explanation = _NOTHING if isinstance(explanation, str) else explanation
     rope = explanation.rope
@@ -263,6 +267,7 @@ def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
             "pairing": rope.pairing,
             "attention_factor": rope.attention_factor,
             "start": rope.start,
+            "blocks": rope.blocks,
         },
         "wavelengths": rope and sorted(wavelengths(rope)),
         "pairs_without_a_turn": _unfinished(explanation),
@@ -292,9 +297,9 @@ _NOTHING = Explanation(None, None, {}, None)
 
 def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
     """
-    Return the pairs of rotations that some layer has in the two models, in the order of layers.
+    Return the pairs (rotation in `a`, rotation in `b`) that at least one layer has, in the order of layers.
 
-    Both get the numbers of these layers as `layers`; one is empty for layers that only one model has.
+    Both get the indices of the layers of this pair as `layers`; one is empty for layers that only one model has.
     """
     ours, theirs = ({i: one for one in each for i in one.layers or ()} for each in (a, b))
     common: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
@@ -309,7 +314,11 @@ def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tu
 
 
 def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
-    """Return the values that differ, and the largest table difference by position: None if tables can't be compared."""
+    """
+    Return as a dict the values that differ, and at some positions the largest difference of the two tables.
+
+    The latter is None unless both rotate, with the same number of pairs.
+    """
     names = [*one.facts, *(name for name in other.facts if name not in one.facts)]
     values = {
         name: [plain(each.facts[name].value) if name in each.facts else None for each in (one, other)] for name in names

@@ -21,7 +21,7 @@ REPEATS = 5
 
 
 def report() -> dict[str, Any]:
-    """Return errors and times on each installed library and device, the bounds of the errors, and what was measured."""
+    """Measure the job on each installed library and device; return errors, times, bounds and the job as a dict."""
     rope = Rope(frequencies(HEAD_DIM, base=BASE), pairing="half")
     with status("importing libraries"):
         found = {name: lib for name in INSTALLABLE if (lib := installed(name)) is not None}
@@ -69,7 +69,8 @@ def _measure(  # noqa: PLR0917  # called once
     """
     Return the errors and times of the job in one dtype on one device; None if the library lacks the dtype.
 
-    `job` and `far` are exact tables at some positions of the job and at others up to 2³¹.
+    `job_qk` are its queries and keys in float32. `job` and `far` are exact tables at some positions of the job and at
+    others up to 2³¹; errors are measured only there.
     """
     arrays = [lib.put(x, device) for x in job_qk]
     xp = lib.xp
@@ -95,7 +96,7 @@ def _measure(  # noqa: PLR0917  # called once
 
 
 def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float:
-    """Return the largest error of the table at the positions of a sample; nan if an entry is nan."""
+    """Return the largest absolute error of cosines and sines at the positions of a sample; nan if one is nan."""
     positions = lib.put(sample.positions.astype(np.int32), device)
     cos, sin = (lib.get(part).astype(np.float64) for part in rope.table(positions))
     return float(np.max(np.abs([cos - sample.cos, sin - sample.sin])))
@@ -112,7 +113,7 @@ def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], samp
 
 
 def _times(*jobs: Callable[[], object]) -> list[float]:
-    """Return the median time of each job in seconds, over alternating runs after an untimed one."""
+    """Return the median time of each job in seconds, over `REPEATS` runs in alternation after an untimed one."""
     seconds: list[list[float]] = [[] for _ in jobs]
     for _ in range(REPEATS + 1):
         for job, times in zip(jobs, seconds, strict=True):

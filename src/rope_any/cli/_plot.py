@@ -42,7 +42,7 @@ DPI = 150
 
 
 def _completed(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the kinds that complete a word after a config; if there are none, shells complete file names."""
+    """Return the kinds of plot that begin with `incomplete`; for a first word [], so shells complete file names."""
     return [kind for kind in KINDS if ctx.params.get("kind") and kind.startswith(incomplete)]
 
 
@@ -104,7 +104,7 @@ def plot(
 
 
 def _require_options(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
-    """Raise if the words of a plot command don't fit together."""
+    """Raise if the kind, or the suffix of the output, is unknown, or configs or options don't fit the kind."""
     if kind not in KINDS:
         got = Text("none") if Path(kind).exists() or not files else kind
         raise ArgumentValueError("KIND", f"be one of {', '.join(KINDS)}, after CONFIG", got, did_you_mean(kind, KINDS))
@@ -121,7 +121,7 @@ def _require_options(kind: str, files: list[Path], options: dict[str, Any], outp
 
 
 def _draw_wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
-    """Draw the wavelengths of all rotations in configs, with the lengths in these; raise if there is no rotation."""
+    """Draw the wavelengths of all rotations in configs, and the context lengths there; raise if nothing rotates."""
     found: dict[str, Explanation] = {}
     for name, several in zip(_short_names([*by_file]), by_file.values(), strict=True):
         rotating = [one for one in several if one.rope is not None]
@@ -138,22 +138,22 @@ def _draw_wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
 
 
 def _for_length(explanation: Explanation) -> str | None:
-    """Return the length that a rotation was made for, as text; None if it has none."""
+    """Return the length that a rotation was made for, as "for 8192 tokens"; None if it is for no special length."""
     length = explanation.facts.get("length")
     return length and f"for {ra.plot.looks.format_number(length.value)} tokens"
 
 
 def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
-    """Return a label with the lengths of a rotation."""
+    """Return the label of a rotation: its name, then its lengths as "trained 8192", or "no length given"."""
     texts = ", ".join(f"{kind} {ra.plot.looks.format_number(length)}" for kind, length in lengths_by_kind.items())
     return f"{name}: {texts or 'no length given'}"
 
 
 def _short_names(files: list[Path]) -> list[str]:
     """
-    Return the name of each config: of its file without suffix, or of its folder for config.json.
+    Return a name for each config: that of its folder for config.json, else that of the file, without suffix.
 
-    If two names are equal, return all paths instead.
+    If two names are equal, return the paths of all instead.
     """
     whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
@@ -168,7 +168,7 @@ def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
 
 
 def _draw_one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
-    """Draw the one rotation of a config, with a title; raise if it has none, or several that differ."""
+    """Draw the one rotation of a config by the function of `ONE`; raise if it has none, or several that differ."""
     rope, _ = only(explanations)
     one = next(one for one in explanations if one.rope == rope)
     model = one.facts.get("model_type")
@@ -190,7 +190,7 @@ def _draw_hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axe
 
 
 def _axis_names(rope: Rope) -> tuple[str, ...] | None:
-    """Return the names of the position axes, if they are known."""
+    """Return the names of the position axes, (time, height, width); None unless the Rope has three."""
     return AXES.get(len(rope.frequencies)) if isinstance(rope.frequencies[0], tuple) else None
 
 
@@ -215,7 +215,7 @@ def _draw_decay(rope: Rope, explanation: Explanation, length: int | None = None)
 
 
 def _draw_pairs(rope: Rope, explanation: Explanation) -> "Axes":
-    """Draw which features of a head form pairs."""
+    """Draw which features form pairs, in a head with the ``head_dim`` of the explanation."""
     return ra.plot.pairs(rope, head_dim=explanation.facts["head_dim"].value, axes=_axis_names(rope))
 
 
@@ -234,7 +234,7 @@ ONE: dict[str, Callable[..., "Axes"]] = {
 
 
 def _drawn(ax: "Axes") -> dict[str, Any]:
-    """Return the data in a picture as a dict for JSON."""
+    """Return the data of a plot as a dict for JSON: labels of axes, lines, images and texts."""
     import numpy as np
 
     labels = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
@@ -249,7 +249,7 @@ def _drawn(ax: "Axes") -> dict[str, Any]:
 
 
 def _points(line: Any) -> dict[str, list[float]]:
-    """Return the points of a line as lists."""
+    """Return the points of a line as {"x": [...], "y": [...]}."""
     import numpy as np
 
     x, y = line.get_data()

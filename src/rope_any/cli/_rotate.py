@@ -64,7 +64,7 @@ def rotate(
 
 
 def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
-    """Return the paths of the results; raise for more than two files, equal names, or a path that can't be written."""
+    """Return the paths of results in a folder; raise for over two files, equal names, or one that can't be written."""
     if len(files) > 2:
         raise ArgumentValueError("FILE", "be one array, or q and k", Text(f"{len(files)} files"))
     if output.suffix == ".npy" and not output.is_dir():
@@ -78,7 +78,7 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
 
 
 def _feature_count(file: Path, array: "np.ndarray[Any, Any]") -> int:
-    """Return the number of features of an array, all to be rotated; raise if it is odd or zero."""
+    """Return the length of an array's last axis, the default of --rotary-dim; raise if it is odd or 0, or missing."""
     if not array.ndim or not array.shape[-1] or array.shape[-1] % 2:
         wanted = "have an even number of features, or --rotary-dim be given"
         raise ArgumentValueError(file, wanted, Text(f"shape {array.shape}"))
@@ -86,7 +86,7 @@ def _feature_count(file: Path, array: "np.ndarray[Any, Any]") -> int:
 
 
 def _parse_positions(text: str) -> Any:
-    """Return the offset in a text, or the array in the .npy file that it names; raise for other text."""
+    """Return the offset that --positions gives, or the array in the .npy file that it names; raise for other text."""
     try:
         return int(text)
     except ValueError:

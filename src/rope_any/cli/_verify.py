@@ -131,7 +131,7 @@ FOR_CACHE = ("layout", "config", "tensor", "part", "layer_type", "sequence_lengt
 
 
 def _require_options(given: set[str], needed: tuple[str, ...], others: tuple[str, ...], kind: str) -> None:
-    """Raise unless the options that the kind of a target needs are given, and none for the other kind."""
+    """Raise unless all `needed` options and no `others` are given; `kind` is "target" or "cache", for the error."""
     for name in needed:
         if name not in given:
             wanted = "be given, or `cache`" if name == "target" else f"be given for `{kind}`"
@@ -144,7 +144,7 @@ KEYED = ("errors", "refusals")  # dicts by position; JSON keys are text
 
 
 def _function(target: str) -> Callable[..., Any]:
-    """Return the function that ``package.module:name`` or ``file.py:name`` names; raise if it can't be found."""
+    """Import the function that ``package.module:name`` or ``file.py:name`` names; raise if it can't be found."""
     module, _, name = target.rpartition(":")
     if not module or not name:
         raise ArgumentValueError("TARGET", "be like package.module:function or file.py:function", target)
@@ -194,7 +194,7 @@ def _like(library: str, dtype: str) -> Array:
 
 
 def _case(name: str) -> "Case":
-    """Return the test vector of a name; raise if there is none."""
+    """Return the test vector with this name; raise if there is none."""
     known = ra.testing.cases()
     if name not in known:
         raise ArgumentValueError("case", f"be one of {', '.join(known)}", name, did_you_mean(name, known))

@@ -27,9 +27,11 @@ def verify_cache(
     **options: Any,
 ) -> bool:
     """
-    Print how far the cache in files is off; return whether all its numbers are within their bounds.
+    Print the report on an engine's cache in files; return whether all its numbers are within their bounds.
 
-    Raises unless there are as many files or tensors as the layout has arrays: one, or cosines and sines.
+    `tensors` are names in .safetensors files, or empty. `base` is that of `check_cache`; `options` are those of
+    `explain`. Raises unless there are as many files or tensors as the layout has arrays (one, or cosines and sines),
+    or if the config has no rotation or several that differ.
     """
     arrays = layout_of(layout).arrays
     wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"

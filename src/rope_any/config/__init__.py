@@ -18,7 +18,7 @@ from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.config import _parts
-from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, outlook, together, unscaled
+from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, outlook, sum_over_axes, unscaled
 from rope_any.config._canonical import (
     Layers,
     class_defaults,
@@ -66,7 +66,7 @@ class Explanation(NamedTuple):
     facts: dict[str, Fact]
     """Each value and its source (a key, a default, or how it is derived), by name."""
     layers: tuple[int, ...] | None
-    """The layers with this rotation, counted from 0; None if the config does not give the number of layers."""
+    """The layers with this rotation, from 0; () without one; None if the config does not give the number of layers."""
 
 
 def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     pairing, factor : optional
-        As for `Rope.from_config`. Only functions that read a part compare `pairing` with that of its model.
+        As for `Rope.from_config`. Only functions that read a part raise if `pairing` is not that of its model.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def layers(
     Returns
     -------
     list of Rope or None
-        One for each layer, in order; None for a layer that has no rotary.
+        One for each layer, in order; None for a layer that has no rotary embedding.
 
     Raises
     ------
@@ -178,7 +178,9 @@ def explain(
     Returns
     -------
     tuple of Explanation
-        One for each different rotation, by kind of layers; one for each kind without rotary embedding.
+        One for each different rotation, by kind of layers if kinds have parameters of their own. One without a `Rope`
+        for such a kind, or for the whole part, if none of its layers has rotary embedding; other layers without rotary
+        embedding are left out.
 
     Raises
     ------
@@ -217,9 +219,9 @@ def explain(
 
 def _score_of(reader: _parts.PartReader, group: Layers) -> dict[str, Fact]:
     """
-    Return a dict with the fact ``score_scale``; empty if the part has no scale of attention scores.
+    Return the score scale of a group of layers in a dict, as ``score_scale``; {} if it is not read for this part.
 
-    If the scale cannot be read, the value of the fact is None and its source is the reason.
+    If it is wrong, learned or unknown, the value of the fact is None and its source is the reason.
     """
     if reader.score is None:
         return {}
@@ -263,7 +265,7 @@ def positions(
     time_advances : bool, optional
         As in `rope_any.positions.mrope`: whether text after a video comes after its last frame.
     part : str, optional
-        As for `Rope.from_config`; for a grid, a tower or a transformer.
+        As for `Rope.from_config`: for a grid, a tower or a transformer; for a stream, only the text.
     like : array
         Required. The positions are an array of its library, on its device.
 
@@ -338,7 +340,8 @@ def score_scale(
     Raises
     ------
     TypeError, ValueError
-        As `Rope.from_config`; or if the scale is learned or not known.
+        As `Rope.from_config`; or if the scale is learned or not known, or layers differ in it and no `layer_type` is
+        given.
 
     Examples
     --------
@@ -368,11 +371,12 @@ _LENGTH_RATIO = {"linear", "dynamic", "yarn", "longrope"}
 
 def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """
-    Return ``trained_length`` and ``extended_length`` as far as the config gives them, for one of its groups of layers.
+    Return ``trained_length`` and ``extended_length`` of a group of layers, as far as the config gives them.
 
-    In a config with scaling, `max_position_embeddings` may be either, and is returned as ``stated_length`` if nothing
-    decides it. For rope type dynamic it is the trained length, and inside the parameters the extended one. Layers
-    without scaling have the lengths of those with it. `facts` are those of the group's recipe.
+    In a config with scaling, ``max_position_embeddings`` may be either. For rope type dynamic, that key is the trained
+    length outside of the parameters, and the extended length inside them. If nothing decides it, the number is returned
+    as ``stated_length``. A group without scaling has the lengths of those in `groups` with it. `facts` are those of the
+    recipe of `group`.
     """
     parameters, own = [each.parameters for each in groups], group.parameters
     scaled = own if _extends_context(own) else next(filter(_extends_context, parameters), own)
@@ -401,7 +405,7 @@ def _extends_context(parameters: Mapping[str, Fact]) -> bool:
 
 
 def _token_count(fact: Fact | None) -> Fact | None:
-    """Return a number of 1 or more, as an int if it is whole; None for any other value, without an error."""
+    """Return a fact with its number as an int if whole, else a float; None if it is no finite number of 1 or more."""
     if fact is None:
         return None
     try:
@@ -420,7 +424,7 @@ def wavelengths(rope: Rope, /) -> Row:
     Parameters
     ----------
     rope : Rope
-        If it has several axes, the positions of a token are taken to be equal on all axes.
+        If it has several axes, a token is taken to have the same position on all of them.
 
     Returns
     -------
@@ -434,7 +438,7 @@ def wavelengths(rope: Rope, /) -> Row:
     >>> [round(tokens, 2) for tokens in wavelengths(Rope((1.0, 0.5), pairing="half"))]
     [6.28, 12.57]
     """
-    return tuple(2 * math.pi / abs(f) if f else math.inf for f in together(rope))
+    return tuple(2 * math.pi / abs(f) if f else math.inf for f in sum_over_axes(rope))
 
 
 def drift(a: Rope, b: Rope, /, position: float) -> float:
@@ -466,7 +470,7 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     >>> round(drift(Rope((1.0,), pairing="half"), Rope((0.5,), pairing="half"), 1.0), 3)
     0.495
     """
-    f, g, p = together(a, "a"), together(b, "b"), real("position", position)
+    f, g, p = sum_over_axes(a, "a"), sum_over_axes(b, "b"), real("position", position)
     if len(f) != len(g):
         raise ArgumentValueError("a and b", "have the same number of pairs", Text(f"{len(f)} and {len(g)}"))
     of_a, of_b = ([rope.attention_factor * cmath.exp(1j * p * x) for x in row] for rope, row in ((a, f), (b, g)))
@@ -496,7 +500,8 @@ def advise(
         The length that the model shall have, in tokens.
     trained_length : int, optional
         The length that it was trained for before any scaling (8192 for Llama 3.1, not the 131072 of its later
-        training), if the config does not tell it. It may differ from that of a config without scaling.
+        training), if the config does not tell it. In a config without scaling it replaces any length there; with
+        scaling the two must be equal.
     layer_type : str, optional
         One kind of layers. By default all kinds in the config.
     pairing, factor : optional
@@ -506,7 +511,8 @@ def advise(
     -------
     tuple of Advice
         One for each different rotation: how many pairs never complete a turn in training, the base that papers ask for,
-        what each scheme does to wavelengths and scores, and the parameters to try with the reason.
+        what each scheme does to wavelengths and scores, and the parameters to try with the reason. Layers without
+        rotary embedding are left out.
 
     Raises
     ------
@@ -516,11 +522,12 @@ def advise(
 
     Notes
     -----
-    A pair that never completes a turn within the trained length reaches unseen angles beyond it. The others are the
-    critical dimension of Liu et al., *Scaling Laws of RoPE-based Extrapolation*, arXiv:2310.05209. With it, a model
-    that is trained further needs a base of ``(length / 2π) ** (rotary_dim / critical_dimension)``. Men et al., *Base of
-    RoPE Bounds Context Length*, arXiv:2405.14591, fit a lower bound of ``0.0424 * length ** 1.628`` for heads of 128
-    features and lengths from 1024 to 1 million.
+    A pair that never completes a turn within the trained length reaches unseen angles beyond it. The number of features
+    in the other pairs is the critical dimension of Liu et al., *Scaling Laws of RoPE-based Extrapolation*,
+    arXiv:2310.05209. By their law, a model that is trained further needs a base of
+    ``(length / 2π) ** (rotary_dim / critical_dimension)``. Men et al., *Base of RoPE Bounds Context Length*,
+    arXiv:2405.14591, fit a lower bound of ``0.0424 * length ** 1.628`` for heads of 128 features and lengths from 1024
+    to 1 million.
 
     Examples
     --------
@@ -566,11 +573,12 @@ def _test_advice(
     untested: Advice, explanation: Explanation, config: Mapping[str, Any], path: tuple[str, ...]
 ) -> Advice:
     """
-    Return the advice `untested` after a test: the config is read with the parameters to try.
+    Return the advice `untested` after a test: make the `Rope` of `config` with the parameters to try.
 
-    If the config has a scaling already, ``schemes`` gets the `Outlook` of these parameters, as "to try". If the model
-    refuses them, the advice has neither code nor parameters. For GGUF metadata and a params.json there is no test
-    and no code. `explanation` explains the rotation, `config` is the config, and `path` leads to the part in it.
+    Without such parameters, the advice is returned unchanged. If the config has a scaling already, ``schemes`` gets the
+    `Outlook` of the new parameters, as "to try". If the model refuses them, the advice has neither code nor parameters.
+    GGUF metadata and a params.json are not tested; the advice for them has no code. `explanation` is that of the
+    rotation; `path` leads to the part in `config`.
     """
     if untested.rope_parameters is None:
         return untested
@@ -587,7 +595,7 @@ def _test_advice(
     if "config" not in untested.schemes or explanation.rope is None:
         return untested
     row, trained = unscaled(explanation.rope, explanation.facts), float(untested.trained_length.value)
-    new_outlook = outlook(row, together(rope), rope.attention_factor, trained, untested.length)
+    new_outlook = outlook(row, sum_over_axes(rope), rope.attention_factor, trained, untested.length)
     return untested._replace(schemes={**untested.schemes, "to try": new_outlook})
 
 
@@ -642,9 +650,10 @@ def modernize(config: object, /) -> dict[str, Any]:
 
 def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
     """
-    Return the parameters in today's form of the groups with one label; raise if the groups differ.
+    Return ``rope_parameters`` in today's form for `groups`, which all have this label; raise if their rotations differ.
 
-    Without rotary embedding return None, or a null base if rotary embedding is optional in the model.
+    If none rotates, return None; in a model with `optional_rotary`, return parameters whose ``rope_theta`` is None.
+    Defaults of base and share are filled in, and a number of rotary features becomes a share.
     """
     found = common_value(part, groups, partial(recipe, part), key=make_rope)
     if isinstance(found, Fact):
@@ -664,7 +673,7 @@ def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> d
 def _replace_part(
     config: Mapping[str, Any], path: tuple[str, ...], part: dict[str, Any], names: Collection[str]
 ) -> dict[str, Any]:
-    """Return a copy of a config with `part` at a path, and without the keys `names` outside of it."""
+    """Return a copy of a config with `part` at a path, and without the keys `names` in the objects around `part`."""
     if not path:
         return part
     outside = {key: value for key, value in config.items() if key not in names}

@@ -101,9 +101,11 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     in_window: bool,
 ) -> Advice:
     """
-    Return the advice for one rotation, with its facts as `explain` returns them and its parameters in today's form.
+    Return the advice for a context of `length` tokens; `rope` is the rotation of the config, with its scaling.
 
-    `path` leads to the sub-config of the part; `in_window` is whether these layers have a window.
+    `facts` are those of `explain`, `parameters` those of the config in today's form; `trained` is the trained length.
+    `path` leads to the sub-config of the part. If these layers have a window (`in_window`), there are no parameters to
+    try.
     """
     base, original = float(facts["rope_theta"].value), float(trained.value)
     row = unscaled(rope, facts)
@@ -113,7 +115,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     new_parameters, reason = _parameters_to_try(facts, parameters, original, length, reached)
     if in_window and length > reached:
         new_parameters, reason = None, "no distance in these layers is longer than their window"
-    own = {} if facts["rope_type"].value == "default" else {"config": (together(rope), rope.attention_factor)}
+    own = {} if facts["rope_type"].value == "default" else {"config": (sum_over_axes(rope), rope.attention_factor)}
     schemes = _schemes(row, base, original, length) | own if length > reached else {}
     d = 2 * len(row)
     bases = {MEN: 0.0424 * length**1.628}
@@ -140,7 +142,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
 
 def _code(new_parameters: dict[str, Any], layer_type: str | None, length: int, path: tuple[str, ...]) -> str:
     """
-    Return Python code that puts the parameters `new_parameters` and the new `length` into a config and reads it.
+    Return Python code that puts `new_parameters` and the new `length` into a config and makes the `Rope` of it.
 
     `path` leads to the sub-config of the part; `layer_type` is None if layers don't differ.
     """
@@ -156,13 +158,13 @@ def _code(new_parameters: dict[str, Any], layer_type: str | None, length: int, p
 
 
 def unscaled(rope: Rope, facts: Mapping[str, Fact], /) -> Row:
-    """Return the base's frequency of each pair, or 0 for a pair that the config's rotation does not rotate."""
+    """Return the frequencies by the base in `facts`, without scaling; 0 for a pair whose frequency in `rope` is 0."""
     row = without_scaling(facts["rotary_dim"].value, float(facts["rope_theta"].value))
-    return tuple(f if own else 0.0 for f, own in zip(row, together(rope), strict=True))
+    return tuple(f if own else 0.0 for f, own in zip(row, sum_over_axes(rope), strict=True))
 
 
-def together(rope: Rope, name: str = "rope", /) -> Row:
-    """Return the frequency of each pair for equal positions on all axes, the sum over the axes; errors use `name`."""
+def sum_over_axes(rope: Rope, name: str = "rope", /) -> Row:
+    """Return the sum of the frequencies of each pair over all axes; raise, with `name`, if `rope` is no `Rope`."""
     if not isinstance(rope, Rope):
         raise no_rope(name, rope)
     return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
@@ -170,9 +172,9 @@ def together(rope: Rope, name: str = "rope", /) -> Row:
 
 def _schemes(row: Row, base: float, trained_length: float, length: int) -> dict[str, tuple[Row, float]]:
     """
-    Return the frequencies and the attention factor, unscaled and by linear, NTK and YaRN scaling.
+    Return (frequencies, attention factor) of no, linear, NTK and YaRN scaling, by the names of these schemes.
 
-    The factor of these is the length divided by the original one.
+    Their factor is ``length / trained_length``; `row` has the frequencies without scaling.
     """
     s = length / trained_length
     return {
@@ -185,9 +187,9 @@ def _schemes(row: Row, base: float, trained_length: float, length: int) -> dict[
 
 def outlook(row: Row, scaled: Row, attention_factor: float, trained_length: float, length: int, /) -> Outlook:
     """
-    Return what a scheme does at `length` to pairs that were trained at the length `trained_length`.
+    Return the `Outlook` of a scheme: what it does at `length` to pairs that were trained at `trained_length`.
 
-    `row` has the frequencies without scaling, `scaled` those of the scheme. `attention_factor` is only passed on.
+    `row` has the frequencies without scaling, `scaled` those of the scheme. `attention_factor` is only copied into it.
     """
     scaled = tuple(map(abs, scaled))  # NanoChat rotates backwards
     periods = [2 * math.pi / f for f in scaled if f]
@@ -200,7 +202,7 @@ def outlook(row: Row, scaled: Row, attention_factor: float, trained_length: floa
 
 
 def _mean_score(row: Row, length: float) -> float:
-    """Return the mean of cos(distance · f) over all pairs, and over the distances from half of the length to it."""
+    """Return the mean of cos(distance · f) over the f in `row` and all distances from ``length / 2`` to `length`."""
     # mean over m from L/2 to L of cos(f m) = (sin(f L) − sin(f L/2)) / (f L/2)
     means = [(math.sin(f * length) - math.sin(f * length / 2)) / (f * length / 2) if f else 1.0 for f in row]
     return sum(means) / len(means)
@@ -210,9 +212,11 @@ def _parameters_to_try(
     facts: Mapping[str, Fact], parameters: Mapping[str, Any], trained_length: float, length: int, allowed_length: float
 ) -> tuple[dict[str, Any] | None, str]:
     """
-    Return scheme parameters for `length` tokens and why; or None and why not.
+    Return the parameters to try for `length` tokens, in today's form, and the reason; or None and why there are none.
 
-    `allowed_length` is the length that the config is for.
+    `parameters` are those of the config; `allowed_length` is the length that it is for. The scheme stays if it is yarn,
+    llama3 or linear; without scaling it becomes yarn; there are none for any other scheme, or if `allowed_length` is
+    enough.
     """
     kind, factor = facts["rope_type"].value, length / trained_length
     if length <= allowed_length:

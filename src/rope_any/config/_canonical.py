@@ -77,8 +77,9 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     """
     Return the layers of a part in groups with the same values; raise if a value is missing or contradicted.
 
-    If the type or the number of layers is not given, there is one group for each label (one if there are no labels),
-    with indices None. If not, a label that no layer has may get a group without layers, with indices ().
+    If the config does not give the types of the layers or their number, there is one group for each label (`Layers`),
+    or a single one if there are no labels, with indices None. If it does, a label that no layer has gets a group with
+    indices (), except if some values are given for single layers.
     """
     off, written = without_rotary(part), written_parameters(part)
     sizes, lists = _sizes_by_layer(part), _lists_by_layer(part)
@@ -88,8 +89,8 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         wanted = f"be given with per_layer_config, and {TYPES[0]} if layers differ"
         raise ArgumentValueError(part.name(LAYERS[0]), wanted)
     if types is None:
-        part = part if off else part.with_values(_of_all_layers(part))
-        return tuple(_filled(part, Layers(label, unrotated=off), written) for label in labels or (None,))
+        part = part if off else part.with_values(_common_entries(part))
+        return tuple(_fill_in(part, Layers(label, unrotated=off), written) for label in labels or (None,))
     found: dict[_GroupKey, list[int]] = {}
     for i, kind in enumerate(types):
         rotates = off is None and kind not in WITHOUT_ATTENTION and part.model.has_rotary(part, kind or "", i)
@@ -104,28 +105,28 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         unrotated = None if rotates else off or _why_unrotated(part, kind, indices)
         group = Layers(label, kind, tuple(indices), unrotated)
         values = _values_of_layer(part, label, indices[0], sizes, lists)
-        groups.append(_filled(part.with_values(values), group, written))
+        groups.append(_fill_in(part.with_values(values), group, written))
     if not sizes and not lists:  # add labels without layers, for which lists by layer have no value
         seen = {each.label for each in groups}
         groups += [
-            _filled(part, Layers(label, indices=(), unrotated=off), written) for label in labels if label not in seen
+            _fill_in(part, Layers(label, indices=(), unrotated=off), written) for label in labels if label not in seen
         ]
     order = [*labels, *dict.fromkeys(each.label for each in groups)]
     return tuple(sorted(groups, key=lambda each: order.index(each.label)))
 
 
 def _why_unrotated(part: Part, layer_type: str | None, indices: list[int]) -> Fact:
-    """Return a Fact whose source says why these layers have no rotary: their type, or the first of their indices."""
+    """Return a Fact without value, whose source says which layers have no rotary: their type, or their first index."""
     which = f"layers of type {layer_type} have" if layer_type else f"layer {indices[0]} has"
     return Fact(None, f"{which} no rotary embedding in {part.model_type}")
 
 
-def _filled(part: Part, group: Layers, written: "Written") -> Layers:
+def _fill_in(part: Part, group: Layers, written: "Written") -> Layers:
     """
-    Return a group of layers with its sizes and rotary parameters.
+    Return a group of layers with its sizes and rotary parameters filled in.
 
-    If the parameters are null, it gets the reason instead of them. A group that has a reason already, since its layers
-    don't rotate, keeps it, and gets sizes and parameters too if the model and the config have them for its label.
+    If its parameters are null, it gets its sizes, and the reason in `unrotated`. A group that has `unrotated` already
+    keeps it. Such a group comes back unchanged if the model has no rotary embedding, or `written` lacks its label.
     """
     if group.unrotated and (not part.model.rotary or (written.by_layer and group.label not in written.content)):
         return group
@@ -136,7 +137,7 @@ def _filled(part: Part, group: Layers, written: "Written") -> Layers:
 
 
 def groups_by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
-    """Return groups of layers by their label; if any group has one, those without (no attention) are left out."""
+    """Return groups of layers by label; if some groups have labels, the others (without attention) are left out."""
     found: dict[str | None, list[Layers]] = {}
     for group in groups:
         found.setdefault(group.label, []).append(group)
@@ -163,9 +164,9 @@ def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
 ) -> T | Fact:
     """
-    Return the one value that `read` returns for all groups with rotary, or the reason why no group has it.
+    Return the value of ``read(group)``, the same for all groups that rotate; if none does, a `Fact` with the reason.
 
-    Raise if values differ by `key`, or if only some labels have rotary embedding.
+    Raise if ``key(value)`` is not the same for all, or if only some labels have rotary embedding.
     """
     found = groups_by_label(groups)
     read_of = {label: [read(group) for group in given if not group.unrotated] for label, given in found.items()}
@@ -196,7 +197,12 @@ class Written(NamedTuple):
 
 
 def _labels(part: Part, written: Written) -> tuple[str, ...]:
-    """Return the labels of layer kinds with values of their own, by `written` or by the model; raise if malformed."""
+    """
+    Return the labels of the kinds of layers that have parameters or sizes of their own; () if kinds don't differ.
+
+    They are the keys of `written` if it is by layer, or else come from the model. Raise if such a key is no type of
+    layer, if its value is neither object nor null, or if there are more than `MOST_KINDS`.
+    """
     name, content, by_layer = part.name(written.name), written.content, written.by_layer
     if not by_layer:
         return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
@@ -213,7 +219,7 @@ def _labels(part: Part, written: Written) -> tuple[str, ...]:
 
 
 def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
-    """Return the labels of all kinds if the model has sizes by kind, else none; raise if it has, without types."""
+    """Return the labels of all types of layers if the model has sizes by label, else (); raise if types are missing."""
     if not any("." in key for key in (*part.model.keys, *part.model.sizes)):
         return ()
     types = layer_types(part) or [str(layer_count(part))]  # without types, there is no count either: this raises
@@ -221,7 +227,7 @@ def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
 
 
 def written_parameters(part: Part, /) -> Written:
-    """Return ``rope_parameters`` and ``rope_scaling`` joined; raise if one is no object or they disagree."""
+    """Return ``rope_parameters`` and ``rope_scaling`` in one `Written`; raise if one is no object or they disagree."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in OBJECTS:
         value = part.keys.get(name)
@@ -250,10 +256,11 @@ def _is_by_layer(content: Mapping[str, Any]) -> bool:
 
 def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
     """
-    Return the parameters of a kind of layer by today's names, or a `Fact` why it has no rotary embedding.
+    Return the parameters of layers with a label, by today's names; or a `Fact`, the reason why they do not rotate.
 
-    It has none if its parameters, or the base of some models, are null. Raise if parameters are wrong, or
-    missing in a model that needs them.
+    They do not if the object of their label is null, or if the base is and the model has `optional_rotary`. The base
+    and the share of the head may come from outside of `written`. Raise if parameters are not of the form that the model
+    needs, or contradict each other; their values are not checked.
     """
     (name, content, by_layer), model = written, part.model
     if by_layer:
@@ -282,7 +289,11 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
-    """Whether the scaling of shared parameters applies to a label; raise if it is by layer and the count is missing."""
+    """
+    Whether the scaling in parameters that are not by kind of layer holds for layers with this label.
+
+    Raise if the config lists the layers that it holds for, but does not give the number of layers.
+    """
     layer, scaled = part.model.layers.get(label or ""), part.model_value("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
@@ -293,10 +304,10 @@ def _is_scaled(part: Part, label: str | None) -> bool:
 
 def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
     """
-    Return a parameter object's values with sources (at `path`); the rope type has today's key and name.
+    Return the entries of a parameter object, at the keys `path`, as Facts; the rope type has today's key and name.
 
-    Raise if ``rope_type`` and ``type`` differ under today's names, if one is no string, or if it is mrope and the model
-    has positions with one axis.
+    Other keys keep their names. Raise if ``rope_type`` and ``type`` differ under today's names, if one is no string, or
+    if it is mrope and the model is known to have positions with one axis.
     """
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
@@ -326,7 +337,7 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
     Return parameters without nulls (except `factor`), with the base and the share of the head from outside of them.
 
     A value in the parameters replaces that outside if they are `by_layer` or the model says so. If not, the two must
-    agree. If the model has a list of bases by layer and the config gives it, only the base is set, from this list.
+    agree. If the config gives a base for each layer in a list of its own, only the base is set, to that of this layer.
     """
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
     if by_index is not None:
@@ -345,14 +356,14 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
 
 
 def _require_scalar(fact: Fact) -> Fact:
-    """Return a fact unchanged; raise if its value is a list, of which the entry of one layer is needed."""
+    """Return a fact unchanged; raise if its value is still a list with an entry for each layer, not one of them."""
     if isinstance(fact.value, list):
         raise ArgumentValueError(fact.source, "be a number, or a list with one for each layer", fact.value)
     return fact
 
 
 def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
-    """Return the defaults of the base and the share of the head, for layers with this label."""
+    """Return the class's base and share of the head for layers with this label, by today's names: its defaults."""
     layer = part.model.layers.get(label or "")
     base = layer.base if layer else part.model.base
     return {"rope_theta": Fact(base, part.default), "partial_rotary_factor": Fact(part.model.partial, part.default)}
@@ -362,7 +373,7 @@ def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
 
 
 def _lists_by_layer(part: Part) -> dict[str, Fact]:
-    """Return the lists of bases and of shares that have an entry for each layer, by key."""
+    """Return by key the bases and shares of the head that the config gives as lists, with an entry for each layer."""
     own = [key for thing, key in part.model.keys.items() if thing == "layer_bases"]
     names = (*part.key_names(BASE), *part.key_names(SHARE), *own)
     return {key: fact for key in names if (fact := part.get(key)) and isinstance(fact.value, list)}
@@ -372,10 +383,11 @@ def _values_of_layer(
     part: Part, label: str | None, index: int, sizes: "_Sizes", lists: Mapping[str, Fact]
 ) -> dict[str, Fact]:
     """
-    Return by key what a config gives for layer `index` alone; raise if a list has no entry for it.
+    Return by key the values that a config gives for layer `index` alone; raise if a list has no entry for it.
 
-    These are its entries of the `lists` by layer and of `sizes`, the latter also by the model's own keys for `label`.
-    If the config lists the layers with scaling, the value of that key becomes whether this layer is one.
+    These are its entries in `lists` (`_lists_by_layer`) and in `sizes` (`_sizes_by_layer`), the latter also by the
+    model's own keys for `label`. If the config lists the layers with scaling, the value of that key becomes a bool:
+    whether this layer is one of them.
     """
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
@@ -389,8 +401,12 @@ def _values_of_layer(
     return facts | ({own["scaled_layers"]: Fact(index in scaled.value, scaled.source)} if scaled else {})
 
 
-def _of_all_layers(part: Part) -> dict[str, Fact]:
-    """Return by key the number that all entries of a list by layer share, 0 (no rotary) aside; raise if they differ."""
+def _common_entries(part: Part) -> dict[str, Fact]:
+    """
+    Return by key, for each list in `_lists_by_layer`, the first entry that is not 0, with its source.
+
+    Raise if entries differ. Entries 0 mean no rotary embedding; a list without any other entry is left out.
+    """
     facts = {}
     for key, (value, source) in _lists_by_layer(part).items():
         rotating = [i for i, number in enumerate(value) if not same(number, 0)]
@@ -405,7 +421,7 @@ def _of_all_layers(part: Part) -> dict[str, Fact]:
 
 
 def layer_count(part: Part, /) -> int:
-    """Return the number of layers; raise if the config does not give it, or unless it is from 1 to `MOST_LAYERS`."""
+    """Return the number of layers; raise if the config does not give it, or if it is not from 1 to `MOST_LAYERS`."""
     fact = first_value(part, LAYERS)
     if fact is None:
         raise ArgumentValueError(part.name(LAYERS[0]), "be given")
@@ -413,13 +429,13 @@ def layer_count(part: Part, /) -> int:
 
 
 def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
-    """Return the indices of as many layers as `counts` sum to; None if one is wrong, or the sum 0 or too large."""
+    """Return (0, …, n − 1) if `counts` sum to n layers; None if one is no valid number, or n is 0 or too large."""
     numbers = [n if type(n) is int and 0 <= n <= MOST_LAYERS else MOST_LAYERS + 1 for n, _ in counts]
     return tuple(range(sum(numbers))) if 0 < sum(numbers) <= MOST_LAYERS else None
 
 
 def require_layers(part: Part, counts: Iterable[Fact], /) -> NoReturn:
-    """Raise, because a config does not give a valid number of layers (or `counts` that sum to it), or their types."""
+    """Raise the error for a missing or wrong number of layers, one of the `counts` that sum to it, or missing types."""
     for fact in counts:
         if fact.value is None:
             raise ArgumentValueError(fact.source, "be given")
@@ -428,8 +444,8 @@ def require_layers(part: Part, counts: Iterable[Fact], /) -> NoReturn:
     raise ArgumentValueError(part.name(TYPES[0]), "be given, since layers differ")
 
 
-def _counts_layers(part: Part) -> bool:
-    """Whether a config gives a valid number of layers."""
+def _has_valid_layer_count(part: Part) -> bool:
+    """Whether a config gives a number of layers from 1 to `MOST_LAYERS`."""
     try:
         layer_count(part)
     except (TypeError, ValueError):
@@ -439,9 +455,10 @@ def _counts_layers(part: Part) -> bool:
 
 def layer_types(part: Part, /) -> list[str] | None:
     """
-    Return each layer's type, by a list or by the model's pattern and layer count; None if these are not given.
+    Return each layer's type: by a list of types, codes or attention layers, or by the model's pattern and layer count.
 
-    Raise if a list is wrong, if two lists disagree, or if the number of layers is needed and missing or invalid.
+    Return None if these are not given. Raise if a list is wrong, if two lists of types disagree, or if the number of
+    layers is needed and missing or invalid.
     """
     given = agreed(_listed_types(part), _coded_types(part))
     if given is not None:
@@ -457,9 +474,9 @@ def layer_types(part: Part, /) -> list[str] | None:
 
 def _listed_types(part: Part) -> Fact | None:
     """
-    Return the listed type of each layer; None if no list is given; raise if a type or the length is wrong.
+    Return the listed type of each layer, as a Fact; None if no list is given; raise if a type or the length is wrong.
 
-    Types have today's names, except in ``block_types``, a block that is repeated.
+    Types have today's names. ``block_types`` lists one block of layers, which is repeated; its types keep their names.
     """
     name = next((name for name in TYPES if part.keys.get(name) is not None), None)
     if name is None:
@@ -473,7 +490,7 @@ def _listed_types(part: Part) -> Fact | None:
         count = layer_count(part) if first_value(part, LAYERS) else len(fact.value)
         return fact._replace(value=(fact.value * count)[:count])
     types = [RENAMED_TYPES.get(kind, kind) for kind in fact.value]
-    return fact._replace(value=_one_for_each_layer(part, fact.source, types, exact=True))
+    return fact._replace(value=_cut_to_layer_count(part, fact.source, types, exact=True))
 
 
 def _require_layer_type(part: Part, source: str, layer_type: str) -> None:
@@ -485,9 +502,10 @@ def _require_layer_type(part: Part, source: str, layer_type: str) -> None:
 
 def _coded_types(part: Part) -> Fact | None:
     """
-    Return the types of the layers, from the list of integer codes in older configs (`Codes`); None if not given.
+    Return the type of each layer, as a Fact, from the list of integer codes in older configs; None if not given.
 
-    Raise if a number stands for no type, or if the list has too few.
+    `Codes` of the model has the type of each code. Raise if an entry is no integer or has no type, or if there are too
+    few.
     """
     codes = part.model.codes
     fact = part.get(codes.path) if codes else None
@@ -498,15 +516,15 @@ def _coded_types(part: Part) -> Fact | None:
     for i in range(len(typed(fact.source, fact.value, list, "be a list of integers"))):
         code = checked(entry_of(fact, i), integer)
         types.append(codes.types.get(str(code.value)) or codes.types.get("others") or one_of(code, known))
-    return fact._replace(value=_one_for_each_layer(part, fact.source, types))
+    return fact._replace(value=_cut_to_layer_count(part, fact.source, types))
 
 
-def _one_for_each_layer(part: Part, source: str, types: list[str], *, exact: bool = False) -> list[str]:
+def _cut_to_layer_count(part: Part, source: str, types: list[str], *, exact: bool = False) -> list[str]:
     """
-    Return one type for each layer, from `types`, the list with the name `source`; raise if it has too few.
+    Return the first `types`, as many as there are layers; raise, with the name `source`, if there are fewer.
 
-    Types beyond the number of layers are left out; if `exact`, raise for them unless there is one for each layer that
-    predicts further tokens. If the config does not give the number of layers, all types are returned.
+    If `exact`, raise also if there are more, unless their excess is the number of layers that predict further tokens
+    (``num_nextn_predict_layers``). If the config does not give the number of layers, all types are returned.
     """
     if first_value(part, LAYERS) is None:
         return types
@@ -518,20 +536,20 @@ def _one_for_each_layer(part: Part, source: str, types: list[str], *, exact: boo
 
 def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
     """
-    Return the type of each layer; None for each if neither layer types nor `labels` are given.
+    Return the type of each layer; a list of None if the config gives a number of layers but neither types nor `labels`.
 
-    Return None if types are missing and there are `labels` or no number of layers, or if there are no `labels` and the
-    number is invalid. With `labels`, raise if the number is needed and invalid.
+    Return None in place of a list if types are missing and there are `labels` or no number of layers, or if there are
+    no `labels` and the number is invalid. With `labels`, raise if the number is needed and invalid.
     """
     counted = first_value(part, LAYERS) is not None
-    if counted and not labels and not _counts_layers(part):
+    if counted and not labels and not _has_valid_layer_count(part):
         return None  # the number is invalid, but no rotation needs it
     types = layer_types(part)
     return types if types is not None or labels or not counted else [None] * layer_count(part)
 
 
 def without_rotary(part: Part, /) -> Fact | None:
-    """Return the reason why a model has no rotary embedding (its type, or a key that is off); None if it has."""
+    """Return the reason why a model has no rotary embedding, as a Fact: its type, or a key that is off; else None."""
     if not part.model.rotary:
         return Fact(None, f"{part.model_type} has no rotary embedding")
     if part.model.switch is None:
@@ -545,23 +563,28 @@ def without_rotary(part: Part, /) -> Fact | None:
 
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
-    """Return a part's values, or its model type's defaults, for a label: by the config's keys and by common names."""
+    """
+    Return the sizes and other values of layers with this label as Facts, by the config's keys and by common names.
+
+    Nulls are left out. A key that the config lacks has the default of the model type, if there is one; hidden size and
+    numbers of heads and layers have one only in a sub-config.
+    """
     model, prefix = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
-    for name in _for_label(model.sizes, prefix):
+    for name in _names_for_label(model.sizes, prefix):
         key = given = name.removeprefix(prefix)
         if key != name and "per_layer_config" not in part.keys:  # which replaces the sizes by kind of layer
             given = model.keys.get(name, key)
         if given not in part.keys and (part.path or key not in WHOLE):
             facts[key] = Fact(model.sizes[name], part.default)
-    for name in _for_label(model.keys, prefix):
+    for name in _names_for_label(model.keys, prefix):
         if name != "rope_theta" and (own := part.model_value(name)) is not None:
             facts[name.removeprefix(prefix)] = own
     return facts
 
 
-def _for_label(names: Iterable[str], prefix: str) -> list[str]:
-    """Return the names for all kinds of layers, then those for one kind, which begin with `prefix`, "label."."""
+def _names_for_label(names: Iterable[str], prefix: str) -> list[str]:
+    """Return, unchanged, the names without a point, then those that begin with `prefix`, "label."; drop the others."""
     return sorted((name for name in names if "." not in name or name.startswith(prefix)), key=lambda name: "." in name)
 
 
@@ -569,12 +592,12 @@ _OF_HEADS = ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", *HIDDEN, *HEADS
 
 
 def first(sizes: Mapping[str, Fact], names: Iterable[str]) -> Fact | None:
-    """Return the value of the first of `names` that `sizes` has; None if it has none."""
+    """Return the fact of the first of `names` that `sizes` has; None if it has none of them."""
     return next((sizes[name] for name in names if name in sizes), None)
 
 
 def first_value(part: Part, names: Iterable[str]) -> Fact | None:
-    """Return the value of the first of `names` that the part or its class gives for all layers, or None."""
+    """Return the fact of the first of `names` that the part or its class gives for all layers; else None."""
     return first(_with_common_names(part, None), names)
 
 
@@ -583,9 +606,9 @@ _Sizes: TypeAlias = Mapping[int, Mapping[str, Fact]]
 
 def _sizes_by_layer(part: Part) -> _Sizes:
     """
-    Return the sizes of heads in ``per_layer_config``, by layer and key; empty if it is not given.
+    Return the sizes in ``per_layer_config`` (of heads, hidden size), by layer index and key; {} if it is not given.
 
-    Raise if it has other keys about rotary embedding, or an index that is no layer.
+    Raise if it has other keys about rotary embedding, an index that is no layer, or a size that is no integer or null.
     """
     by_layer = part.keys.get("per_layer_config")
     if by_layer is None or (isinstance(by_layer, Mapping) and not by_layer):
@@ -594,7 +617,7 @@ def _sizes_by_layer(part: Part) -> _Sizes:
     if not isinstance(by_layer, Mapping) or not all(isinstance(entry, Mapping) for entry in by_layer.values()):
         raise ArgumentTypeError(name, "hold an object for each layer", by_layer)
     names = (*_OF_HEADS, *(own for key, own in part.model.keys.items() if key.split(".")[-1] in _OF_HEADS))
-    most = layer_count(part) if _counts_layers(part) else MOST_LAYERS
+    most = layer_count(part) if _has_valid_layer_count(part) else MOST_LAYERS
     found: dict[int, dict[str, Fact]] = {}
     for index, entry in by_layer.items():
         if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:

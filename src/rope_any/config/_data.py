@@ -17,14 +17,14 @@ Words: TypeAlias = Callable[[], Mapping[str, Collection[str]]]
 
 
 class Lazy(Mapping[str, Row]):
-    """A mapping that is made when it is first used, because a file is read for it."""
+    """A read-only mapping that a function makes at the first use."""
 
     def __init__(self, make: Callable[[], Mapping[str, Row]], /) -> None:
-        """Take the function that returns the mapping."""
+        """Keep `make`, the function that returns the mapping; it is called once, at the first use."""
         self._made = cache(make)
 
     def __getitem__(self, name: str) -> Row:
-        """Return the row of a name, after making the mapping at the first use."""
+        """Return the value of a name; raise a KeyError if there is none."""
         return self._made()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -38,19 +38,19 @@ class Lazy(Mapping[str, Row]):
 
 @cache
 def content(file: str, /) -> Mapping[str, Any]:
-    """Return the content of a TOML file in this folder, with tuples for its lists; `file` is its name."""
+    """Return the content of the TOML file `file` in this folder, with tuples for lists; it is read only once."""
     import tomllib  # both modules are slow to import
     from importlib.resources import files
 
-    found: Mapping[str, Any] = _frozen(tomllib.loads((files("rope_any.config") / file).read_text(encoding="utf-8")))
+    found: Mapping[str, Any] = _as_tuples(tomllib.loads((files("rope_any.config") / file).read_text(encoding="utf-8")))
     return found
 
 
-def _frozen(value: Any) -> Any:
-    """Return a TOML value with tuples for its lists, at every depth."""
+def _as_tuples(value: Any) -> Any:
+    """Return a TOML value with tuples in place of its lists, at every depth."""
     if isinstance(value, dict):
-        return {key: _frozen(inner) for key, inner in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+        return {key: _as_tuples(inner) for key, inner in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def entries_by_name(
@@ -62,14 +62,15 @@ def entries_by_name(
     /,
 ) -> Mapping[str, Row]:
     """
-    Return a mapping, read at first use, from the names in an array of a file to ``make_entry(**fields)``.
+    Return a mapping of the entries in the array `array_name` of a TOML file, by each of their names.
 
-    Each table inside an entry becomes ``inner(**table)`` first. `allowed_values` returns the words that a field may
-    have, by field; any other word raises.
+    The file is read at the first use. An entry becomes ``make_entry(**fields)``, after each table in it has become
+    ``inner(**table)``. Its fields include those of the earlier entry that it is ``like``. `allowed_values` returns by
+    field the strings that it may have; other strings raise at the first use. Other types are not checked.
     """
 
     def read_rows() -> dict[str, Row]:
-        """Return the mapping; raise if an entry is wrong or has the name of an earlier one."""
+        """Return the mapping; raise if an entry has a wrong or unknown field, or the name of an earlier entry."""
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
         for entry in content(file)[array_name]:
@@ -91,7 +92,7 @@ def entries_by_name(
 
 @contextmanager
 def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
-    """Put the file and the entry before the text of errors in the ``with`` block; a KeyError becomes a ValueError."""
+    """Add the file and the entry to a TypeError or ValueError of a ``with`` block; a KeyError becomes a ValueError."""
     where = f"{file}, entry {entry.get('names')}"
     try:
         yield

@@ -103,15 +103,16 @@ UNROTATED: Mapping[str, str] = _data.Lazy(
 
 
 def is_diffusers(keys: Mapping[str, Any], /) -> bool:
-    """Whether a config is that of a component of diffusers: it has ``_class_name``."""
+    """Whether a config is that of a component of diffusers: it has ``_class_name``, and this is not null."""
     return keys.get("_class_name") is not None
 
 
 def may_rotate(name: object, /) -> bool:
     """
-    Whether a class may have rotary embedding: it is known to, or it is an unknown transformer or control network.
+    Whether a class may have rotary embedding, by its name.
 
-    True also for a refused class, and for a name that is no string.
+    True if it is known to have it, if it is refused, if the name is no string, and for an unknown class if its name
+    contains "Transformer" or "ControlNet".
     """
     if not isinstance(name, str) or name in CLASSES or name in REFUSED:
         return True
@@ -119,17 +120,17 @@ def may_rotate(name: object, /) -> bool:
 
 
 def further_rotations(name: object, /) -> list[str]:
-    """Return the names of the further rotations of a class, such as "audio"; none for an unknown class."""
+    """Return the names of the further rotations of a class, such as "audio"; [] for an unknown class."""
     return [key.partition(".")[2] for key in PARTS if isinstance(name, str) and key.startswith(f"{name}.")]
 
 
 def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
     """
-    Return the layers of a component of diffusers as one group.
+    Return the layers of a component of diffusers as a tuple of one group.
 
-    For a class without rotary embedding, the group has the reason in `unrotated`. `rotation_name` is the name of a
-    further rotation, from `further_rotations`; "" is the main one. Raise if the class is unknown or refused, or if a
-    key is unknown, missing or wrong.
+    For a class without rotary embedding, the group has only the reason in `unrotated`. `rotation_name` is the name of a
+    further rotation, from `further_rotations`; "" is the main one. Raise if the class is unknown or refused, if a key
+    about rotary embedding is unknown, or if one that the class reads for it is missing or wrong.
     """
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
@@ -144,10 +145,9 @@ def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *,
     """
     Return the recipe of a component of diffusers from `layers`, the group that `canonical` returns.
 
-    With one axis, the frequencies are a single row. `sequence_length` is for OmniGen, whose frequencies depend on it;
-    None means the trained length. `rotation_name` is as in `canonical`. ``facts["blocks"]``, only if features are
-    paired in blocks, is the number of blocks of the `Rope`; ``facts["covers"]`` names the tokens. Raise if a key is
-    wrong.
+    With one axis, the frequencies are a single row. Only OmniGen's frequencies depend on `sequence_length`; None means
+    the trained length. `rotation_name` is as in `canonical`. ``facts["blocks"]``, only if features are paired in
+    blocks, is the number of blocks of the `Rope`; ``facts["covers"]`` names the tokens. Raise if a key is wrong.
     """
     component = _component(part, rotation_name)._replace(length=sequence_length)
     head, base = layers.sizes["head_dim"], layers.parameters["rope_theta"]
@@ -158,11 +158,11 @@ def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *,
 
 def grid(part: Part, shape: Sequence[int], /, *, rotation_name: str = "") -> tuple[tuple[float, ...], ...] | None:
     """
-    Return the position of each token of a visual grid, as the model or its pipeline numbers them.
+    Return the position of each token of a visual grid, one number for each axis, as the model or its pipeline does.
 
     `shape` is ``(frames, rows, columns)`` or ``(rows, columns)`` in tokens, after patches are made; the column changes
-    fastest. None for sequences, and if positions depend on text, time or other images. Raise if a key is wrong, or the
-    class cannot have a grid of this shape.
+    fastest. Return None for sequences, and if positions depend on text, time or other images. Raise if a key is wrong,
+    or the class cannot have a grid of this shape.
     """
     component = _component(part, rotation_name)._replace(shape=grid_shape(shape, _MOST_TOKENS))
     if not component.row.grid:
@@ -188,7 +188,11 @@ class _Component(NamedTuple):
     shape: tuple[int, ...] = (1, 1, 1)
 
     def read(self, setting: object) -> Fact:
-        """Return a `Setting`'s value or default, or raise if it has neither; anything else is itself the value."""
+        """
+        Return the value of a `Setting` in the config, or its default, as a Fact; raise if it has neither.
+
+        Any `setting` that is not a `Setting` is itself the value.
+        """
         if not isinstance(setting, Setting):
             return Fact(setting, self.default)
         if fact := self.part.get(setting.key):
@@ -200,19 +204,20 @@ class _Component(NamedTuple):
         return Fact(value, self.default)
 
     def number(self, setting: object) -> Fact:
-        """Return the value as `read` does; raise unless it is a number of features or tokens (`_count`)."""
+        """Return the value as `read` does; raise unless it is an integer from 1 to `MAX_FEATURES`."""
         return checked(self.read(setting), _count)
 
-    def further(self, key: str, default: object = None) -> object:
-        """Return the `Setting` of a key in `row.reads`, or `default` if the class does not read that key."""
+    def find_setting(self, key: str, default: object = None) -> object:
+        """Return the `Setting` in `row.reads` that has this key, not its value; `default` if there is none."""
         return next((setting for setting in self.row.reads if setting.key == key), default)
 
 
 def _component(part: Part, rotation_name: str) -> _Component:
     """
-    Return a component with its rotation `rotation_name`, "" for the main one.
+    Return the component of a part, with the facts about its rotation `rotation_name`; "" is the main one.
 
-    Raise if the class is unknown, does not read a rotary key of the config, or needs another value of a key.
+    Raise if the class is unknown, if it does not read a key about rotary embedding that the config has, or if it needs
+    another value of a key.
     """
     source = part.name("_class_name")
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
@@ -234,7 +239,7 @@ def _component(part: Part, rotation_name: str) -> _Component:
 
 
 def _class_hint(name: str) -> str:
-    """Return the hint for a class without a `Rope`: the reason, or for an unknown one, what to give instead."""
+    """Return the hint of the error for a class not in `CLASSES`: why it is refused, or what to give instead."""
     if name in UNROTATED:
         return "it has no rotary"
     if name in REFUSED:
@@ -248,7 +253,7 @@ def _class_hint(name: str) -> str:
 
 
 def settings(row: Class, /) -> list[Setting]:
-    """Return all settings of a class, from every field."""
+    """Return each `Setting` among the facts about a class, those inside tuples too."""
     fields = (field if type(field) is tuple else (field,) for field in row)
     return [item for items in fields for item in items if isinstance(item, Setting)]
 
@@ -259,7 +264,7 @@ def _count(name: str, value: object, *, least: int = 1) -> int:
 
 
 def _list_of_length(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], Any] = _count) -> list[Any]:
-    """Return the checked items of a list; raise unless its length is one of `lengths`."""
+    """Return ``check(source, item)`` for each item of a fact's list; raise unless its length is one of `lengths`."""
     values = typed(fact.source, fact.value, (list, tuple), "be a list")
     if len(values) not in lengths:
         raise ArgumentValueError(fact.source, f"have {' or '.join(map(str, lengths))} items", len(values))
@@ -267,7 +272,7 @@ def _list_of_length(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, 
 
 
 def _checked_object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return an object without nulls; raise for a key not in `allowed`, or a value not in its tuple, if not empty."""
+    """Return an object without nulls; raise unless each key is in `allowed`, whose tuple has its value or is empty."""
     content = typed(fact.source, fact.value, Mapping, "be an object")
     given = {key: value for key, value in content.items() if value is not None}
     for key, value in given.items():
@@ -279,7 +284,7 @@ def _checked_object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[
 
 def _head_dim(component: _Component) -> Fact:
     """
-    Return the head dimension: its key, the sum of the axes, width / heads, or for LTX the width of all heads.
+    Return the head dimension: by its key, the sum of the axes, width / heads, or for LTX the width of all heads.
 
     Raise if width / heads is not whole, or if a value is missing or wrong.
     """
@@ -321,7 +326,11 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 
 
 def _axis_sizes(component: _Component, dim: int) -> Fact:
-    """Return each axis's even number of features; raise unless they sum to `dim` (a single axis may have less)."""
+    """
+    Return a tuple with the number of features of each axis, as a Fact.
+
+    Raise unless each is even and positive, and their sum is the head dimension `dim`; a single axis may have less.
+    """
     axes = component.read(component.row.axes)
     if axes.source == component.default and isinstance(axes.value, str):
         axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {component.name} does")
@@ -337,7 +346,13 @@ def _axis_sizes(component: _Component, dim: int) -> Fact:
 
 
 def _axial(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of axes with their own frequencies, the pairs of each axis together."""
+    """
+    Return the recipe of axes that have consecutive pairs each, with frequencies of their own from `base`.
+
+    Keys may give each axis a divisor of its frequencies, or a factor s by which its base, for d features, is multiplied
+    as ``s^(d / (d − 2))``; d is then at least 4. With kind "columns first", the last axis has the first pairs. A single
+    axis has a single row of frequencies. Raise if the sizes of the axes don't fit the head dimension `dim`.
+    """
     axes = _axis_sizes(component, dim)
     n, keys_of = len(axes.value), {"divisors": component.row.divisors, "rope_scale": component.row.stretch}
     facts = {name: _number_by_axis(component, keys, n) for name, keys in keys_of.items() if keys}
@@ -356,7 +371,7 @@ def _axial(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _number_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
-    """Return a positive number for each of n axes: from one key each, or from a list if there is only one key."""
+    """Return a tuple of positive numbers for n axes, as a Fact: of one key each, or of the list under a single key."""
     found = [component.read(key) for key in keys]
     if len(found) == 1:
         return Fact(tuple(_list_of_length(found[0], (n,), positive)), found[0].source)
@@ -365,9 +380,9 @@ def _number_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) ->
 
 def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
     """
-    Return the recipe of three axes with the same frequencies; other features don't rotate.
+    Return the recipe of three axes with consecutive pairs and the same frequencies; the last features do not rotate.
 
-    A key gives the number of pairs of each axis; raise if it is more than a sixth of the head dimension.
+    A key gives the number of pairs of each axis; raise if it is more than a sixth of the head dimension `dim`.
     """
     pairs, source = component.number(component.row.axes)
     if 6 * pairs > dim:
@@ -377,7 +392,12 @@ def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _strided(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of a class that divides the frequencies of the whole head as `axes.strided` does."""
+    """
+    Return the recipe of axes to which the pairs of the whole head belong in turn, as in `axes.strided`.
+
+    The sections come from the class's own key, or from ``rope_scaling`` (Cosmos3). They need not sum to the number of
+    pairs: the rest belongs to the first axis. Raise if the two disagree, or if a section does not fit into `dim`.
+    """
     given, kinds = component.read(component.row.axes), ("default", "mrope")
     sections = _list_of_length(given, component.row.axis_counts)
     if scaling := component.part.get("rope_scaling"):  # Cosmos3 reads only its sections
@@ -400,12 +420,18 @@ def _strided(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _over_all_heads(component: _Component, dim: int, base: float) -> Recipe:
-    """Return LTX's recipe: rising frequencies over all heads' pairs, axes in turn; leftover first pairs don't turn."""
+    """
+    Return the recipe of LTX: the pairs of all heads have rising frequencies, and belong to the axes in turn.
+
+    `dim` is the width of all heads. If the axes don't divide the pairs evenly, the first pairs are left over and do not
+    rotate. By ``rope_type``, features are paired interleaved, or in halves of each head (``blocks``). Raise if a width
+    is odd or does not fit.
+    """
     (axes,), (heads, each) = component.row.axis_counts, component.row.head
-    n, kind = dim // (2 * axes), component.read(component.further("rope_type", "interleaved"))
+    n, kind = dim // (2 * axes), component.read(component.find_setting("rope_type", "interleaved"))
     if dim % 2 or not n:
         raise ArgumentValueError(f"{heads.key} · {each.key}", f"be even and at least {2 * axes}", dim)
-    if across := component.further("audio_cross_attention_dim"):  # must equal the width of queries and keys
+    if across := component.find_setting("audio_cross_attention_dim"):  # must equal the width of queries and keys
         agreed(Fact(dim, f"{heads.key} · {each.key}"), component.number(across))
     choice(kind.source, kind.value, ("interleaved", "split"), "be interleaved or split")
     # pair k·i + a, for axis a of k: f = base^(i / (n − 1)) · π / 2; the first pairs, `rest`, are not rotated
@@ -423,25 +449,29 @@ def _over_all_heads(component: _Component, dim: int, base: float) -> Recipe:
     return Recipe(rows if axes > 1 else row, "half", 1.0, 0, facts)
 
 
-def _of_head(dim: int, base: float) -> Row:
-    """Return one row of frequencies for all pairs of a head; raise unless `dim` is even."""
+def _head_frequencies(dim: int, base: float) -> Row:
+    """Return the frequencies of all pairs of a head of `dim` features, ``base^(−2i/dim)``; raise unless it is even."""
     if dim % 2:
         raise ArgumentValueError("the head dimension", "be even", dim)
     return frequencies(dim, base=base)
 
 
 def _sequence(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of Kandinsky's text and audio: one axis; ``audio_freqs_scaling`` multiplies frequencies."""
-    scale = component.read(component.further("audio_freqs_scaling", 1.0))
+    """Return the recipe of Kandinsky's text or audio: one axis; ``audio_freqs_scaling`` multiplies the frequencies."""
+    scale = component.read(component.find_setting("audio_freqs_scaling", 1.0))
     factor, facts = positive(scale.source, scale.value), {"rotary_dim": Fact(dim, component.default)}
     facts |= {"frequency_scale": scale} if factor != 1 else {}
-    return Recipe(tuple(factor * f for f in _of_head(dim, base)), component.row.pairing, 1.0, 0, facts)
+    return Recipe(tuple(factor * f for f in _head_frequencies(dim, base)), component.row.pairing, 1.0, 0, facts)
 
 
 def _longrope(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of OmniGen (longrope): the length of the sequence chooses one of two lists of divisors."""
+    """
+    Return the recipe of OmniGen, LongRoPE: ``long_factor`` divides beyond the trained length, else ``short_factor``.
+
+    The length is that of `component`, None for the trained one. Raise unless each list has a divisor for each pair.
+    """
     scaling, longest, original = map(component.read, component.row.reads)
-    kinds, unscaled = ("su", "longrope"), _of_head(dim, base)
+    kinds, unscaled = ("su", "longrope"), _head_frequencies(dim, base)
     values = _checked_object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
     names = {name: component.part.name("rope_scaling", name) for name in ("short_factor", "long_factor")}
     lists = {name: _list_of_length(Fact(values.get(name), key), (dim // 2,), positive) for name, key in names.items()}
@@ -477,38 +507,43 @@ def _grid_skipping_frames(component: _Component) -> Coordinates:
     """
     Return the coordinates of frames, rows and columns, from 0.
 
-    If there are two frames, and a patch has only one, the second is at ``rope_temporal_skip_len`` − 1.
+    If there are two frames, and a patch spans only one, the second is at ``rope_temporal_skip_len`` − 1.
     """
     frames, rows, columns = map(range, component.shape)
     if (
         len(frames) == 2
-        and _list_of_length(component.read(component.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]
+        and _list_of_length(component.read(component.find_setting("patch_size")), (3,), lambda _, n: same(n, 1))[0]
     ):
-        return (0, component.number(component.further("rope_temporal_skip_len")).value - 1), rows, columns
+        return (0, component.number(component.find_setting("rope_temporal_skip_len")).value - 1), rows, columns
     return frames, rows, columns
 
 
 def _grid_centred(component: _Component) -> Coordinates | None:
-    """Return frames from 0, n rows or columns from n // 2 − n; None with ``use_layer3d_rope`` (image layers)."""
-    layers = component.read(component.further("use_layer3d_rope", default=False))
+    """
+    Return the coordinates of frames, from 0, and of n rows or columns, from n // 2 − n to n // 2 − 1.
+
+    Return None if ``use_layer3d_rope`` is true, for images in layers.
+    """
+    layers = component.read(component.find_setting("use_layer3d_rope", default=False))
     middle = [range(n // 2 - n, n // 2) for n in component.shape[1:]]
     return None if flag(layers.source, layers.value) else (range(component.shape[0]), *middle)
 
 
 def _grid_fitted(component: _Component) -> Coordinates:
-    """Return rows and columns spread over the lengths in ``rope_axes_dim``, as integers rounded down."""
-    most = _list_of_length(component.read(component.further("rope_axes_dim")), (2,))
+    """Return the coordinates of rows and columns: ``i · length // n`` for i of n; ``rope_axes_dim`` has the lengths."""
+    most = _list_of_length(component.read(component.find_setting("rope_axes_dim")), (2,))
     return [[i * length // n for i in range(n)] for n, length in zip(component.shape[1:], most, strict=True)]
 
 
 def _grid_cropped(component: _Component) -> Coordinates:
     """
-    Return frames from 0, and rows and columns spread over the middle of the base grid.
+    Return the coordinates of frames, from 0, and of rows and columns, spread over a rectangle in the base grid.
 
-    With ``patch_size_t`` rows and columns are from 0 instead; raise if they are more than the base grid has.
+    The rectangle is in the middle, the largest with the proportions of the grid. With ``patch_size_t`` rows and columns
+    are from 0 instead; raise if they are more than the base grid has.
     """
     frames, rows, columns = component.shape
-    patch = component.number(component.further("patch_size")).value
+    patch = component.number(component.find_setting("patch_size")).value
     sides = map(component.number, component.row.base_grid)
     high, wide = (_count(f"{side.source} // patch_size", side.value // patch) for side in sides)
     if component.part.get("patch_size_t"):  # CogVideoX 1.5 takes the first rows and columns of the base grid
@@ -521,7 +556,7 @@ def _grid_cropped(component: _Component) -> Coordinates:
 
 
 def _spread(whole: int, extent: int, n: int) -> list[float]:
-    """Return n positions over `extent` in the middle of the length `whole`, as diffusers spaces them."""
+    """Return n coordinates, spaced as in diffusers, over the length `extent` in the middle of the length `whole`."""
     first = round((whole - extent) / 2)
     # xᵢ = s + i · ((s + e) · (n − 1) / n − s) / (n − 1)
     step = ((first + extent) * (n - 1) / n - first) / max(n - 1, 1)

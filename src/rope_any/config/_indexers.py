@@ -34,24 +34,24 @@ SIGNS = (
 
 
 def _switch(part: Part, key: str, *, default: bool) -> bool:
-    """Return the flag of a key, or `default` if it is not given; raise unless it is a bool."""
+    """Return the bool under a key, or `default` if it is missing or null; raise if it is no bool."""
     fact = part.get(key)
     return default if fact is None else flag(fact.source, fact.value)
 
 
 def _first_given(part: Part, keys: Iterable[str]) -> Fact | None:
-    """Return the value of the first of these keys that is given, or None."""
+    """Return the value of the first of `keys` that is neither missing nor null, as a Fact; None if there is none."""
     return next((fact for key in keys if (fact := part.get(key))), None)
 
 
 def _integer(part: Part, paths: Iterable[str], least: int, most: int) -> Fact | None:
-    """Return the integer at these paths, or None if none is given; raise if they differ or it is out of range."""
+    """Return the integer at any of these paths, None if none is given; raise if two differ or one is out of range."""
     given = filter(None, (part.get(path) for path in paths if path))
     return agreed(*(checked(fact, lambda name, value: integer_between(name, value, least, most)) for fact in given))
 
 
 def _count(part: Part, key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
-    """Return the integer under a key, or `default`; raise unless it is from `least` to `most`."""
+    """Return the integer under a key, `default` if missing or null; raise unless it is from `least` to `most`."""
     fact = _integer(part, [key], least, most)
     return default if fact is None else int(fact.value)
 
@@ -71,8 +71,9 @@ def _scheduled(part: Part, index: int, layer_type: str | None = None) -> bool:  
     """
     Whether a layer is full, that is, runs an indexer of its own and does not reuse the keys of an earlier one.
 
-    This is by ``indexer_types``, by the letters F and S of a pattern, or by an offset and a period n: all layers before
-    the offset are full, then every n-th. Raise if the list and the letters disagree.
+    ``indexer_types`` or ``index_topk_pattern`` (a list, or letters F and S) gives the mode of each layer; raise if they
+    disagree, or have no entry for the layer. If both are missing, the layers before ``index_skip_topk_offset`` (default
+    2) are full, then every n-th after the last of these, with n in ``index_topk_freq`` (default 1).
     """
     types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
@@ -86,7 +87,7 @@ def _scheduled(part: Part, index: int, layer_type: str | None = None) -> bool:  
 
 def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | None:
     """
-    Return whether a layer has the first of two `known` modes in the list of `modes`; None if there is no list.
+    Return as a Fact whether a layer has the first of the `known` modes in the list `modes`; None without a list.
 
     Raise if the list has no entry for the layer, or one that is not known.
     """
@@ -106,8 +107,8 @@ def _full_layers(
     """
     Whether a layer is full, as in `_scheduled`: by ``indexer_types``, or else by the class.
 
-    In the class, every n-th layer from layer `first` on is full (n is `every`), and those in `also`. It does not read
-    the keys ``index_topk_*`` and ``index_skip_topk_offset``; raise if they give another result.
+    In the class, every n-th layer from layer `first` on is full (n is `every`), and the layers `also`. The class does
+    not read ``index_topk_*`` and ``index_skip_topk_offset``; raise if they are given and make another result.
     """
     by_class = Fact(index in also or (index >= first and (index - first) % every == 0), part.default)
     full = _is_full(part.get("indexer_types"), index, _MODES) or by_class
@@ -124,10 +125,11 @@ def _by_type(part: Part, index: int, layer_type: str | None, *, types: Sequence[
 
 def _unless_off(part: Part, index: int, layer_type: str | None) -> bool:
     """
-    Whether a layer has an indexer: by its type, or without types by a pattern; False if ``use_dsa`` is off.
+    Whether a layer has an indexer: it is of type "indexed_attention"; False if ``use_dsa`` is false.
 
-    The type is "indexed_attention"; "full_attention" means the same if ``use_dsa`` is true, or if the file has neither
-    ``use_dsa`` nor ``per_layer_config``.
+    Type "full_attention" means the same if ``use_dsa`` is true, or if the config has neither ``use_dsa`` nor
+    ``per_layer_config``. If `layer_type` is None, layers 0, 1, 5, 9, 13 and so on have one, or all layers if
+    ``use_sliding_window`` is false.
     """
     if not _switch(part, "use_dsa", default=True):
         return False
@@ -144,7 +146,7 @@ REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() 
 
 
 def _indexer(part: Part) -> Indexer | None:
-    """Return the indexer of a model, or None if it has none; raise if it has none and its config has keys of one."""
+    """Return the indexer of a model, None if it has none; raise if it has none and its config has keys of indexers."""
     name = part.model_type or ""
     if name not in INDEXERS and (sign := _first_given(part, SIGNS)) is not None:
         reason = REFUSED.get(name, "transformers has none for this model, so its rotation is unknown")
@@ -158,7 +160,8 @@ def layers_with_indexer(part: Part, /) -> list[bool]:
     Return for each layer of the text part whether it has its own indexer; raise if the config does not determine it.
 
     A layer that reuses the keys selected by an earlier layer has none. A layer without rotary embedding may have an
-    indexer, also without rotary. Without a number of layers or a list of types, `ASSUMED_LAYERS` are returned.
+    indexer, also without rotary. All are False if the model has no indexer, or its indexer is off. If the config gives
+    neither a number of layers nor their types, the list has `ASSUMED_LAYERS` items.
     """
     row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
     counted = first_value(part, LAYERS)
@@ -177,7 +180,7 @@ def layers_with_indexer(part: Part, /) -> list[bool]:
 
 
 def _head_dim(part: Part, row: Indexer) -> Fact:
-    """Return the width of the index head: as given, or the default; raise if it is given for single layers or null."""
+    """Return the width of the index head, or its default; raise if it is null, out of range or given for one layer."""
     by_layer = part.keys.get("per_layer_config")
     for layer, own in by_layer.items() if isinstance(by_layer, Mapping) else ():
         if isinstance(own, Mapping) and row.head in own:
@@ -190,7 +193,7 @@ def _head_dim(part: Part, row: Indexer) -> Fact:
 
 
 def _stride(part: Part, row: Indexer) -> Fact:
-    """Return how many tokens are pooled into one key: as given, or the default; raise if there is neither."""
+    """Return how many tokens are pooled into one key: as given, or the default; raise if wrong or without either."""
     given = _integer(part, row.stride, 1, MOST_TOKENS)
     if given is None and row.default_stride is None:
         raise ArgumentValueError(part.name(row.stride[0]), f"be given with {part.name(row.head)}")
@@ -212,7 +215,11 @@ def _pairing(part: Part, row: Indexer) -> Fact:
 
 
 def why_no_rotation(part: Part, /) -> str | None:
-    """Return why a model has no indexer that rotates, None if it has one; raise if its config contradicts its class."""
+    """
+    Return the reason why a model has no indexer that rotates; None if it has one.
+
+    Whether the main attention rotates is not looked at. Raise if the keys of the indexer contradict the model's class.
+    """
     row = _indexer(part)
     if row is None:
         return f"{part.model_type} has no indexer"
@@ -229,8 +236,9 @@ def recipe(part: Part, main: "Recipe | Fact", /) -> "Recipe | Fact":
     """
     Return the rotation of the queries and keys of a model's indexers; a `Fact`, the reason, if they do not rotate.
 
-    `main` is the rotation of the main attention, or the reason why it has none. If the model has kinds of layers, it is
-    that of the indexer's `layer_type`. Raise if the config contradicts the model's class.
+    `main` is the rotation of the main attention, or the reason why it has none. If kinds of layers differ, `main` is
+    for those of the indexer's `layer_type`. Raise if the config contradicts the model's class, or if the index head is
+    narrower than the rotary slice of `main`.
     """
     row, reason = _indexer(part), why_no_rotation(part)
     if row is None or reason is not None:

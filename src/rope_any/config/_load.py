@@ -59,9 +59,10 @@ def same(a: object, b: object) -> bool:
 
 def load(config: object, /) -> dict[str, Any]:
     """
-    Return a config as a new dict, with lists for tuples; `config` is a dict, a path or has ``to_dict()``.
+    Return a config as a new dict, with dicts for mappings and lists for tuples.
 
-    Raise if it is of another type, cannot be read, or is nested too deeply.
+    `config` is a mapping, the path of a JSON file or of a folder with one, or has ``to_dict()``. Raise if it is of
+    another type, cannot be read, or is nested too deeply.
     """
     if isinstance(config, str | os.PathLike):
         config = _read_file(Path(config))
@@ -78,7 +79,7 @@ def load(config: object, /) -> dict[str, Any]:
 
 
 def _instead_of(config: object) -> str:
-    """Return as the hint of an error what to give instead of a config of a wrong type; "" if unknown."""
+    """Return the hint of the error for a config of a wrong type: what to give instead; "" if unknown."""
     if isinstance(config, type):
         return "give an instance"
     if isinstance(config, bytes) or hasattr(config, "read"):
@@ -110,7 +111,7 @@ def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[objec
 
 def _read_file(file: Path) -> dict[str, Any]:
     """Return the JSON object of a config file, or of the config file in a folder; raise if it cannot be read."""
-    path, size = _found(file)
+    path, size = _find_file(file)
     name = Text(printed(path))
     if size > LARGEST_FILE:
         hint = _OTHER_FILES.get(path.suffix, "")
@@ -126,8 +127,8 @@ def _read_file(file: Path) -> dict[str, Any]:
     return dict(typed(name, found, dict, "hold a JSON object"))
 
 
-def _found(path: Path) -> tuple[Path, int]:
-    """Return the config file at a path or in a folder, and its size in bytes; raise if there is none."""
+def _find_file(path: Path) -> tuple[Path, int]:
+    """Return the config file at a path, or in a folder at that path, and its size in bytes; raise if there is none."""
     folder = None
     try:
         if path.is_dir():
@@ -176,23 +177,19 @@ def require_names(mapping: Mapping[Any, Any]) -> None:
 
 
 def typed(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> Any:
-    """Return a value unchanged; raise unless it is of a type `kind`, with the text "`name` must `wanted`"."""
+    """Return a value unchanged; raise a TypeError "`name` must `wanted`" unless it is an instance of `kind`."""
     if not isinstance(value, kind):
         raise ArgumentTypeError(name, wanted, value)
     return value
 
 
 def checked(fact: Fact, check: Callable[[str, Any], Any]) -> Fact:
-    """
-    Return a fact with the value that `check` returns; it takes the source and the value, and raises if wrong.
-
-    For example, `integer` and `positive` are such functions.
-    """
+    """Return a fact with the value ``check(source, value)``; `check`, such as `integer`, raises if it is wrong."""
     return Fact(check(fact.source, fact.value), fact.source)
 
 
 def entry_of(fact: Fact, index: int) -> Fact:
-    """Return the value of layer `index` in a list with one for each layer; raise if the list does not have it."""
+    """Return entry `index` of a fact's list, one for each layer, as a Fact; raise if there is no list or no entry."""
     values = typed(fact.source, fact.value, list, "be a list with an entry for each layer")
     if index >= len(values):
         raise ArgumentValueError(fact.source, f"have an entry for layer {index}", Text(f"{len(values)} entries"))
@@ -207,7 +204,7 @@ def one_of(fact: Fact, known: Sequence[Any]) -> Any:
 
 
 def joined(facts: Sequence[Fact]) -> Fact:
-    """Return one fact whose value is the tuple of the values of several, and whose source lists theirs."""
+    """Return one fact for several: the tuple of their values, and as its source their sources, each once."""
     return Fact(tuple(fact.value for fact in facts), ", ".join(dict.fromkeys(fact.source for fact in facts)))
 
 
@@ -221,7 +218,7 @@ def agreed(*facts: Fact | None) -> Fact | None:
 
 
 def grid_shape(shape: object, most: int) -> tuple[int, ...]:
-    """Return `shape` as (frames, rows, columns), one frame if not given; raise if wrong or over `most` tokens."""
+    """Return `shape` as (frames, rows, columns), one frame if not given; raise if wrong or of over `most` tokens."""
     wanted = f"be (rows, columns) or (frames, rows, columns), positive, of at most {most} tokens"
     sizes = [integer("shape", size) for size in typed("shape", shape, (tuple, list), wanted)]
     if len(sizes) not in (2, 3) or min(sizes) < 1 or math.prod(sizes) > most:

@@ -144,18 +144,18 @@ UNKNOWN = Model()
 
 
 def rules(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return functions by their names without the leading underscore."""
+    """Return a dict of the functions by their names without the leading underscore."""
     return {function.__name__.removeprefix("_"): function for function in functions}
 
 
 def rule(known: Mapping[str, Callable[..., Any]], spec: Rule, usual: str = "") -> Callable[..., Any]:
-    """Return the function that `spec` names in `known`, with its arguments; `usual` is the name if it gives none."""
+    """Return the function in `known` that `spec` names (or else `usual`), with the keyword arguments of `spec`."""
     given = {"rule": spec} if isinstance(spec, str) else {"rule": usual, **spec}
     return partial(known[given.pop("rule")], **given)
 
 
 def _count(part: Part, key: str, default: int, least: int = 1) -> int:
-    """Return the number under a key, or `default` if it is missing or null; raise if it is less than `least`."""
+    """Return the integer under a key, or `default` if missing or null; raise if no integer, or less than `least`."""
     fact = part.get(key)
     if fact is not None and integer(fact.source, fact.value) < least:
         raise ArgumentValueError(fact.source, "not be negative" if least == 0 else "be positive", fact.value)
@@ -171,12 +171,12 @@ def indices(part: Part, key: str, default: tuple[int, ...] = ()) -> Sequence[int
 
 
 def _dense_layers(part: Part) -> int:
-    """Return how many of the first layers have no experts (MoE)."""
+    """Return how many of the first layers have no experts: ``first_k_dense_replace``, default 0."""
     return _count(part, "first_k_dense_replace", 0, 0)
 
 
 def _dense_period(part: Part) -> int:
-    """Return n, if every n-th of the layers without experts has full attention."""
+    """Return n, ``prefix_dense_sliding_window_pattern`` or 1: every n-th layer without experts has full attention."""
     return _count(part, "prefix_dense_sliding_window_pattern", 1)
 
 
@@ -197,8 +197,9 @@ def _every(
     """
     Return the type of a layer: `kind` for every n-th from index `since` on and for the indices `also`, else `other`.
 
-    The type is `kind` if ``(index + first) % n == 0``, or with `from_last` ``(index + first - layers) % n == 0``. `key`
-    is the key of n in the config, and `every` its default. A negative index in `also` counts from the end.
+    The type is `kind` if ``(index + first) % n == 0``, or with `from_last` ``(index + first - layers) % n == 0``. The
+    config has n under `key`, perhaps after an underscore, or a string such as "LLLG" of length n; `every` is its
+    default. A negative index in `also` counts from the end.
     """
     if index in also or index - layers in also:
         return kind
@@ -213,12 +214,17 @@ def _every(
 
 
 def _in_turn(part: Part, index: int, layers: int, *, types: Sequence[str]) -> str:
-    """Return the type of a layer: that of `types` whose turn it is, again from the first after the last."""
+    """Return the type of a layer if the list `types` is repeated: ``types[index % len(types)]``."""
     return types[index % len(types)]
 
 
 def _dense_first(part: Part, index: int, layers: int) -> str:
-    """Return the type of a layer in a model whose first layers have no experts and their own pattern."""
+    """
+    Return the type of a layer: in its group of layers, every n-th has full attention and the others a sliding window.
+
+    The first group are the layers without experts, `_dense_layers`, with n from `_dense_period`. The others have n
+    under ``sliding_window_pattern``, default 4.
+    """
     dense = _dense_layers(part)
     if index < dense:
         return "sliding_attention" if (index + 1) % _dense_period(part) else "full_attention"
@@ -226,29 +232,32 @@ def _dense_first(part: Part, index: int, layers: int) -> str:
 
 
 def _chunked_if_flagged(part: Part, index: int, layers: int, *, key: str, interval: str) -> str:
-    """Return the type of a layer: chunked if it rotates by its flag (`_flagged`) and chunks have a size, else full."""
+    """
+    Return the type of a layer: "chunked_attention" if it rotates (`_flagged`), else "full_attention".
+
+    All have full attention if ``attention_chunk_size`` is null. If that key is missing, the class has a default.
+    """
     chunked = part.keys.get("attention_chunk_size", "the class's") is not None
     return f"{'chunked' if chunked and _flagged(part, '', index, key=key, interval=interval) else 'full'}_attention"
 
 
 def _sliding(part: Part, layer_type: str, index: int) -> bool:
-    """Whether a layer rotates, in models in which only layers with a sliding window do."""
+    """Whether a layer rotates: its type is "sliding_attention"."""
     return layer_type == "sliding_attention"
 
 
 def _sliding_if_windowed(part: Part, layer_type: str, index: int) -> bool:
     """
-    Whether a layer rotates: it has a sliding window, or ``sliding_window`` is null.
+    Whether a layer rotates: its type is "sliding_attention", or ``sliding_window`` is null.
 
     A missing key does not count as null: it means the window of the class.
     """
-    # A missing key means the window of the class, null means no window.
     return part.keys.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
 def _sliding_or_dense(part: Part, layer_type: str, index: int, *, key: str) -> bool:
     """
-    Whether a layer rotates: it has a sliding window, or no experts in models whose dense layers attend fully.
+    Whether a layer rotates: its type is "sliding_attention", or it has no experts and `_dense_period` is 1.
 
     `key` is the key of a list with "dense" (no experts) or "sparse" for each layer; without it, the first layers are
     dense, as many as `_dense_layers` returns.
@@ -259,7 +268,11 @@ def _sliding_or_dense(part: Part, layer_type: str, index: int, *, key: str) -> b
 
 
 def _flagged(part: Part, layer_type: str, index: int, *, key: str, interval: str) -> bool:
-    """Whether a layer's flag in the list `key` is 1; without flags, all but every n-th rotate (n of `interval`)."""
+    """
+    Whether a layer rotates: its flag in the list under `key` is 1; raise unless it is 0 or 1.
+
+    If the list is missing or empty, all but every n-th layer rotate; n is under the key `interval`, default 4.
+    """
     flags, n = part.get(key), _count(part, interval, 4)
     if flags is None or flags.value == []:
         return (index + 1) % n != 0
@@ -267,7 +280,7 @@ def _flagged(part: Part, layer_type: str, index: int, *, key: str, interval: str
 
 
 def _with_base(part: Part, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer rotates: its base in the list `key` is not 0, or there is no list."""
+    """Whether a layer rotates: its base in the list under `key` is not 0 (raise if negative), or there is no list."""
     bases = part.get(key)
     if bases is None:
         return True
@@ -276,7 +289,7 @@ def _with_base(part: Part, layer_type: str, index: int, *, key: str) -> bool:
 
 
 def _with_base_or_sliding(part: Part, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer rotates: its base in the list `key` is not 0; without a list, it has no full attention."""
+    """Whether a layer rotates: its base in the list under `key` is not 0; without a list, it has no full attention."""
     return _with_base(part, "", index, key=key) if part.get(key) else layer_type != "full_attention"
 
 
@@ -286,17 +299,17 @@ def _self_attending(part: Part, layer_type: str, index: int) -> bool:
 
 
 def _listed(part: Part, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer rotates: its index is in the list `key`."""
+    """Whether a layer rotates: its index is in the list under `key`; False without a list."""
     return index in indices(part, key)
 
 
 def _clvp(size: Callable[[str], int]) -> int:
-    """Return how many features rotate in CLVP; `size` returns a size by its key."""
+    """Return how many features rotate in CLVP: at least 32; `size` is a function that returns a size by its key."""
     return max(size("projection_dim") // (2 * size("num_attention_heads")), 32)
 
 
 def _labelled(layer_type: str, *, others: str, **labels: str) -> str:
-    """Return the key of a layer type's parameters: that in `labels`, or `others`."""
+    """Return the key of a layer type's parameters: the label of `layer_type` in `labels`, `others` if it has none."""
     return labels.get(layer_type, others)
 
 
@@ -313,8 +326,8 @@ _TUPLES = {"codes": Codes, "switch": Switch, "score": Score, "indexer": Indexer,
 _USUAL = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
 
 
-def _value(key: str, value: Any) -> Any:
-    """Return the value of a key of an entry as the field of `Model`: rules as functions, tables as their tuples."""
+def _model_field(key: str, value: Any) -> Any:
+    """Return an entry's value for the field `key` of `Model`: a rule as its function, a table as its NamedTuple."""
     if key in _USUAL:
         return rule(RULES, value, _USUAL[key])
     if key == "layers":
@@ -322,12 +335,12 @@ def _value(key: str, value: Any) -> Any:
     return _TUPLES[key](**value) if key in _TUPLES else value
 
 
-def _models(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
-    """Return the `Model` of each name in the entries; raise, with the entry, if one is wrong."""
+def _models_by_name(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
+    """Return the `Model` of each name in the entries, with this name in place of ``*``; raise if an entry is wrong."""
     found = {}
     for entry in entries:
         with in_entry(_FILE, entry):
-            model = Model(**{key: _value(key, value) for key, value in entry.items() if key != "names"})
+            model = Model(**{key: _model_field(key, value) for key, value in entry.items() if key != "names"})
         for name in entry["names"].split():
             parts = {path: kind.replace("*", name) for path, kind in model.parts.items()}
             found[name] = model._replace(text=model.text.replace("*", name), parts=parts)
@@ -335,7 +348,7 @@ def _models(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
 
 
 def read_by(model: Model, /) -> frozenset[str]:
-    """Return the model's own keys that the check of unknown names about rotary embedding must accept."""
+    """Return the keys in a model's entry, which the check of unknown keys about rotary embedding must accept."""
     rules = [rule for rule in (model.has_rotary, model.pattern) if isinstance(rule, partial)]
     named = {name for rule in rules for name in rule.keywords.values() if isinstance(name, str)}
     own = {*model.keys.values(), *model.sizes, *(layer.key for layer in model.layers.values())}
@@ -345,15 +358,15 @@ def read_by(model: Model, /) -> frozenset[str]:
 
 @cache
 def model_names(name: str, /) -> tuple[str, ...]:
-    """Return the keys, or paths of keys, that `MODELS` give for a common name; the name itself may be one."""
+    """Return all keys, or paths "object.key", that models have for a common name; `name` itself may be one of them."""
     return tuple(dict.fromkeys(model.keys[name] for model in MODELS.values() if name in model.keys))
 
 
 _FILE = "models.toml"
 
-MODELS: Mapping[str, Model] = Lazy(lambda: _models(content(_FILE)["model"]))
+MODELS: Mapping[str, Model] = Lazy(lambda: _models_by_name(content(_FILE)["model"]))
 """The facts about each ``model_type``; the code of some comes with their weights."""
-ALL: Mapping[str, Model] = Lazy(lambda: {**MODELS, **_models(content(_FILE)["other"])})
+ALL: Mapping[str, Model] = Lazy(lambda: {**MODELS, **_models_by_name(content(_FILE)["other"])})
 """Those of `MODELS`, and of model types of which only other facts are known, such as their parts."""
 
 _WORDS = content(_FILE)["words"]

@@ -29,18 +29,22 @@ _ROTARY = re.compile(
 
 
 def _toml_table(name: str) -> dict[str, Any]:
-    """Return a table of ``params.toml``."""
+    """Return the table `name` of ``params.toml``, a data file of this package."""
     found: dict[str, Any] = _data.content("params.toml")[name]
     return found
 
 
 def _name_lists(*lists: str) -> set[str]:
-    """Return the words of these lists in the table ``names`` of ``params.toml``."""
+    """Return the words of several lists as one set; `lists` are keys of the table ``names`` in ``params.toml``."""
     return {word for name in lists for word in _toml_table("names")[name].split()}
 
 
 def form_of(keys: Keys, /) -> str | None:
-    """Return `ONNX`, `MISTRAL` or `META` by the keys of a file; None for others; raise if it is of both owners."""
+    """
+    Return the form of a file by its keys: `ONNX`, `MISTRAL` or `META`; None for any other, such as a config.json.
+
+    Raise if it has both keys that only Mistral's files have and keys that only Meta's have.
+    """
     model, kind = keys.get("model"), keys.get("model_type")
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():
@@ -58,10 +62,12 @@ def form_of(keys: Keys, /) -> str | None:
 
 def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Translation:
     """
-    Return a file of `form` as a config of transformers, the names of its keys in the file, and the model's facts.
+    Translate a file of Mistral or Meta into a config of transformers; also return its keys' names, and a `Model`.
 
-    `factor` is the factor of Llama 3's scaling, which Meta's files do not contain; for Mistral it is refused. Raise if
-    a key is unknown or wrong, and always for `ONNX`, whose file has no values of rotary embedding.
+    `form` is the file's, as `form_of` returns it. The names map keys of the config to those in the file. Configs of
+    towers are copied unchanged. `factor` is the factor of Llama 3's scaling, which Meta's files do not contain; for
+    Mistral it is refused. Raise for an unknown name about rotary embedding or windows, for a wrong or missing value,
+    and always for `ONNX`, whose file has no values of rotary embedding.
     """
     if form == ONNX:
         hint = "it has no values of rotary embedding: the ONNX graph has the table (cos_cache, sin_cache)"
@@ -86,7 +92,12 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
 
 
 def _require_known_names(keys: Keys, known: Collection[str], path: str = "") -> None:
-    """Raise for names about rotary or windows at any depth, except `known` ones at the top, which are not searched."""
+    """
+    Raise if an object, or an object in it, has an unknown name about rotary or windows with a value that is not null.
+
+    Names in `known` are accepted at the top, and their values are not searched. Lists and what is more than 8 levels
+    deep are not searched. `path` is where `keys` is in the file, ending with a dot; "" is the top.
+    """
     for key, value in keys.items():
         if key in known and not path:
             continue
@@ -97,7 +108,11 @@ def _require_known_names(keys: Keys, known: Collection[str], path: str = "") -> 
 
 
 def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]:
-    """Return the inner object of a key without its nulls, empty if missing; raise for names not in `known`, if any."""
+    """
+    Return the object under a key as a dict without nulls, {} if the key is missing; raise if it is no object.
+
+    Raise also if it has a name that is not in `known`; if `known` is empty, it may have any.
+    """
     value = typed(key, keys.get(key, {}), Mapping, "be an object")
     for name in value if known else ():
         if name not in known:
@@ -106,7 +121,7 @@ def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]
 
 
 def _needed(keys: Keys, key: str, path: str = "") -> Any:
-    """Return the value of a key; raise if it is missing (`path` goes before the key in the message)."""
+    """Return the value of a key, unchecked; raise if it is missing (`path` goes before the key in the message)."""
     if key not in keys:
         raise ArgumentValueError(f"{path}{key}", "be given")
     return keys[key]
@@ -114,9 +129,9 @@ def _needed(keys: Keys, key: str, path: str = "") -> Any:
 
 def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return the sizes in a file by our names; `table` has the file's key for each of our names.
+    Return the sizes in a file under their names in transformers; `table` maps these to the file's keys.
 
-    Raise if one is not a positive integer, or there are too many layers. Keys that the file lacks are left out.
+    Raise unless each is a positive integer, and the layers at most `_MOST_LAYERS`. Missing sizes are left out.
     """
     found = {ours: integer(theirs, keys[theirs]) for ours, theirs in table.items() if theirs in keys}
     for ours, size in found.items():
@@ -130,7 +145,12 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _mistral(keys: Keys, factor: float | None) -> Translation:
-    """Translate the params.json of Mistral; the results are those of `translated`."""
+    """
+    Translate the params.json of Mistral, as `translated` does; raise if `factor` is given.
+
+    `keys` has no configs of towers. Raise also if the head size is missing or contradicted, or if rope_theta is missing
+    in a file with a window or the two slices of MLA.
+    """
     if factor is not None:
         raise ArgumentValueError("factor", f"not be given for {MISTRAL}, which has its own", factor)
     if keys.get("model_type") == "mamba":
@@ -159,9 +179,11 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
 
 def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | None:
     """
-    Add the window and the layer types to `config`, and their key in the file to `names`; return that key or None.
+    Add the sliding window and the layer types to `config`, and their key in the file to `names`; return that key.
 
-    Raise unless the window is one length, or a list of one length and nulls that repeats without rest in the layers.
+    Return None and add nothing if the file gives no window. One length is for all layers; without n_layers it adds no
+    layer types. A list repeats over the layers; it has one length, and null for layers without a window. Raise for
+    anything else, or unless the list's length divides n_layers.
     """
     given = [key for key in ("sliding_window", "_sliding_window") if key in keys]
     if not given:
@@ -185,7 +207,9 @@ def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | 
 
 def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, Any]:
     """
-    Return the parameters of YaRN, empty if the file has none, and add their keys in the file to `names`.
+    Return the ``rope_parameters`` of YaRN, and add their keys in the file to `names`; {} if the file has no YaRN.
+
+    Raise for an unknown key of its object, or if the factor or the original length is missing.
 
     mistral-inference does not read YaRN. The meaning of `apply_scale` is from Mistral's changes to vLLM (its default
     there is true) and to llama.cpp (pull request 22612). If it is true, cos and sin are multiplied by
@@ -212,10 +236,10 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
 
 def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """
-    Return the parameter that scales queries by position, empty if the file has none; it does not change the rotation.
+    Return {"llama_4_scaling_beta": β}, the parameter that scales queries by position; {} if the file has none.
 
-    Its trained length is added to `config`, and the keys in the file to `names`. Raise if that length is not the one
-    of YaRN, or if a value is missing.
+    This scaling does not change the rotation. Its original length is added to `config`, and its keys in the file to
+    `names`. Raise if YaRN has another original length, or if a value is missing or not positive.
     """
     given = _object(keys, "llama_4_scaling", (ORIGINAL, "beta"))
     if "llama_4_scaling" not in keys:
@@ -236,10 +260,11 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
 
 def _meta(keys: Keys, factor: float | None) -> Translation:
     """
-    Translate the params.json of Meta, as `translated` does; `factor` is that of Llama 3's scaling.
+    Translate the params.json of Meta (Llama 1 to 4), as `translated` does.
 
-    The layers of cross attention have no rotary embedding, and n_layers does not count them. Raises if `factor` is
-    missing or of no use, or the width of a head is not dim / n_heads.
+    `factor` is the factor of Llama 3's scaling, which the file lacks. Raise if it is missing for this scaling, if it is
+    given for a file without scaling or of Llama 4, or unless the head size is dim / n_heads. Layers of cross attention,
+    which n_layers in the file does not count and which do not rotate, are not in the config.
     """
     is_llama4 = bool(_name_lists("llama4") & keys.keys())
     names = _toml_table("sizes") | (_toml_table("sizes_llama4") if is_llama4 else {})
@@ -268,7 +293,7 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
 
 
 def _base(keys: Keys, *, is_llama4: bool) -> float:
-    """Return the base that Meta's code assumes for a file without one; raise if vocab_size does not determine it."""
+    """Return the base of a Meta file without rope_theta, by its vocab_size; raise if this is missing or ambiguous."""
     size = integer("vocab_size", _needed(keys, "vocab_size", "rope_theta or "))
     bases = _toml_table("bases")
     base: float | None = bases.get(str(size))
@@ -280,9 +305,10 @@ def _base(keys: Keys, *, is_llama4: bool) -> float:
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
     """
-    Return the parameters of Llama 3's scaling, some constant in Meta's code, and add their sources to `names`.
+    Return the ``rope_parameters`` of Llama 3's scaling, which Llama 4 has too; some are constants of Meta's code.
 
-    Raise if `factor` is missing for Llama 3 or given for Llama 4, or if Llama 3 has a key that only Llama 4 reads.
+    The source of each is added to `names`. Raise if `factor` is missing for Llama 3 or given for Llama 4, or if a file
+    of Llama 3 has a key that only Llama 4 reads.
     """
     scales = _toml_table("scales")
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}

@@ -52,12 +52,13 @@ def part_readers(
     config: object, /, *, pairing: Pairing | None = None, factor: float | None = None
 ) -> dict[str, PartReader]:
     """
-    Return the parts of a config that may have rotary embedding, by name, text first.
+    Return a reader for each part of a config that may have rotary embedding, by name, text first.
 
-    A part that is unknown or wrong raises when it is read; a wrong text part may raise here, above all if there are no
-    others. `pairing`, the caller's, is for a model that is not known; reading any other raises if its pairing differs.
-    `factor` is that of Llama 3's scaling, which Meta's params.json does not contain; raise if it is given for another
-    config, or if the config has several forms. For the folder of a pipeline, return `_pipeline_readers`.
+    A part that is unknown or wrong raises when it is read. A wrong text part may raise here already, and does if there
+    are no sub-configs with rotary embedding. `pairing`, the caller's, is for a model that is not known; reading any
+    other raises if its pairing differs. `factor` is that of Llama 3's scaling, which Meta's params.json does not
+    contain; raise if it is given for another config. Raise also if a config has keys of several formats. The folder of
+    a pipeline of diffusers has the parts of all its components.
     """
     folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
     keys, given = load(config) if folder is None else {}, None if pairing is None else as_pairing(pairing)
@@ -92,10 +93,11 @@ def _by_name(
     parts: dict[str, PartReader], others: list[tuple[tuple[str, ...], PartReader]], own_name: str, /
 ) -> dict[str, PartReader]:
     """
-    Return `parts` and `others`, given by path, in one mapping by name; text, indexer, vision and audio come first.
+    Return `parts`, by name, and `others`, pairs of a path and a reader, in one mapping by name.
 
-    The name of another part is the short one if it is the only part of its kind, or else its path. `own_name` replaces
-    the name "text". `parts` itself is changed.
+    The name of one of the others is "vision" or "audio" if no other part is of this kind, else its path with dots.
+    `own_name` replaces the name "text", unless it is taken. Text, indexer, vision and audio come first. `parts` itself
+    is changed.
     """
     for path, other in others:
         name = _NAMES.get(path[-1], "")
@@ -109,9 +111,9 @@ def _by_name(
 
 def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str, PartReader]:
     """
-    Return the rotations of a transformer of diffusers by name: "transformer", then "transformer.audio" and so on.
+    Return a reader for each rotation of a transformer of diffusers: "transformer", "transformer.audio" and so on.
 
-    Raise for an unknown class that is no transformer, such as a VAE.
+    `keys` is its config. Raise for an unknown class that is no transformer, such as a VAE.
     """
     name = keys["_class_name"]
     part = Part(keys, (), f"_class_name {name}" if is_name(name) else None, UNKNOWN, pairing)
@@ -128,9 +130,10 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
 
 def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """
-    Return the text part, its indexer if it may rotate, and the parts that only a translated config (`text.keys`) has.
+    Return readers of the text part, of its indexer if it may rotate, and of the towers in a translated config.
 
-    Of these, a tower of Mistral's params.json is read; any other raises when it is read. `keys` is the whole config.
+    `keys` is the whole config as given; `text.keys` is another object if the config was translated. The reader of a
+    tower raises, except for a vision tower of Mistral with the keys `_MISTRAL_TOWER`.
     """
     parts = {"text": _text_reader(text)._replace(whole=keys)}
     if _has_indexer(text):
@@ -150,7 +153,7 @@ def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
 
 
 def _text_reader(part: Part) -> PartReader:
-    """Return the reader of a part that is read as text is."""
+    """Return the reader of a part that `canonical`, `recipe` and `score` read, as they do the text part."""
     return PartReader(part, partial(canonical, part), partial(recipe, part), score=partial(score, part), is_text=True)
 
 
@@ -189,7 +192,7 @@ def _refusing_reader(keys: Mapping[str, Any], error: Exception, path: tuple[str,
     """Return the reader of a part at `path` whose `layers()` raises `error`."""
 
     def refuse() -> NoReturn:
-        """Raise a new error of the same type and text."""
+        """Raise a copy of `error`, a new one each time."""
         raise type(error)(*error.args)
 
     part = Part(keys, path, None, UNKNOWN, None)
@@ -197,10 +200,10 @@ def _refusing_reader(keys: Mapping[str, Any], error: Exception, path: tuple[str,
 
 
 def _with_pairing_check(part: Part, read: Callable[[Part, Layers, int | None], Recipe]) -> Callable[..., Recipe]:
-    """Return a function (layers, length) that calls `read` with the part too, and checks the caller's pairing."""
+    """Return ``read(part, ...)`` as a function of (layers, length) that raises if the caller gave another pairing."""
 
     def checked(group: Layers, length: int | None) -> Recipe:
-        """Return the recipe of a group of layers; raise if the caller gave a pairing and it is another one."""
+        """Return the recipe of a group of layers; raise if its pairing is not the one that the caller gave, if any."""
         made = read(part, group, length)
         if part.pairing not in (None, made.pairing):
             by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
@@ -220,10 +223,10 @@ def rotates(reader: PartReader, /) -> bool:
 
 def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
     """
-    Return the part with a name, or the default if `name` is None; raise if there is none, or several.
+    Return the part with a name, or the default if `name` is None; raise if no part has the name or is the default.
 
-    The default is the text, the only part, the only one with rotary embedding, or the only such outside of
-    sub-configs that is not a further rotation of another such part ("transformer.audio").
+    The default is "text"; without it, the only part; else the only part with rotary embedding; else the only one of
+    these that is in no sub-config and is no further rotation of another ("transformer.audio" of "transformer").
     """
     if name is not None:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
@@ -241,9 +244,10 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
 
 def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
     """
-    Return the rotation of a part or of one kind of its layers, or a `Fact`, the reason why there is none.
+    Return the recipe that all layers of a part share, or all of one type; if none rotates, a `Fact` with the reason.
 
-    Raise if rotations differ, even within `layer_type`, if only some kinds rotate, or if none is of that type.
+    Layers without rotary embedding are left out; but raise if only some kinds of layers rotate, if recipes differ, or
+    if no layer is of the type. `layer_type` may be None for all layers, and `sequence_length` for the trained length.
     """
     length, layers = require_length(sequence_length), groups_of_type(reader.layers(), layer_type)
     return common_value(reader.part, layers, lambda group: reader.recipe(group, length), key=make_rope)
@@ -253,9 +257,10 @@ def _sub_config_readers(
     keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None
 ) -> Iterator[tuple[Any, PartReader]]:
     """
-    Yield (path, reader) of the sub-configs with rotary embedding, except the text part, at the path `text`.
+    Yield (path, reader) of each sub-config with rotary embedding in the config `keys`.
 
-    A sub-config of unknown type that may have rotary embedding raises when it is read.
+    The text part, at the path `text`, and the objects around it are left out. A sub-config of unknown type that may
+    have rotary embedding raises when it is read.
     """
     for path, inner, outer in _sub_configs(keys, (), {}):
         if path == text[: len(path)]:
@@ -279,7 +284,7 @@ def _sub_config_readers(
 
 
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
-    """Return a part, not the text part, that is read as text is; if it is wrong, it raises only when it is read."""
+    """Return the reader of a sub-config that is read as text is; if it is wrong, the reader raises, not this."""
     try:
         return _text_reader(part_at(keys, path, model_type, pairing))
     except (TypeError, ValueError) as error:
@@ -293,7 +298,7 @@ def _sub_configs(
     Yield (path, object, model types by path of the objects that contain it) of each object inside a config.
 
     `keys` is the config, or an object at `path` in it, and `outer` has the types of the objects around that. Objects in
-    lists or too deep are left out. Raise if the value of ``vision_config`` or the like is no object.
+    lists or below `_MOST_DEPTH` levels are left out. Raise if the value of a key in `_OBJECTS` is no object or null.
     """
     written = keys.get("model_type")
     outer = {**outer, path: written if isinstance(written, str) else ""}
@@ -307,9 +312,10 @@ def _sub_configs(
 
 def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
     """
-    Return the model type of the sub-config at `path`; "" if it is not known.
+    Return the model type of the sub-config `inner` at `path`; "" if it is not known.
 
-    If it is missing, or is the type of an object in `outer`, those that contain the sub-config, its place decides.
+    If its ``model_type`` is missing, or that of an object around it (`outer`: types by path), its place decides. Raise
+    if the type is no name.
     """
     written = inner.get("model_type")
     if written is not None and not is_name(written):
@@ -327,14 +333,14 @@ def _is_tower(model_type: object) -> bool:
 
 
 def _kind_of(model_type: str) -> str:
-    """Return the kind of a tower of this model type: "audio" or "vision"."""
+    """Return "audio" or "vision", by the model type of a tower."""
     return "audio" if "audio" in model_type or model_type == "musicflamingo" else "vision"
 
 
 def _tower_reader(
     keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None
 ) -> PartReader:
-    """Return the reader of the tower `keys` at `path`; `model_type` is its own, known by its place if not in `keys`."""
+    """Return the reader of the tower `keys` at `path`; `model_type` is the tower's, which `keys` may lack."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
     read = _with_pairing_check(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length
@@ -351,7 +357,11 @@ def _has_indexer(text: Part) -> bool:
 
 
 def _main_groups(text: Part) -> tuple[Layers, ...]:
-    """Return the groups of the indexer's `layer_type` (all, if without labels or type), whose rotation it shares."""
+    """
+    Return the groups of text layers whose parameters the indexers use: those of the `layer_type` in `INDEXERS`.
+
+    These are all groups if they have no labels or that type is None.
+    """
     groups = canonical(text)
     return (
         groups
@@ -362,9 +372,10 @@ def _main_groups(text: Part) -> tuple[Layers, ...]:
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
     """
-    Return two groups of layers, those with an indexer that rotates and the others; one of them may be empty.
+    Return two groups of layers: those with an indexer that rotates, and the others; one of them may be empty.
 
-    Return one group if no indexer rotates, or if the indices of the layers are not known.
+    Return one group if no indexer rotates (with the reason in `unrotated`), or if the indices of the layers are not
+    known.
     """
     main = _main_groups(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
     first = next((group for group in main if not group.unrotated), None)
@@ -387,9 +398,10 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
 
 def _read_indexer(text: Part, unused_group: Layers, length: int | None) -> Recipe:
     """
-    Return the recipe of the indexers of a text part, the same for all layers; `unused_group` is not used.
+    Return the recipe of the indexers of a text part, the same for all layers.
 
-    Raise if they have no rotation, or if the layers of the text whose rotation they share differ.
+    `unused_group` has no effect. Raise if indexers don't rotate, or if the text layers whose parameters they use
+    differ in their rotation.
     """
     del unused_group
     main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)

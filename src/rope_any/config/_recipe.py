@@ -72,8 +72,8 @@ def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) ->
     """
     Return ``head_dim``, ``rotary_dim`` and, if the last features of the head rotate, ``start``, all checked.
 
-    `share` is the share of the head in the parameters, if given, and `rope_type` the rope type. If the head has a
-    separate rotary slice (MLA), both sizes are the width of the slice.
+    `sizes` are values of the config by key; `share` is the fraction of the head that rotates, if the parameters give
+    it. If the head has a separate rotary slice (MLA), both sizes are the width of the slice.
     """
     own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
@@ -93,12 +93,12 @@ def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) ->
 
 
 def rotary_slice_width(part: Part, sizes: Sizes, /) -> Fact | None:
-    """Return the width of the separate rotary slice of a head (MLA); None without one, or if it ends the head."""
+    """Return the width of the separate rotary slice of a head (MLA), unchecked; None if no slice is separate."""
     return None if part.model.trailing else sizes.get("qk_rope_head_dim")
 
 
 def _width(fact: Fact) -> Fact:
-    """Return a fact with its value as an int; raise unless it is an integer from 2 to `LARGEST_HEAD`."""
+    """Return a number of features, a fact, with an int as value; raise unless it is from 2 to `LARGEST_HEAD`."""
     return Fact(integer_between(fact.source, fact.value, 2, LARGEST_HEAD), fact.source)
 
 
@@ -118,7 +118,12 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
 
 
 def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
-    """Return how many features rotate: by the model's class, else a count, a share (they must agree) or the default."""
+    """
+    Return how many features of the head rotate: by a formula of the model, else by the config, else by default.
+
+    In the config it is a count or the `share` of the `head`; raise if they disagree or the share is wrong. A count or
+    a default may exceed the head: this is not checked.
+    """
     model = part.model
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")
@@ -141,7 +146,7 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
 
 
 def _required_size(part: Part, key: str) -> int:
-    """Return the features that a key gives; raise if it is missing, or no integer from 2 to `LARGEST_HEAD`."""
+    """Return the number of features under a key; raise if it is missing, or no integer from 2 to `LARGEST_HEAD`."""
     fact = part.get(key)
     if fact is None:
         raise ArgumentValueError(part.name(key), "be given")
@@ -149,7 +154,7 @@ def _required_size(part: Part, key: str) -> int:
 
 
 def _share_of_head(head: Fact, share: Fact) -> int:
-    """Return share times head, rounded down; raise unless the share is over 0 and at most 1."""
+    """Return the features in a share of the head, rounded down; raise unless the share is over 0 and at most 1."""
     p = positive(share.source, share.value)
     if p > 1:
         raise ArgumentValueError(share.source, "be at most 1", p)
@@ -157,7 +162,11 @@ def _share_of_head(head: Fact, share: Fact) -> int:
 
 
 def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
-    """Raise unless the share, if given, is that of the rotary slice: 1, or the slice's width in a given head."""
+    """
+    Raise if a share of the head is given that is not the rotary slice (MLA), which has the width `width`.
+
+    It may be a share of the slice itself, of ``head_dim``, or of the sum of the slice and ``qk_nope_head_dim``.
+    """
     if share is None or _share_of_head(width, share) == width.value:
         return
     head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
@@ -172,10 +181,11 @@ def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
 
 def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
     """
-    Return the scheme of the rope type in `facts`, and the values of its parameters: checked, and with defaults.
+    Return the scheme of the rope type in `facts`, and the values of its parameters by key: checked, with defaults.
 
-    `length` is the sequence length, None for the trained length. Parameters without effect are among the values. Raise
-    if the rope type or a parameter is unknown, a parameter is of another scheme, or a value is missing or wrong.
+    `facts` are the parameters that the config gives; those without effect are among the values. If the scheme depends
+    on the sequence length, so is "length": `length`, or the trained length for None. Raise if the rope type or a
+    parameter is unknown, a parameter is of another scheme, or a value is missing or wrong.
     """
     kind = rope_type_of(facts)
     if kind not in SCHEMES:
@@ -198,13 +208,13 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
 
 
 def _without_factor(rope_type: str, values: Mapping[str, Fact]) -> bool:
-    """Whether a rotation needs no factor: longrope, if its attention factor, all that needs it, is given."""
+    """Whether ``factor`` may be missing: only in longrope, and if the attention factor, which needs it, is given."""
     given = {key for key, fact in values.items() if fact.value is not None}
     return rope_type == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
 def _ignored(facts: Mapping[str, Fact], scheme: Scheme) -> dict[str, Fact]:
-    """Return the parameters without effect, with the reason; raise for those that are unknown or of another scheme."""
+    """Return the parameters without effect, with the reason; raise for one that is unknown or of another scheme."""
     ignored = {}
     for key, fact in facts.items():
         if key not in KEYS:
@@ -229,8 +239,9 @@ def _type_name(facts: Mapping[str, Fact]) -> str:
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_type: str) -> Fact:
     """
-    Return a key's value, checked by its key; without one `default`, or raise. `rope_type` is the rope type.
+    Return the value of a parameter, checked; if it is missing or null, `default`, or raise if that is `REQUIRED`.
 
+    `facts` are the given parameters; max_position_embeddings is read outside of them. An mscale of 0 counts as missing.
     A null factor of YaRN stays None.
     """
     fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
@@ -298,7 +309,7 @@ def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
 
 
 def _about_attention(part: Part) -> dict[str, Fact]:
-    """Return the keys of the config that change attention but not the rotation, with notes in their sources."""
+    """Return the keys that change attention but not the rotation, unless null or false, with notes in their sources."""
     notes = {key: note for key, note in CHANGES_ATTENTION.items() if key not in (part.model.switch or ())[:1]}
     found = ((key, part.get(key), note) for key, note in notes.items())
     return {
@@ -312,7 +323,7 @@ def require_length(sequence_length: object, /) -> int | None:
 
 
 def _frequencies_by_scheme(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
-    """Return the frequencies and the attention factor by a scheme."""
+    """Return the frequencies as a scheme scales them, and its attention factor; raise if a value is wrong."""
     row = without_scaling(rotary_dim.value, values["rope_theta"].value)
     try:
         row, factor = scheme.scale(row, {key: fact.value for key, fact in values.items()})
@@ -323,13 +334,17 @@ def _frequencies_by_scheme(scheme: Scheme, rotary_dim: Fact, values: Mapping[str
 
 
 def without_scaling(rotary_dim: int, base: float, /) -> Row:
-    """Return the frequencies of a base; with an odd `rotary_dim`, the last pair takes one more feature."""
+    """Return ``base ** (-2i / rotary_dim)`` for each pair i below half of `rotary_dim`, which may be odd."""
     even = rotary_dim + rotary_dim % 2  # b^(−2i/d) = (b^(even/d))^(−2i/even)
     return frequencies(even, base=base ** (even / rotary_dim))
 
 
 def _pairing(part: Part) -> Fact:
-    """Return the pairing by a flag, else by a known model, else by the caller, else half; raise if two disagree."""
+    """
+    Return the pairing by a flag of the config (`FLAGS`), else by a known model, else by the caller, else "half".
+
+    Raise if two of these disagree, except a flag and a model whose pairing is set by it (`flag_sets_pairing`).
+    """
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
     given = next((fact for name in FLAGS if (fact := part.get(name))), None)
     if given is not None:
@@ -349,9 +364,10 @@ def _pairing(part: Part) -> Fact:
 
 def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
     """
-    Return one row of frequencies for each axis, with the facts about the axes; for one axis `row`.
+    Divide pairs among the axes of M-RoPE: return one row of frequencies for each axis, and facts about the axes.
 
-    One axis has no facts, or one if the default sections do not fit, which says so.
+    `facts` are the parameters, `row` the frequencies of all pairs. Without several axes, return `row` and no facts; if
+    that is because default sections don't fit, a fact says so. Raise if given sections don't fit or aren't allowed.
     """
     given = next((facts[key] for key in SECTIONS if key in facts), None)
     kind = _arrangement(part, facts, given)
@@ -371,10 +387,10 @@ def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tup
 
 def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -> str:
     """
-    Return how pairs are divided among axes; "" if neither the model nor the config says so: one axis.
+    Return how pairs are divided among axes, as "chunked" or "strided"; "" if neither model nor config says so.
 
-    Without sections, there is one axis whatever is returned. Raise if the config asks for another division than that
-    of its model, or gives sections that the model does not use.
+    `sections` are those in the parameters `facts`, if given. Raise if the config asks for another division than that
+    of its model, or gives sections that the model does not use or that are no list.
     """
     model = part.model
     given = next((facts[key] for key in STRIDED if key in facts), None)
@@ -398,31 +414,40 @@ _WHY = {
 
 
 def _chunked_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """Return rows by `axes.chunked`; None if default sections don't sum to the number of pairs."""
+    """
+    Return a row of frequencies for each axis: that of its section of consecutive pairs, and 0 for all others.
+
+    Raise if sections don't sum to the number of pairs; if they are the default ones, return None instead.
+    """
     return None if is_default and sum(sections) != len(row) else axes.chunked(row, sections)
 
 
 def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
     """
-    Return rows by `axes.strided`, which raises if given sections do not fit; default ones need not fit.
+    Return a row of frequencies for each axis: that of its pairs, which alternate between axes, and 0 for all others.
 
-    Pairs alternate between the axes; those left over belong to the first axis.
+    Pairs that are left over belong to the first axis. Raise if sections don't fit, unless they are the default ones.
     """
     # The default sections of a class need not sum to the number of pairs: the first axis gets those left over.
     return axes.assigned(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
 
 
 def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """Return rows in which pair i belongs to axis i mod n, with n the number of sections, whose sizes are not used."""
+    """
+    Return a row of frequencies for each of n axes: that of pair i if i mod n is the axis, and 0 for all others.
+
+    n is the number of sections. Their sizes are not used, nor is `is_default`.
+    """
     return axes.assigned(row, [i % len(sections) for i in range(len(row))])
 
 
 def _last_for_time_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
     """
-    Return rows (time, height, width) for sections (height, width, time); raise if the first two sections differ.
+    Return rows of frequencies for (time, height, width), from `sections` for (height, width, time).
 
-    The first pairs alternate between height and width, the last are time's. None if default sections don't sum to the
-    number of pairs.
+    The first pairs alternate between height and width, the last are time's; other pairs of a row have frequency 0.
+    Raise if sections don't sum to the number of pairs (if they are the default ones, return None instead), or unless
+    they are three and the first two are equal.
     """
     if is_default and sum(sections) != len(row):
         return None
@@ -444,7 +469,7 @@ _ARRANGEMENTS = {
 
 
 def score(part: Part, group: Layers, /) -> Fact:
-    """Return the factor by which layers multiply q·k, without attention factor, and its formula; raise if unknown."""
+    """Return the factor by which layers multiply q·k (without attention factor) and its formula; raise if unknown."""
     sizes = group.sizes
     head = {} if rotary_slice_width(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
     return score_scale(part, {**sizes, **head}, group.parameters, group.label)

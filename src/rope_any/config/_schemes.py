@@ -33,7 +33,7 @@ class Scheme(NamedTuple):
 
 
 def _ramp(v: Values) -> dict[str, Any]:
-    """Return the arguments that `yarn` and `dynamic_yarn` share: base, original length, ramp bounds and truncation."""
+    """Return the arguments that `scaling.yarn` and `dynamic_yarn` share: base, original length, ramp, truncation."""
     return {
         "base": v["rope_theta"],
         "original_length": v[ORIGINAL],
@@ -49,19 +49,19 @@ def _first_given_key(v: Values, *keys: str) -> str | None:
 
 
 def _yarn(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies by YaRN, and the attention factor: the key that gives it, or a derived number."""
+    """Scale frequencies by YaRN; return them, and the attention factor: a number, or its key in `v` if it is given."""
     derived = scaling.yarn_attention_factor(v["factor"], mscale=v["mscale"], mscale_all_dim=v["mscale_all_dim"])
     return scaling.yarn(f, v["factor"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
 
 
 def _scale_by_dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies by dynamic YaRN, and the attention factor: the key that gives it, or a derived number."""
+    """Scale frequencies by dynamic YaRN; return them, and the attention factor: a number, or its key if it is given."""
     derived = scaling.yarn_attention_factor(v["length"] / v[ORIGINAL])
     return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
 
 
 def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies by LongRoPE, and the attention factor: the key that gives it, or a derived number."""
+    """Scale frequencies by LongRoPE; return them, and the attention factor: a number, or its key if it is given."""
     original, length = v[ORIGINAL], v["length"]
     given = _first_given_key(v, "long_mscale" if length > original else "short_mscale", "attention_factor")
     attention_factor = given or scaling.longrope_attention_factor(v["factor"], original_length=original)

@@ -29,7 +29,7 @@ class _RuleInput(NamedTuple):
     parameters: Facts
 
     def size(self, key: str, class_default: int | None = None) -> Fact:
-        """Return a size by its key, or `class_default` if it is not given; raise if it is missing or not positive."""
+        """Return the size under a key, or else `class_default`; raise if both are missing or it is not positive."""
         default = self.part.default
         fact = self.sizes.get(key) or (None if class_default is None else Fact(class_default, default))
         if fact is None:
@@ -82,9 +82,10 @@ def _with_mscale(rule_input: _RuleInput) -> Fact:  # m²/√d, m = 1 + 0.1 mscal
 
 def _by_key(rule_input: _RuleInput) -> Fact:
     """
-    Return the score scale: a power of the value of a key or of its class default; 1/√d if there is neither.
+    Return the score scale: a power of the value of a key, or of its class default; 1 / sqrt(head_dim) without both.
 
-    Raise if the key is null although it has a class default.
+    `rule_input.score` has the key, the power and the default. Raise if the key is null although it has a default, or
+    if the value is not positive.
     """
     part, key, power, default = rule_input.part, rule_input.score.key, rule_input.score.power, rule_input.score.default
     fact = part.get(key)
@@ -113,7 +114,7 @@ RULES = rules(_by_head, _by_half_a_head, _by_slices, _with_mscale, _by_key, _one
 
 def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | None) -> Fact:
     """
-    Return what a model multiplies the product of rotated queries and keys by, before the softmax, and its formula.
+    Return, as a `Fact`, the factor by which a model multiplies q·k before the softmax, and the formula as its source.
 
     `sizes` may have head_dim, qk_nope_head_dim and qk_rope_head_dim of layers of this type; `parameters` are those of
     their rotation under today's names. Raise if the scale is learned or unknown.
@@ -132,6 +133,6 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
 
 
 def _has_value(rule_input: _RuleInput, key: str, value: Any = None, default: Any = None) -> bool:
-    """Whether a key has this value, in the parameters, the config or else by the `default` of the class."""
+    """Whether a key has this value: in the parameters, else in the config, else as the `default` of the class."""
     fact = rule_input.parameters.get(key) or rule_input.part.get(key) or Fact(default, "")
     return bool(fact.value == value)

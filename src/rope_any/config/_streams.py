@@ -40,14 +40,14 @@ def stream(
 
     Parameters
     ----------
-    whole : mapping
+    config : mapping
         The config of the whole model.
     token_ids : sequence of sequence of int, or array on the host
         ``(batch, seq)``, with a placeholder for each token of an image, a video or audio.
     grids : sequence of sequence of numbers, or array on the host
         The frames, rows and columns of each image and video in patches, before merging, in the order of the tokens,
-        row by row. Tokens that end rows do not count. A video of Qwen2.5-VL or an Omni model has the seconds from frame
-        to frame as a fourth number.
+        row by row, without the tokens that end rows of patches. A video of Qwen2.5-VL or an Omni model has the seconds
+        from frame to frame as a fourth number.
     like : array
         The positions are an array of its library, on its device.
     mask : sequence of sequence of 0 or 1, or array on the host, optional
@@ -66,27 +66,32 @@ def stream(
         If the model is unknown, its config lacks a value, an argument is wrong, or grids and tokens do not match.
     """
     model_type = config.get("model_type")
-    row = STREAMS.get(model_type) if isinstance(model_type, str) else None
-    if row is None:
+    numbering = STREAMS.get(model_type) if isinstance(model_type, str) else None
+    if numbering is None:
         raise ArgumentValueError("model_type", f"be one whose streams are known ({', '.join(STREAMS)})", model_type)
-    omni, names = row.ids == "omni", _IDS[row.ids]
+    omni, names = numbering.ids == "omni", _IDS[numbering.ids]
     if omni and not time_advances:
         raise ArgumentValueError("time_advances", "be True for an Omni model, as in transformers", time_advances)
     keys = config.get("thinker_config", config)
-    letters = {int32(key, _value(keys, key)): letter for key, letter in names.items()}
+    letters = {int32(key, _required_value(keys, key)): letter for key, letter in names.items()}
     if len(letters) != len(names):
         raise ArgumentValueError(", ".join(names), "differ", list(letters))
-    tokens = _lists("token_ids", token_ids)
-    masks = [[1] * len(ids) for ids in tokens] if mask is None else [[*map(_kept, row)] for row in _lists("mask", mask)]
+    tokens = _rows_as_lists("token_ids", token_ids)
+    masks = (
+        [[1] * len(ids) for ids in tokens]
+        if mask is None
+        else [[*map(_kept, row)] for row in _rows_as_lists("mask", mask)]
+    )
     lengths = [*map(len, tokens)]
     if not tokens or len({*lengths}) > 1 or [*map(len, masks)] != lengths:
         raise ArgumentValueError("token_ids and mask", "have shape (batch, seq)", Text(f"rows of {brief(lengths)}"))
-    grid_queue, xp, rows = _Grids(row, keys, grids), library(like=like).xp, []
+    grid_queue, xp, rows = _Grids(numbering, keys, grids), library(like=like).xp, []
     for ids, kept in zip(tokens, masks, strict=True):
         token_letters = "".join(letters.get(integer("token_ids", token), ".") for token in compress(ids, kept))
         token_letters = _GLM_VIDEO.sub(lambda video: video[0].replace("i", "v"), token_letters)
         if omni:
-            coordinates = [(0, 0, 0), *_omni(token_letters, grid_queue, row)]  # the first is for padding
+            # the first is for padding
+            coordinates = [(0, 0, 0), *_omni_positions(token_letters, grid_queue, numbering)]
             numbers = as_position_array(coordinates, like=like)
         else:
             of_tokens = positions.mrope(
@@ -100,15 +105,16 @@ def stream(
 
 
 def _kept(value: object) -> int:
-    """Return a value of the mask as 1 if it is True or a nonzero integer (a token), else 0; raise for a float."""
+    """Return a value of the mask as 1 (a token) if it is True or a nonzero integer, else 0; raise for other types."""
     return int(value if isinstance(value, bool) else integer("mask", value) != 0)
 
 
 def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
     """
-    Return the spans of a row of tokens for `positions.mrope`; `token_letters` has a letter for each token's kind.
+    Return the spans of one sequence for `positions.mrope`: the length of a text, the coordinates of an image or video.
 
-    The tokens use up their grids in `grid_queue`; raise if a grid does not fit.
+    `token_letters` has a character for the kind of each token. Images and videos take the next grids of `grid_queue`;
+    raise if one does not fit.
     """
     spans: list[Any] = []
     for run in _RUNS.finditer(token_letters):
@@ -116,16 +122,17 @@ def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
     return spans
 
 
-def _omni(token_letters: str, grid_queue: "_Grids", row: Numbering) -> list[tuple[float, ...]]:
+def _omni_positions(token_letters: str, grid_queue: "_Grids", numbering: Numbering) -> list[tuple[float, ...]]:
     """
-    Return the positions of tokens in an Omni model, which `row` describes; a letter tells the kind of each token.
+    Return the position (time, height, width) of each token of one sequence in an Omni model.
 
-    The tokens use up their grids in `grid_queue`; raise if a grid does not fit.
+    `token_letters` has a character for the kind of each token. Images and videos take the next grids of `grid_queue`;
+    raise if one does not fit. `numbering` has the rules of the model.
     """
     rows: list[tuple[float, ...]] = []
-    first: float = 0 if row.whole else 0.0
+    first: float = 0 if numbering.whole else 0.0
     # the offsets of the start tokens of a video and of its audio, and of their end tokens
-    pair = (0, 0) if row.shared else (0, 1)
+    pair = (0, 0) if numbering.shared else (0, 1)
     axes: list[Coordinates]
     for run in _RUNS.finditer(token_letters):
         if run["both"] is None:
@@ -150,25 +157,31 @@ def _omni(token_letters: str, grid_queue: "_Grids", row: Numbering) -> list[tupl
 
 
 def _grid_positions(first: float, axes: Coordinates) -> list[tuple[float, ...]]:
-    """Return the positions (time, height, width) from `first` on, of a grid or of text, which has one axis."""
+    """Return the position of each token: `first` plus its coordinates; one axis (text) is repeated for all three."""
     return [tuple(first + coordinate for coordinate in token) * (3 // len(axes)) for token in product(*axes)]
 
 
 class _Grids:
-    """The grids of a batch; tokens use them in order, each once."""
+    """The grids of a batch; the tokens of images and videos take them in order."""
 
-    def __init__(self, row: Numbering, keys: Mapping[str, Any], grids: Any) -> None:
-        """Read the sizes in the config (`keys`); a grid is checked when its tokens use it."""
-        self.row = row
-        self.merge = int32("spatial_merge_size", _value(keys, "vision_config", "spatial_merge_size"), least=1)
-        rate = row.rate.split(".")
-        self.rate = positive(rate[-1], _value(keys, *rate)) if row.rate else 1.0
-        self.grids = _lists("grids", grids)
+    def __init__(self, numbering: Numbering, keys: Mapping[str, Any], grids: Any) -> None:
+        """Read the merge size and the time scale in the config `keys`; a grid is checked when its tokens take it."""
+        self.numbering = numbering
+        self.merge = int32("spatial_merge_size", _required_value(keys, "vision_config", "spatial_merge_size"), least=1)
+        rate = numbering.rate.split(".")
+        self.rate = positive(rate[-1], _required_value(keys, *rate)) if numbering.rate else 1.0
+        self.grids = _rows_as_lists("grids", grids)
         self.used = 0
         self.frames_left = 0
 
     def take_for_run(self, run: str) -> list[Coordinates]:
-        """Use up the next grids for a run of tokens; return (times, rows, columns) of each; raise if they don't fit."""
+        """
+        Take the next grids for consecutive tokens of one kind; return the coordinates (times, rows, columns) of each.
+
+        `run` has a letter, "i" (image) or "v" (video), for each of the tokens. If frames are images of their own
+        (`Numbering.by_frame`), each frame of a video has its own coordinates, and `run` may end between two frames.
+        Raise if a grid does not fit, or if there are too few.
+        """
         medium, left = _KINDS[run[0]], len(run)
         found: list[Coordinates] = []
         while left:
@@ -177,26 +190,28 @@ class _Grids:
                 raise ArgumentValueError("grids", "have one for each image and video", got)
             name = f"grids[{self.used}]"
             frames, rows, columns, *seconds = self._next_sizes(name, medium)
-            if self.row.by_frame and medium == "video":
+            if self.numbering.by_frame and medium == "video":
                 self.frames_left, frames = (self.frames_left or frames) - 1, 1
             if (n := frames * rows * columns) > left:
                 got = Text(f"{n} after merging, for a run of {left}")
                 raise ArgumentValueError(name, f"fit its {medium} tokens", got)
             times = [i * self.rate * s for s in seconds for i in range(frames)] or range(frames)
-            found.append([[int(time) for time in times] if self.row.whole else times, range(rows), range(columns)])
+            found.append(
+                [[int(time) for time in times] if self.numbering.whole else times, range(rows), range(columns)]
+            )
             left -= n
             self.used += not self.frames_left
         return found
 
     def _next_sizes(self, name: str, medium: str) -> list[Any]:
         """
-        Return frames, rows and columns of the next grid in tokens (merged), and any seconds from frame to frame.
+        Return [frames, rows, columns] of the next grid in tokens (merged); for some videos also the seconds per frame.
 
-        The tokens that end rows in some models are one more column. The grid is not used up. `name` is its name for
+        The tokens that end rows in some models are one more column. The grid is not taken. `name` is its name for
         errors; raise unless it is a grid of this `medium`, "image" or "video".
         """
         sizes = self.grids[self.used]
-        timed = medium == "video" and bool(self.row.rate)
+        timed = medium == "video" and bool(self.numbering.rate)
         if len(sizes) != 3 + timed:
             wanted = "(frames, rows, columns, seconds from frame to frame)" if timed else "(frames, rows, columns)"
             raise ArgumentValueError(name, f"be {wanted} of {medium} tokens", sizes)
@@ -205,19 +220,19 @@ class _Grids:
             raise ArgumentValueError(name, "be that of an image, with one frame, for image tokens", sizes)
         if rows % self.merge or columns % self.merge:
             raise ArgumentValueError(name, f"have multiples of {self.merge} rows and columns for merging", sizes)
-        columns = columns // self.merge + self.row.newline
+        columns = columns // self.merge + self.numbering.newline
         return [frames, rows // self.merge, columns, *(positive(name, s) for s in sizes[3:])]
 
     def require_all_used(self) -> None:
-        """Raise if there are grids, or frames of a grid, without tokens."""
+        """Raise if there are grids, or frames of a grid, that no tokens have taken."""
         if self.used < len(self.grids):
             frames = f", and {self.frames_left} frames of the next" if self.frames_left else ""
             got = Text(f"{len(self.grids)}, and tokens of {self.used}{frames}")
             raise ArgumentValueError("grids", "be those of the tokens", got)
 
 
-def _value(keys: Any, *path: str) -> Any:
-    """Return the value at a path of keys, with ``_token_index`` for a missing ``_token_id``; raise if there is none."""
+def _required_value(keys: Any, *path: str) -> Any:
+    """Return the value at a path in the config `keys`, by "_token_index" if "_token_id" is missing; raise if none."""
     found = keys
     for key in path:
         found = (
@@ -228,8 +243,8 @@ def _value(keys: Any, *path: str) -> Any:
     return found
 
 
-def _lists(name: str, values: Any) -> list[list[Any]]:
-    """Return rows of numbers on the host, sequences or arrays, as lists; raise for any other value."""
+def _rows_as_lists(name: str, values: Any) -> list[list[Any]]:
+    """Return nested sequences or a 2-D host array as a list of rows; raise if there are none; entries are unchecked."""
     wanted = "be a sequence of sequences of numbers"
     rows = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(rows, str | bytes):

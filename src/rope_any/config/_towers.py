@@ -89,9 +89,10 @@ PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in A
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
     """
-    Return the layers of a tower as one group; raise if its model type or a key about rotary is not known.
+    Return the layers of a tower as a tuple of one group.
 
-    For a model type without rotary embedding, the group has the reason in `unrotated`. Raise also if a size is wrong.
+    For a model type without rotary embedding, the group has only the reason in `unrotated`. Raise if the model type is
+    unknown or refused, a key about rotary embedding is unknown, or a size is wrong.
     """
     if part.model_type in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{part.model_type} has no rotary embedding")),)
@@ -121,7 +122,9 @@ def recipe(part: Part, group: Layers, /) -> Recipe:
         raise ArgumentValueError(head.source, f"give a head dimension from {2 * n} to {LARGEST_HEAD}", head.value)
     if pairs and 2 * sum(pairs.value) > head.value:
         raise ArgumentValueError(pairs.source, f"sum to at most half of the head, {head.value // 2}", list(pairs.value))
-    rows = _rows_by_axis(head.value, pairs.value, base.value) if pairs else _rows(tower, head.value, base.value)
+    rows = (
+        _rows_by_axis(head.value, pairs.value, base.value) if pairs else _rows_by_layout(tower, head.value, base.value)
+    )
     source = part.name("model_type")
     by_model = f"{source} {part.model_type}"
     facts = {
@@ -140,21 +143,30 @@ def recipe(part: Part, group: Layers, /) -> Recipe:
 
 
 def _number_by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
-    """Return a number for each axis as one fact, or None if `sizes` is empty: the tower has no keys for them."""
+    """Return a tuple with the number of each axis, as one Fact; None if `sizes` is empty: the class has no keys."""
     found = [_size(part, size, integer if type(size.default) is int else positive) for size in sizes]
     return joined(found) if found else None
 
 
 def _rows_by_axis(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tuple[Row, ...]:
-    """Return the row of each axis from its number of pairs and its base; pairs left over get frequency 0."""
+    """
+    Return one row of frequencies for each axis, from its number of consecutive pairs and its base.
+
+    A row has a frequency for each pair of the head of `head` features, 0 for the pairs of other axes and for the last
+    pairs, which are left over.
+    """
     rows = [frequencies(2 * n, base=base) for n, base in zip(pairs, bases, strict=True)]
     order = [axis for axis, ramp in enumerate(rows) for _ in ramp]
     rest = head // 2 - len(order)
     return axes.assigned((*(f for ramp in rows for f in ramp), *[0.0] * rest), [*order, *[0] * rest])
 
 
-def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
-    """Return one row of frequencies for each axis of a tower whose axes share a base, by its layout."""
+def _rows_by_layout(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
+    """
+    Return one row of frequencies for each axis of a tower whose axes share a base, by its `layout` (`LAYOUTS`).
+
+    A row has a frequency for each pair that rotates in a head of `head` features, 0 for the pairs of other axes.
+    """
     n = len(tower.axes)
     if tower.layout == "one row":
         return axes.alternating(frequencies(head, base=base), n)
@@ -180,7 +192,11 @@ _ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
 
 
 def _type_and_base(part: Part, tower: Tower) -> tuple[Fact, Fact]:
-    """Return the rope type and the base; raise for a key about rotary that the class does not read, or another type."""
+    """
+    Return the rope type and the base, as Facts.
+
+    Raise for a key about rotary embedding that the class does not read, another rope type, or two different bases.
+    """
     wanted = f"not be given for {part.model_type}, whose class does not read it"
     known = {*tower.bases, *tower.objects, *tower.unread, *(k for s in tower.pairs + tower.axis_bases for k in s.keys)}
     for key in part.keys:
@@ -204,7 +220,7 @@ def _type_and_base(part: Part, tower: Tower) -> tuple[Fact, Fact]:
 
 
 def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) -> Fact:
-    """Return a size by its keys, which must agree, or the default of the class; raise if it is out of range."""
+    """Return a size by its keys, which must agree, or the default of the class; raise if out of range or by `check`."""
     given = (checked(fact, check) for key in size.keys if (fact := part.get(key)))
     found = agreed(*given) or Fact(size.default, part.default)
     if not 1 <= found.value <= MAX_FEATURES:
@@ -213,7 +229,11 @@ def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) 
 
 
 def _head_dim(part: Part, tower: Tower) -> Fact:
-    """Return the head dimension, by its own key or width / heads; raise if not whole or ``head_dim`` disagrees."""
+    """
+    Return the head dimension: by the key of the class, or else width / heads, also divided by `Tower.divisor`.
+
+    Raise if the quotient is not whole or differs from ``head_dim``, or the number of heads differs from ``num_heads``.
+    """
     if tower.head:
         return _size(part, tower.head)
     width, heads = _size(part, tower.width), _size(part, tower.heads)
@@ -229,7 +249,7 @@ def _head_dim(part: Part, tower: Tower) -> Fact:
 
 
 def score(part: Part, group: Layers, /) -> Fact:
-    """Return the factor by which a tower multiplies q·k before the softmax, and its formula."""
+    """Return the factor by which a tower multiplies q·k before the softmax, with its formula as the source."""
     if not _tower_facts(part).scaled:
         return Fact(1.0, f"{part.model_type} does not scale q·k")
     head = group.sizes["head_dim"]
@@ -259,12 +279,12 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     if rows % block or columns % block:
         raise ArgumentValueError("shape", f"have multiples of {block} rows and columns for {part.model_type}", shape)
     window = _window_side(part, tower, tower.window, block) if tower.window else max(rows, columns)
-    unit = _unit(part, tower, (rows, columns))
+    step = _position_step(part, tower, (rows, columns))
 
     def position_of(i: int, n: int) -> float:
-        """Return the position of row or column i of n."""
+        """Return the position, on its axis, of the i-th of n rows or columns of patches."""
         # the middle of patch i of n, between −1 and 1: (2i + 1)/n − 1
-        return (2 * i + 1) / n - 1 if tower.centred else (i + tower.first) * unit
+        return (2 * i + 1) / n - 1 if tower.centred else (i + tower.first) * step
 
     patches = sorted(
         product(range(rows), range(columns)), key=lambda patch: [i // side for side in (window, block) for i in patch]
@@ -275,7 +295,12 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
 
 
 def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
-    """Return the side of a window in patches; raise if it is smaller than a block."""
+    """
+    Return the side of a window in patches, by the key of `size`.
+
+    If the tower has `patch`, this key gives pixels; they are rounded down to whole blocks with a side of `block`
+    patches. Raise if there is no whole block.
+    """
     side: int = _size(part, size).value
     if tower.patch:
         side = side // block // _size(part, tower.patch).value * block
@@ -284,8 +309,13 @@ def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
     return side
 
 
-def _unit(part: Part, tower: Tower, shape: tuple[int, int]) -> float:
-    """Return the distance between the positions of neighbouring patches; raise if the class has none for `shape`."""
+def _position_step(part: Part, tower: Tower, shape: tuple[int, int]) -> float:
+    """
+    Return the distance between the positions of neighbouring patches in a grid of `shape`, (rows, columns).
+
+    It is 1, or in a tower with `local` windows, their side divided by the number of columns. Raise if the class has no
+    positions for this shape.
+    """
     if not tower.image or not tower.patch:
         return 1.0
     sides = [_size(part, size).value for size in (tower.image, tower.local) if size]

@@ -151,9 +151,10 @@ def reposition(
 
 def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
     """
-    Yield the rotated keys of each layer of a cache that has some; raise if anything in it can't be moved.
+    Yield the rotated keys of each layer of a cache that holds some; raise if it holds anything that can't be moved.
 
-    `lengths` are the old and the new sequence length. The keys of an indexer are an item of their own.
+    `model` may be the config; `lengths` are the old and the new sequence length. The keys of an indexer are an item of
+    their own. Cross attention is left out.
     """
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
     if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
@@ -161,7 +162,7 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
     config = getattr(model, "config", None) if isinstance(model, nn.Module) else model
     part = choose_part(part_readers(config), None).part
     ropes, latent = _ropes(config, part, None, lengths), LATENT.get(str(part.model_type))
-    weights = _weights(model, len(ropes)) if part.model_type in NORMED else {}
+    weights = _norm_weights(model, len(ropes)) if part.model_type in NORMED else {}
     rotated = [("values" if latent else "keys", ropes, latent, weights)]
     cached = getattr(cache, "self_attention_cache", cache).layers  # cross attention does not rotate
     if any(getattr(layer, "indexer_keys", None) is not None for layer in cached):
@@ -176,9 +177,11 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
     """
-    Return each layer's rotations at both lengths, None if it has none; raise if unknown or no layer rotates.
+    Return for each layer its rotation at the old and at the new length, a pair; None for one without rotary embedding.
 
-    They are those of `part` itself if `name` is None, or of its indexer if it is "indexer".
+    `name` is None for the rotations of `part` itself, and "indexer" for those of its indexer. Raise if no layer
+    rotates, if the config alone does not determine the rotation, or if it depends on a length in `lengths` that is
+    None.
     """
     refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
     if refused:
@@ -197,10 +200,10 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
 
 def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
     """
-    Return the rotations of the keys with an index in the cache; None if they don't rotate.
+    Return the rotations of the layer at an index in the cache; None if it does not rotate.
 
-    A layer of some models has several such keys. An index beyond the layers of the config has the rotations that
-    all layers share; raise if they differ.
+    `ropes` has an entry for each layer of the config. A cache may have more, since in some models a layer has several
+    in the cache: a larger index has the rotations that all layers share; raise if they differ.
     """
     if index < len(ropes):
         return ropes[index]
@@ -211,7 +214,7 @@ def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
 
 
 def _has_keys(layer: Any, name: str) -> bool:
-    """Whether a layer of a cache holds keys under a name; raise if its class is unknown, or it stores positions too."""
+    """Whether a cache's layer holds keys in the attribute `name`; raise for an unknown class, or stored positions."""
     kind, keys = type(layer), getattr(layer, name, None)
     if kind.__name__ not in KINDS or kind.__module__ != "transformers.cache_utils":
         raise ArgumentValueError("cache", "have layers that hold plain keys", Text(f"one of class {kind.__name__}"))
@@ -220,8 +223,12 @@ def _has_keys(layer: Any, name: str) -> bool:
     return keys is not None and keys.numel() > 0 and layer.get_seq_length() > 0
 
 
-def _weights(model: Any, count: int) -> dict[int, Tensor]:
-    """Return by layer the weights that the model multiplies rotated keys by; raise if a layer has none, or a zero."""
+def _norm_weights(model: Any, count: int) -> dict[int, Tensor]:
+    """
+    Return by layer index the weights of ``key_layernorm``, a norm after the rotation.
+
+    Raise if `model` is only a config, if there are not `count` layers with them, or if one is zero or not finite.
+    """
     modules: Iterable[Any] = model.modules() if isinstance(model, nn.Module) else ()
     norms = {m.layer_idx: m.key_layernorm for m in modules if hasattr(m, "key_layernorm")}
     found: dict[Any, Tensor] = {index: norm.weight.detach() for index, norm in norms.items()}
@@ -236,10 +243,10 @@ def _weights(model: Any, count: int) -> dict[int, Tensor]:
 
 def _rotated_keys(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights: Tensor | None) -> Rotated:
     """
-    Return the rotated keys of a layer, without unused slots; `pairing` replaces that of `ropes` if given.
+    Return the keys that a cache's layer holds in the attribute `name` as a `Rotated`, without unused slots.
 
-    Raises for values that are no rotated slice of latent attention, and if a layer that is not static holds more
-    keys than it has seen tokens.
+    `pairing`, if not None, replaces that of `ropes`. Raises if `name` is "values" and these have not the shape of a
+    rotated slice of latent attention, or if a layer that is not static holds more keys than it has seen tokens.
     """
     keys, seen = getattr(layer, name), int(layer.get_seq_length())
     if pairing is not None:
@@ -256,7 +263,7 @@ def _rotated_keys(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, 
 
 
 def _moved_keys(rotated: Rotated, old: Positions | None, new: Positions | None) -> Tensor:
-    """Return the keys of a layer at their new positions."""
+    """Return keys moved from positions `old` to `new`, as a new tensor; the weights of a norm are undone and redone."""
     keys, weights = rotated.held, rotated.weights
     source, rope = rotated.ropes
     places = _last_positions("old", old, rotated, source), _last_positions("new", new, rotated, rope)
@@ -268,10 +275,11 @@ def _moved_keys(rotated: Rotated, old: Positions | None, new: Positions | None) 
 
 def _last_positions(name: str, positions: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
     """
-    Return the positions of the keys that a layer holds, the last ones of those of all tokens it has seen.
+    Return the positions of the keys that a layer holds: the last ones in `positions`.
 
-    `positions` are the positions of all tokens, or the first one. A single position that all tokens share is returned
-    alone. Raises for any other number of positions.
+    `positions` are those of all tokens that the layer has seen, or the first one, from which they are counted. An array
+    with one position for all tokens is returned as it is. Raises for any other number of positions. `name` is for
+    errors.
     """
     keys, seen = rotated.held, rotated.seen
     lib = library(keys=keys, **({name: positions} if is_array(positions) else {}))

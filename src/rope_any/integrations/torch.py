@@ -120,7 +120,7 @@ class Undo:
     _changes: list[Callable[[], None]] = field(repr=False, compare=False)
 
     def __call__(self) -> None:
-        """Restore the old values, bit by bit; call it once, before the model moves to another device."""
+        """Restore the old values, bit by bit; the model must be on the same device. A second call does nothing."""
         while self._changes:
             self._changes.pop()()
 
@@ -250,7 +250,7 @@ class Slot(NamedTuple):
 
     @property
     def package(self) -> str:
-        """The package of its owner's class."""
+        """The top-level package of its owner's class."""
         return type(self.owner).__module__.partition(".")[0]
 
 
@@ -264,10 +264,10 @@ class State(NamedTuple):
 
 def _states(model: nn.Module, config: object) -> list[State]:
     """
-    Return a `State` for each tensor of a model that holds rotary state; `config` is None or as for `audit`.
+    Return a `State` for each tensor of a model that holds rotary frequencies or tables; `config` is as for `audit`.
 
-    Raises if `model` is no module, or if `config` can't be read; if it is None, and ``model.config`` can't be
-    read, there are no values of a config to compare with.
+    Raises if `model` is no module, or if a given `config` can't be read. If it is None, ``model.config`` is read; if
+    that can't be read, tensors are compared with no config.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
@@ -284,12 +284,17 @@ def _states(model: nn.Module, config: object) -> list[State]:
             raise
         why, read = str(error), cache(lambda _: [])
     with torch.no_grad(), torch.device("cpu"):
-        found = [_state(slot, _by_state(slot, read), why) for slot in _slots(model)]
+        found = [_state(slot, _rotations_by_length(slot, read), why) for slot in _candidate_slots(model)]
     return [state for state in found if state is not None]
 
 
-def _slots(model: nn.Module) -> Iterator[Slot]:
-    """Yield the tensors of all modules that may hold rotary state."""
+def _candidate_slots(model: nn.Module) -> Iterator[Slot]:
+    """
+    Yield each tensor of a model that may hold frequencies or tables, with its `kind`, as far as its name tells.
+
+    Names in `OTHERS` are left out, and so are parameters without a kind. A name in `COMMON` sets the kind only if the
+    path or the class is rotary.
+    """
     for path, module in model.named_modules():
         for holder, key, name, x in _tensors(module):
             attribute = f"{path}.{name}".lstrip(".")
@@ -304,9 +309,10 @@ def _slots(model: nn.Module) -> Iterator[Slot]:
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
     """
-    Yield (holder, key, name, tensor), see `Slot`, for each real or complex tensor of a module.
+    Yield (holder, key, name, tensor), fields of a `Slot`, for each real or complex tensor of a module.
 
-    Tensors in lists and dicts count too, if their attribute has no leading underscore; 0-d tensors don't.
+    Included are its buffers, parameters and other attributes, also lists and dicts without a leading underscore in the
+    name; not 0-d tensors, and not its children.
     """
     space = vars(module)
     holders: list[tuple[Any, Any]] = [(None, each) for each in (space["_buffers"], space["_parameters"], space)]
@@ -319,10 +325,10 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 
 def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
     """
-    Return the finding for one tensor, with right values if it lost its own; None if it has no rotary state.
+    Return the finding for one tensor, with right values if it lost its own; None if it has no frequencies or table.
 
-    `config_rotations` are the rotations of each state, as by `_by_state`; `why_unknown` says why the config gives no
-    values for it.
+    `config_rotations` are the lists from `_rotations_by_length`; `why_unknown` is the text for a tensor for which the
+    config gives no values.
     """
     x, options = slot.tensor, list(_options(slot, config_rotations))
     if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
@@ -349,7 +355,7 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
 
 
 def _why_exempt(slot: Slot) -> str:
-    """Return why a tensor need not have the values of the config; empty if it must."""
+    """Return why a tensor need not have the values of the config; "" if it must."""
     if slot.tensor.requires_grad or getattr(slot.owner, "learned_freq", False):
         return "learned"
     if slot.package == "timm":
@@ -375,10 +381,10 @@ class ConfigRotation(NamedTuple):
 
 def _config_rotations(config: object, length: int | None) -> list[ConfigRotation]:
     """
-    Return the rotations of all parts of a config at a sequence length; raise if no part can be read.
+    Return the rotations of all parts of a config at a sequence length; raise if it has parts and none can be read.
 
-    Of a part that can't be read, `rope` is None. A Rope is its only rotation; a config that is None has none.
-    Without a length, it is the trained one.
+    A part that can't be read has one item, whose `rope` is None. If `config` is a Rope, it is the only rotation; if it
+    is None, there is none. If `length` is None, it is the trained length.
     """
     if config is None or isinstance(config, Rope):
         return [ConfigRotation("", config, {}, None)] if config else []
@@ -400,8 +406,13 @@ def _config_rotations(config: object, length: int | None) -> list[ConfigRotation
     return found
 
 
-def _by_state(slot: Slot, read: Callable[[int | None], list[ConfigRotation]]) -> list[list[ConfigRotation]]:
-    """Return the rotations that a tensor may have now, then those of its other states (LongRoPE, dynamic NTK)."""
+def _rotations_by_length(slot: Slot, read: Callable[[int | None], list[ConfigRotation]]) -> list[list[ConfigRotation]]:
+    """
+    Return one or two lists of rotations that a tensor may have; if its values are lost, those of the first are right.
+
+    There are two lists for LongRoPE and dynamic NTK, where a forward changes the tensor with the sequence length.
+    `read` returns the rotations of the config for a length; None means the trained length.
+    """
     usual = _by_path(slot, read(None))
     scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
     own = vars(slot.owner)
@@ -416,9 +427,10 @@ def _by_state(slot: Slot, read: Callable[[int | None], list[ConfigRotation]]) ->
 
 def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigRotation]:
     """
-    Return the rotations of the part, and of the type of layers, that the path of a tensor names.
+    Return those of the rotations that are of the part, and of the type or index of layers, that a tensor's path names.
 
-    They are those of all layers of the part if the path names none; an empty list if no part fits.
+    If the path names no layers, they are those of all layers of the part. If it fits no part, the only part is taken;
+    without an only part the list is empty, and also if the part is the text but the path is of another (`SIGNS`).
     """
     signs = {one.part: _path_patterns(one.part) for one in config_rotations}
     fitting = [part for part, needed in signs.items() if all(re.search(sign, slot.description) for sign in needed)]
@@ -438,16 +450,16 @@ def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigR
 
 def _path_patterns(part: str) -> list[str]:
     """
-    Return regular expressions; a tensor belongs to a part of the config if all occur in its path and class.
+    Return regular expressions; a tensor belongs to this part of the config if all match in its path or class name.
 
-    There are none for the text.
+    For the text, and for a Rope that the caller gives (""), there are none.
     """
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
 
 def _longest_length(config_rotations: Iterable[ConfigRotation]) -> int:
-    """Return the largest number of tokens that a rotation of a config is for; 0 if it gives none."""
+    """Return the largest trained, extended or stated length, in tokens, in the rotations of a config; 0 without one."""
     names = ("trained_length", "extended_length", "stated_length")
     return max(
         (int(one.facts[name].value) for one in config_rotations for name in names if name in one.facts), default=0
@@ -468,79 +480,83 @@ class Option(NamedTuple):
     """Whether to write these if the tensor has lost its own."""
 
 
-def _options(slot: Slot, states: Iterable[list[ConfigRotation]]) -> Iterator[Option]:
-    """Yield the right values of a tensor for each rotation in `states`, in each layout that fits its name and shape."""
+def _options(slot: Slot, rotations_by_length: Iterable[list[ConfigRotation]]) -> Iterator[Option]:
+    """
+    Yield the right values of a tensor for each rotation, in each layout that fits its name and shape.
+
+    `rotations_by_length` has one or two lists of rotations; only values of the first may be written.
+    """
     if getattr(slot.owner, "freqs_for", "lang") != "lang":
         return  # rotary-embedding-torch: frequencies of pixels
-    for i, one in ((i, one) for i, rotations in enumerate(states) for one in rotations):
+    for i, one in ((i, one) for i, rotations in enumerate(rotations_by_length) for one in rotations):
         rope: Any = one.rope
         rows = as_rows(rope.frequencies)
         parts = [tuple(filter(None, row)) for row in rows]
         by_axis = [] if one.part == "text" else [*parts, tuple(chain(*parts))]  # towers have their axes apart
-        for form in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *by_axis]):
-            if slot.shape == [len(form)] and slot.kind in (None, "frequencies"):
-                values = torch.tensor(form, dtype=torch.float64).abs() * _multiple(slot, one)
+        for freqs in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *by_axis]):
+            if slot.shape == [len(freqs)] and slot.kind in (None, "frequencies"):
+                values = torch.tensor(freqs, dtype=torch.float64).abs() * _multiple(slot, one)
                 yield Option(values, values.where(values > 0, 1.0), i == 0)
-            for kind, row in _layouts(slot, len(form)):
+            for kind, layout in _layouts(slot, len(freqs)):
                 # neighbours may be sorted into halves before; not in diffusers, nor if the caller names the pairing
-                pairing = _pairing_of(row)
+                pairing = _pairing_of(layout)
                 named = not one.part or one.part.startswith("transformer")
                 if named and pairing not in (None, rope.pairing):
                     continue
                 sure = pairing != "interleaved" or named
                 current = i == 0 and sure and pairing in (None, rope.pairing)
-                values, scale = map(partial(_in_layout, kind, row), *_table_rows(slot, one, form))
+                values, scale = map(partial(_in_layout, kind, layout), *_table_rows(slot, one, freqs))
                 yield Option(values, scale, current)
 
 
 def _multiple(slot: Slot, config_rotation: ConfigRotation) -> float:
-    """Return what a class multiplies the frequencies of a rotation by, because its forward divides angles by it."""
+    """Return the factor of frequencies in a tensor over those of the rotation; the class's forward divides by it."""
     fact = config_rotation.facts.get("model_type")
     tower = TOWERS.get(fact.value) if fact else None
     return float(getattr(slot.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
 
 
 def _layouts(slot: Slot, pairs: int) -> list[tuple[str, Layout]]:
-    """Return (kind, layout) of each table layout in which rows of `pairs` pairs have the shape of a tensor."""
+    """Return (kind in `TABLES`, layout) of each layout in which a table of so many pairs has the shape of a tensor."""
     blank = (torch.zeros(1, pairs),) * 3
     kinds = TABLES if slot.kind is None else {slot.kind} & TABLES.keys()
     rows = [(kind, LAYOUTS[name]) for kind in kinds for name in TABLES[kind] if len(slot.shape) > 1]
     return [row for row in rows if list(_in_layout(*row, *blank).shape[1:]) == slot.shape[1:]]
 
 
-def _in_layout(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
+def _in_layout(kind: str, layout: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
     """
-    Return the table of a kind in a layout, from arrays (rows, pairs).
+    Return the table in a layout, from cosines, sines and angles (rows, pairs), of which it has those of its kind.
 
-    Axes of length 1 are dropped, but not that of the rows.
+    `kind` is a key of `TABLES`. Axes of length 1 are dropped, but not that of the rows.
     """
     alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
-    parts = [cos, sin] if row.parts == ("cos", "sin") else [sin, cos]
-    parts = [torch.complex(cos, sin)] if row.is_complex else parts if alone is None else [alone]
-    table: Tensor = arranged(library(x=cos), parts, ["seq", "pair"], row)
+    parts = [cos, sin] if layout.parts == ("cos", "sin") else [sin, cos]
+    parts = [torch.complex(cos, sin)] if layout.is_complex else parts if alone is None else [alone]
+    table: Tensor = arranged(library(x=cos), parts, ["seq", "pair"], layout)
     return table.reshape(len(cos), *[n for n in table.shape if n != 1][len(cos) > 1 :])
 
 
-def _pairing_of(row: Layout) -> Pairing | None:
-    """Return the pairing of the rotations that multiply by rows of a layout; None if no value is there twice."""
-    copies = [name for name in row.names if name in ("copy", "pair")]
+def _pairing_of(layout: Layout) -> Pairing | None:
+    """Return the pairing that shows in a table's layout, by where its copies are; None if it has each value once."""
+    copies = [name for name in layout.names if name in ("copy", "pair")]
     return None if copies == ["pair"] else "half" if copies[0] == "copy" else "interleaved"
 
 
-def _table_rows(slot: Slot, config_rotation: ConfigRotation, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
+def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tuple[tuple[Tensor, Tensor], ...]:
     """
-    Return the cosines, sines and angles of a table's rows, each with the scale of its errors.
+    Return the cosines, sines and angles of a table, each as (values, what to divide errors by), all (rows, pairs).
 
-    `form` is the row of frequencies of its pairs, one of those that `_options` tries.
+    `freqs` are the frequencies of its pairs. Row i is for position i, with exceptions for some classes.
     """
     rope: Any = config_rotation.rope
     count, rows = slot.shape[0], as_rows(rope.frequencies)
-    used: tuple[Row, ...] = (form,)
+    used: tuple[Row, ...] = (freqs,)
     side = math.isqrt(count)
     filled = getattr(slot.owner, f"{slot.name}_seq_len", count)  # the other rows of a cache are zeros
     p = torch.arange(-count, 0) if slot.name.startswith("neg_") else torch.arange(count)
     p = p.where(p < filled, 0)[:, None].double()
-    if slot.name == "freqs_ci" and len(rows) == 2 and len(form) == len(rows[0]) and count - side**2 in (0, 1):
+    if slot.name == "freqs_ci" and len(rows) == 2 and len(freqs) == len(rows[0]) and count - side**2 in (0, 1):
         grid = configs.positions(config_rotation.config, (side, side), part=config_rotation.part, like=p)
         p, used = torch.cat((grid.double(), torch.zeros(count - side**2, 2))), rows  # a class token does not rotate
     angle = p @ torch.tensor(used, dtype=torch.float64)
@@ -556,11 +572,10 @@ def _verdict(
     slot: Slot, options: list[Option], why_unknown: str, *, has_config: bool
 ) -> tuple[str, str, float, Tensor | None]:
     """
-    Return the verdict on a tensor, what else is known, its error, and the values of the config or None.
+    Return the verdict, text and error of a `Finding`, and the exact values if the tensor has them rounded, else None.
 
-    The values are there only if the tensor has them rounded. If not `has_config`, values are right if they are
-    those of any base without scaling. `why_unknown` says why the config gives no values for the tensor; it may end the
-    text if there are no `options`.
+    `options` are the right values by the config. If not `has_config`, values are right if they are those of any base
+    without scaling. `why_unknown` says why the config gives no values; it may end the text if there are no `options`.
     """
     x, known = slot.tensor, bool(options)
     exempt = _why_exempt(slot)
@@ -596,14 +611,15 @@ def _verdict_on_wrong_values(
     slot: Slot, held_values: Tensor, right: list[tuple[Tensor, Tensor]], why_unknown: str, wrong_count: int
 ) -> tuple[str, str]:
     """
-    Return the verdict on values that are not right, and what they are if that is known.
+    Return the verdict and the text of a `Finding` for values that are not right: what they are, if that is known.
 
     `held_values` are the values in float64, `right` the right ones with their scales, and `wrong_count` how many are
     wrong. `why_unknown` is empty if the config gives values: then the verdict is "other" if it is known what they are,
     else "garbage". Otherwise `why_unknown` ends the text, and the verdict is "rounded", "unknown" or "garbage".
     """
     x = slot.tensor
-    name = next(filter(None, (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(slot))), "")
+    names = (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _candidate_frequencies(slot))
+    name = next(filter(None, names), "")
     ordered = held_values.sort(dim=-1).values
     if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
         name = "the right values in another order"
@@ -614,17 +630,19 @@ def _verdict_on_wrong_values(
 
 
 def _is_rounded(held_values: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a tensor has these values, rounded to a dtype."""
+    """Whether a tensor's values, in float64, are `values` rounded to a dtype, up to errors of `RIGHT` times `scale`."""
     info = torch.finfo(dtype)
     bound = 0.51 * info.eps * values.abs() + RIGHT * scale + info.smallest_normal * info.eps
     return bool((held_values.to(dtype).double() == held_values).all() and ((held_values - values).abs() <= bound).all())
 
 
-def _frequencies_in(slot: Slot) -> Iterator[list[float]]:
+def _candidate_frequencies(slot: Slot) -> Iterator[list[float]]:
     """
-    Yield the frequencies that a tensor may hold: its values, or the angles in the second row of a table.
+    Yield each row of frequencies that a tensor may have, one for each layout that fits its shape.
 
-    Yields nothing for a tensor that is sharded or on the meta device, or whose name says nothing (no `kind`).
+    A vector holds them itself; a table gives them as the angles in its row of position 1. For a table of cosines, the
+    sines of the same module are read. Yields nothing for a tensor that is sharded or on the meta device, or has no
+    `kind`, or if there are no such sines.
     """
     shape = slot.shape
     x: Any = slot.tensor
@@ -638,8 +656,8 @@ def _frequencies_in(slot: Slot) -> Iterator[list[float]]:
     row = _as_float64(x).reshape(shape[0], -1)[1].tolist()
     for n in (shape[1], shape[1] // 2, shape[1] // 4):
         marks = torch.arange(3.0 * n, dtype=torch.float64).reshape(3, 1, n)
-        for layout in _layouts(slot, n):
-            at = {mark: i for i, mark in enumerate(_as_float64(_in_layout(*layout, *marks)).flatten().tolist())}
+        for kind, layout in _layouts(slot, n):
+            at = {mark: i for i, mark in enumerate(_as_float64(_in_layout(kind, layout, *marks)).flatten().tolist())}
             c, s, angle = ([row[at[mark]] for mark in marks[i, 0].tolist() if mark in at] for i in range(3))
             c = c or [math.sqrt(max(1 - b * b, 0)) for b in s]
             yield angle or [math.atan2(b, a) for a, b in zip(c, s, strict=True)]
@@ -647,11 +665,11 @@ def _frequencies_in(slot: Slot) -> Iterator[list[float]]:
 
 def _rope_of_values(slot: Slot) -> Rope | None:
     """
-    Return the rotation of some base, without scaling, with the frequencies of a tensor; None if none has.
+    Return the rotation of a base without scaling whose frequencies a tensor has; None if no base fits.
 
     Its pairing is "half", whatever that of the model.
     """
-    for f in _frequencies_in(slot):
+    for f in _candidate_frequencies(slot):
         n = len(f)
         if n > 1 and abs(f[0] - 1) <= RIGHT and 0 < f[-1] < 0.99:
             base = f[-1] ** (n / (1 - n))
@@ -663,9 +681,9 @@ def _rope_of_values(slot: Slot) -> Rope | None:
 
 def _name_frequencies(f: Sequence[float], eps: float) -> str:
     """
-    Return the base and scaling of frequencies, as "base 10000"; "" if none fits.
+    Return as text which base (times a factor, or with scaled slow pairs) has these frequencies; "" if none.
 
-    They fit to a relative error of 1e-4, or of `eps` if that is larger.
+    Frequencies fit to a relative error of 1e-4, or of `eps` if that is larger. Fewer than four give "".
     """
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
@@ -687,13 +705,13 @@ def _shard_like(values: Tensor, x: Tensor) -> Tensor:
 
 
 def _as_float64(x: Tensor) -> Tensor:
-    """Return this process's part in float64 on the CPU; complex numbers become a last axis (real, imaginary)."""
+    """Return this process's shard of x in float64 on the CPU; complex numbers become a last axis (real, imaginary)."""
     own = local(x.detach())
     return (torch.view_as_real(own) if own.is_complex() else own).cpu().double()
 
 
 def _kept_dtype(slot: Slot, right_values: Tensor) -> torch.dtype:
-    """Return the dtype in which a class keeps a tensor: float32 or complex64; its own if wider, or in vLLM, SGLang."""
+    """Return the dtype to write in: float32 or complex64, but the tensor's own if wider, or in vLLM and SGLang."""
     narrow, wide = (torch.complex64, torch.complex128) if right_values.is_complex() else (torch.float32, torch.float64)
     return slot.tensor.dtype if slot.package in ANY_DTYPE or slot.tensor.dtype == wide else narrow
 
@@ -702,8 +720,8 @@ def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list
     """
     Write the right values of a tensor, into it or as a new one in its module; return functions that undo it.
 
-    `written` holds the new values by the id of the old tensor; this call adds its own. There is no function if
-    modules share the tensor, and an earlier call has changed it itself.
+    `written` holds the new values by the id of the old tensor; this call adds its own. The list is empty if modules
+    share the tensor and an earlier call has written into it: then nothing is written.
     """
     x, is_first = slot.tensor, id(slot.tensor) not in written
     own_values = _shard_like(right_values.to(_kept_dtype(slot, right_values)), x).to(x.device)

@@ -75,8 +75,8 @@ class Undo:
     """Changes not undone yet."""
 
     def __call__(self) -> None:
-        """Give the model its own code back; a module whose new ``forward`` is wrapped keeps it until a later call."""
-        self._changes[:] = [change for change in self._changes if not change.undone()]
+        """Give the model its own code back; a new ``forward`` that is wrapped now stays until a later call."""
+        self._changes[:] = [change for change in self._changes if not change.undo()]
 
 
 class Change(NamedTuple):
@@ -91,11 +91,12 @@ class Change(NamedTuple):
         """Set the new value."""
         self.namespace[self.name] = self.new
 
-    def undone(self) -> bool:
+    def undo(self) -> bool:
         """
-        Undo the change, that of a ``forward`` only if it is still the new one; return whether it is undone.
+        Undo the change, but a ``forward`` only if it is still the new one; return whether the change is undone.
 
-        A wrapped ``forward`` of a rotary embedding stays, but from now on rounds its tables as the class does.
+        If other code has wrapped the new ``forward`` of a rotary embedding, it stays, but from now on rounds its tables
+        as the class does.
         """
         now = self.namespace.get(self.name)
         if self.old is not None and now is not None:
@@ -168,7 +169,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
 
 
 def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Change]]:
-    """Return the paths of tables, rotations, and embeddings to leave, and the changes to make; raise as `replace`."""
+    """Return `tables`, `rotations` and `left` of an `Undo`, and the changes, not made yet; raise as `replace` does."""
     embeddings = {path: m for path, m in model.named_modules() if ROTARY.search(type(m).__name__)}
     left = tuple(path for path, m in embeddings.items() if VISION.search(type(m).__name__))
     if twice := next((m for m in model.modules() if _is_ours(vars(m).get("forward"))), None):
@@ -204,7 +205,7 @@ def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, 
 
 
 def _refuse_meta(module: nn.Module) -> None:
-    """Raise if a buffer of a module, such as its tables, is on the meta device."""
+    """Raise if a buffer of a module or of its children, such as its tables, is on the meta device."""
     if any(buffer.is_meta for buffer in module.buffers()):
         raise _unfit(module, "have its rotary tables in memory", " on the meta device")
 
@@ -263,16 +264,21 @@ class TableMaker(NamedTuple):
 
 
 def _exact_tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None, *, maker: TableMaker) -> Any:
-    """Return the tables of position ids in the layout of the model: the new ``forward`` of a rotary embedding."""
+    """
+    Return the tables of position ids in the layout of the model: the new ``forward`` of a rotary embedding.
+
+    They are rounded to the dtype of x if the maker `rounds`; else they are float32, or float64 for a float64 x.
+    """
     wide = TO_LAYOUT[maker.layout](*maker.by_kind[layer_type].table(position_ids.to(x.device), like=x))
     return tuple(part.to(x.dtype) for part in wide) if maker.rounds else wide
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
     """
-    Return position ids of transformers, ``(axes, batch, seq)`` or without axes, with a Rope's axes last.
+    Return position ids of transformers, ``(batch, seq)`` or ``(axes, batch, seq)``, as ``(batch, seq, axes)``.
 
-    They are unchanged if the Rope has no axes; of more axes than it has, the first are used.
+    Ids without axes are repeated for each axis of the Rope; of more axes than it has, the first are used. If the Rope
+    has no axes, ids are returned unchanged.
     """
     if not isinstance(rope.frequencies[0], tuple):
         return position_ids
@@ -281,19 +287,19 @@ def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
     return p.expand(rows, -1, -1).movedim(0, -1)
 
 
-def _twice(part: Tensor) -> Tensor:
-    """Return the last axis followed by a copy of itself."""
+def _append_copy(part: Tensor) -> Tensor:
+    """Double the last axis by a copy of it at its end: (a, b) becomes (a, b, a, b)."""
     return torch.cat((part, part), dim=-1)
 
 
-def _side_by_side(part: Tensor) -> Tensor:
-    """Return each element of the last axis twice in a row."""
+def _repeat_each(part: Tensor) -> Tensor:
+    """Double the last axis by a copy beside each element: (a, b) becomes (a, a, b, b)."""
     return part.repeat_interleave(2, dim=-1)
 
 
 TO_LAYOUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
-    "twice": lambda cos, sin: (_twice(cos), _twice(sin)),
-    "side by side": lambda cos, sin: (_side_by_side(cos), _side_by_side(sin)),
+    "twice": lambda cos, sin: (_append_copy(cos), _append_copy(sin)),
+    "side by side": lambda cos, sin: (_repeat_each(cos), _repeat_each(sin)),
     "once": lambda cos, sin: (cos, sin),
     "complex": torch.complex,
 }
@@ -336,9 +342,9 @@ def _layer_types(embedding: nn.Module) -> list[str] | list[None]:
 
 def _by_length(model_config: Any, layer_type: str | None, length: int | None) -> ByLength:
     """
-    Return the rotation of a type of layer (None: of all) for sequences of a length.
+    Return the rotation of a type of layer (None for all layers) for sequences of a length.
 
-    Without a length, return both rotations of LongRoPE; raise if those of another scheme depend on it.
+    If the length is None, return both rotations of LongRoPE; raise if the rotation of another scheme depends on it.
     """
     read = partial(Rope.from_config, model_config, layer_type=layer_type)
     rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
@@ -353,7 +359,7 @@ def _by_length(model_config: Any, layer_type: str | None, length: int | None) ->
 
 
 def _without_signs(rope: Rope) -> Rope:
-    """Return a Rope with positive frequencies: NanoChat rotates backwards by its function, not by its tables."""
+    """Return a Rope with the absolute frequencies: NanoChat rotates backwards by its function, not by its tables."""
     rows = [tuple(map(abs, row)) for row in as_rows(rope.frequencies)]
     return changed(rope, frequencies=tuple(rows) if len(rows) > 1 else rows[0])
 
@@ -361,7 +367,7 @@ def _without_signs(rope: Rope) -> Rope:
 def _own_tables(
     embedding: nn.Module, layer_type: str | None, position_ids: Tensor, dtype: torch.dtype = torch.float32
 ) -> Any:
-    """Return the tables that a copy of an embedding (some keep state) makes of position ids; raise if it fails."""
+    """Return the tables that a copy of an embedding makes of position ids, as it returns them; raise if it fails."""
     own, x = deepcopy(embedding).cpu(), torch.zeros(1, dtype=dtype)
     try:
         return own(x, position_ids, **({} if layer_type is None else {"layer_type": layer_type}))
@@ -370,7 +376,11 @@ def _own_tables(
 
 
 def _table_layout(embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, length: int) -> str | None:
-    """Return the key of `TO_LAYOUT` whose layout an embedding's tables have; None if they differ from the ropes'."""
+    """
+    Return the key of `TO_LAYOUT` whose layout an embedding's tables have; None if their values are not the ropes'.
+
+    They are compared at positions below `length`; for the two ropes of LongRoPE, up to the trained length.
+    """
     lengths = (rope_by_length.trained, rope_by_length.trained + 1) if rope_by_length.longer else (length,)
     axes = len(getattr(embedding, "mrope_section", None) or as_rows(rope_by_length.rope.frequencies))
     probes = [positions for n in lengths for positions in _probes(n, axes)]
@@ -390,7 +400,7 @@ def _probes(length: int, axes: int) -> Iterator[Tensor]:
 def _agrees(
     embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, layout: str, positions: Tensor
 ) -> bool:
-    """Whether an embedding makes the tables of `rope_by_length` in this layout, within the precision of its buffers."""
+    """Whether an embedding makes the tables of `rope_by_length` in this layout, up to the precision of its buffers."""
     table = rope_by_length.table(positions, like=torch.zeros(1))
     theirs = _flat(_own_tables(embedding, layer_type, positions))
     rope = rope_by_length.rope
@@ -402,7 +412,7 @@ def _agrees(
 
 
 def _bound(rope: Rope, positions: Tensor, digits: float) -> Tensor:
-    """Return the allowed error of cosines and sines; it grows with the angle and `digits`, the epsilon of a dtype."""
+    """Return the allowed error of each cosine and sine; it grows with the angle and `digits`, a dtype's epsilon."""
     rows = torch.tensor(as_rows(rope.frequencies), dtype=torch.float32)
     p = _with_axes(positions, rope).float()
     angle = p @ rows if len(rows) > 1 else p[..., None] * rows[0]
@@ -415,13 +425,13 @@ def _flat(tables: Any) -> Tensor:
 
 
 def _gptj_table(module: nn.Module, model: Any) -> Tensor:
-    """Return GPT-J's buffer of sines, then cosines, by position, with exact values; raise unless it fits the config."""
+    """Return exact values for the table of GPT-J (`HELD`) in a module; raise unless it holds those of the config."""
     _refuse_meta(module)
     held, rope = module.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
     positions = torch.arange(len(held))
     cos, sin = rope.table(positions)
     eps = torch.finfo(held.dtype).eps
-    exact, bound = torch.cat((sin, cos), dim=-1), eps + _twice(_bound(rope, positions, eps))
+    exact, bound = torch.cat((sin, cos), dim=-1), eps + _append_copy(_bound(rope, positions, eps))
     if exact.shape == held.shape and bool(((held.float().cpu() - exact).abs() <= bound).all()):
         return exact.to(held)
     raise _unfit(module, "hold the rotary tables that its config says", " that holds others")
@@ -442,7 +452,7 @@ class ForeignRotation(NamedTuple):
 
 
 def _rotate_one(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation) -> Tensor:
-    """Rotate an array by `rotate`, with the signature of the model's own function, which this replaces."""
+    """Rotate one array by `rotate`; it replaces a model's rotary function (x, cos, sin), whose tables have a layout."""
     c, s = (FROM_LAYOUT[options.layout](wide).unsqueeze(unsqueeze_dim) for wide in (cos, sin))
     x = x.reshape(*x.shape[:-1], -1, 2).mT.flatten(-2) if options.sorts else x
     return rotate(x, c, s, pairing=options.pairing, inverse=options.inverse)
@@ -451,13 +461,13 @@ def _rotate_one(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, 
 def _rotate_both(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation
 ) -> tuple[Tensor, Tensor]:
-    """Rotate queries and keys by `rotate`, with the signature of the model's own function, which this replaces."""
+    """Rotate queries and keys by `rotate`; it replaces a model's rotary function (q, k, cos, sin)."""
     one = partial(_rotate_one, unsqueeze_dim=unsqueeze_dim, options=options)
     return one(q, cos, sin), one(k, cos, sin)
 
 
 def _rotate_gptj(x: Tensor, sin: Tensor, cos: Tensor, *, options: ForeignRotation) -> Tensor:
-    """Rotate as GPT-J's function, which this replaces: x is (batch, tokens, heads, features), sines come first."""
+    """Rotate by `rotate`; it replaces GPT-J's rotary function. x is (batch, tokens, heads, features)."""
     return _rotate_one(x, cos, sin, unsqueeze_dim=2, options=options)
 
 
@@ -470,7 +480,7 @@ FORMS: dict[tuple[str, ...], Callable[..., Any]] = {
 
 
 def _rotary_functions(forward: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return the functions that a ``forward`` calls by a global name that begins with ``apply_rotary``, by name."""
+    """Return by name the global functions named ``apply_rotary*`` that a ``forward`` uses; {} if it isn't Python."""
     own = unwrap(forward)
     if not isinstance(own, FunctionType):
         return {}
@@ -478,7 +488,7 @@ def _rotary_functions(forward: Callable[..., Any]) -> dict[str, Callable[..., An
 
 
 def _rotary_names(code: CodeType) -> set[str]:
-    """Return the names that code uses and that begin with ``apply_rotary``."""
+    """Return the names (globals and attributes) beginning with ``apply_rotary`` that code uses."""
     return {name for name in code.co_names if name.startswith("apply_rotary")}
 
 
@@ -486,8 +496,8 @@ def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Mo
     """
     Whether a class may rotate by itself: a method uses an ``apply_rotary*`` name or has one of `TABLE_ARGUMENTS`.
 
-    If `replaced`, their ``forward`` does not count. Classes in `around`, of modules that hold replaced ones, may take
-    tables to pass them on.
+    If its instance is `replaced`, its ``forward`` does not count. A class in `around`, whose modules contain replaced
+    ones, may take tables to pass them on: its arguments do not count.
     """
     methods = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     done = unwrap(kind.forward) if replaced else None
@@ -499,12 +509,12 @@ def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Mo
 
 
 def _is_in(path: Path, owner: Path) -> bool:
-    """Whether a module is inside another one, or the same."""
+    """Whether the module at `path` is inside the one at `owner`, or is it; "" is the path of the model."""
     return f"{path}.".startswith(f"{owner}." if owner else "")
 
 
 def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
-    """Return the embedding whose tables reach a module: that of the nearest module above it; None if none."""
+    """Return the rotary embedding that is a child of the nearest module containing `path`; None if there is none."""
     owners = {embedding: embedding.rpartition(".")[0] for embedding in embeddings}
     above = [embedding for embedding, owner in owners.items() if _is_in(path, owner)]
     return max(above, key=lambda embedding: len(owners[embedding]), default=None)
@@ -512,20 +522,21 @@ def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
 
 def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
     """
-    Return a copy of a ``forward`` that calls `rotate` instead of the model's functions.
+    Return a copy of a ``forward`` that calls `rotate` instead of the model's rotary functions (for large arrays).
 
-    None if it calls no rotary function, if `rotate` can't replace one of them, or if it can't be copied.
+    `layout` is that of its tables. Return None if it calls no rotary function, if `rotate` can't replace one of them,
+    or if it can't be copied.
     """
-    ours = {name: _as_ours(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
+    ours = {name: _find_replacement(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
     return _with_globals(forward, ours) if ours and None not in ours.values() else None
 
 
 def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionType | None:
     """
-    Return a copy of a function with a copy of its globals, without ``__name__`` and updated by `replacements`.
+    Return a copy of a function whose globals are a copy too, without ``__name__`` and updated by `replacements`.
 
-    Wrappers made by `functools.wraps` are copied around the copy. None if one doesn't hold the function in its closure,
-    or if any of these is no Python function.
+    If it is a wrapper made by `functools.wraps`, the wrapped function gets these globals, and the wrapper is copied
+    around it. None if a wrapper doesn't hold the wrapped function in its closure, or if one is no Python function.
     """
     if not isinstance(function, FunctionType):
         return None
@@ -543,8 +554,13 @@ def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionTyp
     return same
 
 
-def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | None:
-    """Return a replacement for a rotary function, by `rotate` for large x; None unless both agree on samples."""
+def _find_replacement(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | None:
+    """
+    Return a function that rotates as `theirs`, a rotary function of transformers, but large arrays by `rotate`.
+
+    `layout` is that of its tables. All options of `rotate` are tried on samples; return None if the results of none
+    agree with those of `theirs`, or if the layout is complex or the names of the arguments are not in `FORMS`.
+    """
     names = tuple(name for name in signature(theirs).parameters if name not in ("unsqueeze_dim", "position_ids"))
     if layout not in FROM_LAYOUT or names not in FORMS:
         return None
@@ -558,7 +574,7 @@ def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | No
 def _by_size(
     x: Tensor, /, *others: Any, ours: Callable[..., Any], theirs: Callable[..., Any], **options: int
 ) -> Tensor | tuple[Tensor, ...]:
-    """Rotate by `ours` if x is large or torch compiles, else by `theirs`, the model's, cast to x's dtype."""
+    """Rotate by `ours` if x has over `FEW` elements or torch compiles, else by `theirs`, cast to the dtype of x."""
     if torch.compiler.is_compiling() or x.numel() > FEW:
         return ours(x, *others, **options)  # type: ignore[no-any-return]
     made = theirs(x, *others, **options)
@@ -566,14 +582,14 @@ def _by_size(
 
 
 def _samples(layout: str, *, arrays: int) -> Iterator[tuple[list[Any], dict[str, int]]]:
-    """Yield sample arguments for rotary functions of one or two arrays and their tables."""
+    """Yield samples (arguments, options) for rotary functions of one or two `arrays` and tables in a layout."""
     generator, pairs = torch.Generator().manual_seed(0), 4
     random = partial(torch.randn, generator=generator, dtype=torch.float32)
     angle = random(2, 5, pairs)
     cos, sin = TO_LAYOUT[layout](angle.cos(), angle.sin())
 
     def some(*shape: int) -> list[Any]:
-        """Return one or two random tensors of a shape: q, or q and k."""
+        """Return random tensors of one shape: [x], or [q, k] if there are two `arrays`."""
         return [random(shape) for _ in range(arrays)]
 
     yield [*some(2, 3, 5, 2 * pairs), cos, sin], {}
@@ -587,14 +603,14 @@ def _samples(layout: str, *, arrays: int) -> Iterator[tuple[list[Any], dict[str,
 
 
 def _are_same(ours: Callable[..., Any], theirs: Callable[..., Any], samples: Iterable[Any]) -> bool:
-    """Whether two functions agree on all samples that the second accepts, at least one."""
+    """Whether two functions agree on all samples for which `theirs` does not raise, of which there must be one."""
     given = [(_result_or_none(ours, *sample), _result_or_none(theirs, *sample)) for sample in samples]
     pairs = [(a, b) for a, b in given if b is not None]
     return bool(pairs) and all(a is not None and torch.allclose(a, b, rtol=0, atol=1e-5) for a, b in pairs)
 
 
 def _result_or_none(function: Callable[..., Any], arrays: list[Any], options: dict[str, int]) -> Tensor | None:
-    """Return the results of a function, flattened and concatenated, or None if it raises on these arguments."""
+    """Return all results of a function as one flat tensor, or None if it raises for these arguments."""
     try:
         made = function(*arrays, **options)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):

@@ -90,7 +90,7 @@ def hands(
     position : float, sequence or array
         In tokens: one number, or one for each axis of the positions.
     pairs : sequence or array of int, optional
-        Which pairs to draw. By default eight, evenly from the first to the last.
+        Which pairs to draw, the longest hand first. By default eight, evenly from the first to the last.
     axes : sequence of str, optional
         The names of the position axes, if there are several: the legend gives those that rotate a hand. If there are
         more names than axes, the last ones are used. By default "axis 0", ...
@@ -530,12 +530,16 @@ def pairs(
 
 
 def _evenly(count: int, most: int) -> list[int]:
-    """Return at most `most` indices below `count`, evenly spaced from the first to the last."""
+    """Return a list of at most `most` indices, evenly spaced from 0 to ``count - 1``."""
     return sorted({*np.linspace(0, count - 1, most).round().astype(int).tolist()})
 
 
 def _rope(rope_like: Recipe) -> Rope:
-    """Return a Rope; of a tuple, list or array of frequencies one of any pairing, unused by callers; else raise."""
+    """
+    Return `rope_like` if it is a Rope, else a Rope of these frequencies: a tuple, a list or an array.
+
+    Its pairing is then "half", which makes no difference to the pictures. Raise if it is something else.
+    """
     if isinstance(rope_like, Rope):
         return rope_like
     given = _host_numbers("frequencies", rope_like).tolist() if is_array(rope_like) else rope_like
@@ -557,7 +561,11 @@ def _host_numbers(name: str, numbers: Any) -> Numbers:
 
 
 def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
-    """Return positions ``(n,)``, or for several axes ``(n, axes)``, with ``(n,)`` repeated; raise for other shapes."""
+    """
+    Return positions in the shape that `rope` takes: ``(n,)``, or ``(n, axes)`` if it has several axes.
+
+    For several axes ``(n,)`` is repeated on each. Raise for other shapes.
+    """
     axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     if positions.ndim == 1:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
@@ -574,9 +582,9 @@ def _position_label(quantity: str, rope: Rope) -> str:
 
 def _as_positions(positions: Any) -> range | Numbers:
     """
-    Return the argument `positions` as NumPy data; a range unchanged, because it may not fit in memory.
+    Return the argument `positions` as NumPy data, ``(n,)`` or ``(n, axes)``; a range is returned as it is.
 
-    Raise unless all are finite numbers, with 1 or 2 array axes.
+    A range may not fit in memory. Raise for numbers that are not finite, and for other shapes and types.
     """
     if isinstance(positions, range):
         for end in (positions[:1], positions[-1:]):
@@ -590,17 +598,17 @@ def _as_positions(positions: Any) -> range | Numbers:
 
 
 def _row_step(count: int) -> slice:
-    """Return the slice of the rows that an image shows: at most `ROWS`."""
+    """Return the slice that picks every n-th of `count` rows, so that at most `ROWS` are drawn."""
     return slice(None, None, max(1, -(-count // ROWS)))
 
 
 def _table(rope: Rope, positions: Numbers) -> Table:
-    """Return the table of positions in float64."""
+    """Return the float64 table of positions ``(n,)`` or ``(n, axes)``: cos and sin of shape ``(n, pairs)``."""
     return rope.table(_on_axes(rope, positions), dtype=np.float64)
 
 
 def _recipe_labels(labels: Sequence[str] | None, count: int) -> list[str]:
-    """Return `labels`, by default "recipe 1", ... ("" for one recipe); raise if `count` is 0 or not their number."""
+    """Return `labels` of `count` recipes, by default "recipe 1", ... ("" for one); raise for another number, or 0."""
     if not count:
         raise ArgumentValueError("ropes", "be at least one", Text("none"))
     if labels is None:
@@ -611,14 +619,18 @@ def _recipe_labels(labels: Sequence[str] | None, count: int) -> list[str]:
 
 
 def _texts(name: str, texts: object) -> list[str]:
-    """Return a sequence of strings as a list; raise if it is something else."""
+    """Return a list or tuple of strings as a list; raise if `texts`, called `name` in errors, are something else."""
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ArgumentTypeError(name, "be a sequence of str", texts)
     return [*texts]
 
 
 def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None = None) -> list[str]:
-    """Return the names of at least `count` position axes; raise if they are too few, too many or not unique."""
+    """
+    Return the names `axes` of position axes, by default "axis 0", ... for `count` axes.
+
+    Raise if there are fewer than `count` or more than `at_most`, or if two are equal.
+    """
     names = [f"axis {axis}" for axis in range(count)] if axes is None else _texts("axes", axes)
     if not count <= len(names) <= (at_most or len(names)) or len(set(names)) < len(names):
         most = f", at most {at_most}" if at_most else ""
@@ -628,9 +640,9 @@ def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None =
 
 def _axes_of_pairs(rope: Rope, names: Sequence[str]) -> list[list[str]]:
     """
-    Return for each pair the names of the axes that rotate it; none if its frequencies are 0.
+    Return for each pair a list of the names of the position axes that rotate it; empty if its frequencies are 0.
 
-    If there are more names than axes, the last ones are used.
+    `names` are those of all axes. If there are more names than axes, the last ones are used.
     """
     rows = as_rows(rope.frequencies)
     names = names[-len(rows) :]
@@ -639,9 +651,10 @@ def _axes_of_pairs(rope: Rope, names: Sequence[str]) -> list[list[str]]:
 
 def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
     """
-    Return for each feature of a head its pair or None, and its kinds; raise if `head_dim` is too small.
+    Return (pair, labels of its cell) for each feature of a head; the pair is None if the feature isn't rotated.
 
-    The kinds are the names of the axes that rotate it; or one of `STILL` and `PASSING`.
+    The labels are the names of the axes that rotate it, [`STILL`] if its frequencies are 0, or [`PASSING`] if it has no
+    pair. By default the head ends with the rotary slice; raise if `head_dim` is less than that.
     """
     kinds = _axes_of_pairs(rope, names)
     owners: dict[int, int] = {}
@@ -655,7 +668,11 @@ def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> li
 
 
 def _row_labels(title: str, features: int) -> list[str]:
-    """Return the labels of the rows of cells of one recipe: `title`, with the features if rows are several."""
+    """
+    Return a label for each row of `LINE` cells of one recipe: `title`, if one row holds all `features`.
+
+    Else the range of features in the row follows the title.
+    """
     if features <= LINE:
         return [title]
     return [f"{title}  {first}–{min(first + LINE, features) - 1}".strip() for first in range(0, features, LINE)]
@@ -663,9 +680,9 @@ def _row_labels(title: str, features: int) -> list[str]:
 
 def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
     """
-    Return distances to draw, and for each several up to the next one, irregularly spaced against aliasing.
+    Return ascending distances ``(n,)`` from 0 to `longest`, and for each ``(n, m)``, m distances from it to the next.
 
-    Distances go from 0 to `longest`. For many `pairs` the several are fewer, but at least 8.
+    These begin with the distance itself and are irregularly spaced, against aliasing; m is 512 // `pairs`, at least 8.
     """
     first = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
     shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
@@ -673,6 +690,10 @@ def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
 
 
 def _largest_errors(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
-    """Return the largest error of a table, (cos, sin), in each group of positions; its rows are theirs, in order."""
+    """
+    Return the largest error of `table`, (cos, sin), in each group of positions.
+
+    The rows of the table, and of `truth`, are those of the positions of all groups, one group after the other.
+    """
     off = np.abs(np.asarray(table, dtype=np.float64) - [truth.cos, truth.sin]).max(axis=(0, 2))
     return [float(part.max()) for part in np.split(off, np.cumsum([len(group) for group in groups])[:-1])]

@@ -49,9 +49,9 @@ WIDTH = 7.6  # inches, as wide as the text of a page
 @contextmanager
 def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
     """
-    Yield `ax`, or the axes of a new figure in the style `LOOKS`; raise unless `ax` has this `projection`.
+    Yield `ax`, or if it is None the axes of a new figure, `height` inches high and in the style `LOOKS`.
 
-    `height` is that of a new figure, in inches; its style ends with the context. Raise if matplotlib is missing.
+    The style ends with the context. Raise if `ax` is no Axes or not of this `projection`, or if matplotlib is missing.
     """
     try:
         import matplotlib as mpl
@@ -69,7 +69,11 @@ def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "re
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:
-    """Return the styles of `count` lines; of several, the first is wide and pale; raise for none or too many."""
+    """
+    Return the styles of `count` lines, as keywords for ``plot``: one each, 5 lines at most.
+
+    Of several lines the first is wide and pale; a single one is not. Raise for none or more than 5.
+    """
     if not 1 <= count <= 1 + len(STYLES):
         raise ArgumentValueError("ropes", f"be from 1 to {1 + len(STYLES)}, so that they can be distinguished", count)
     others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]
@@ -78,18 +82,22 @@ def line_styles(count: int) -> list[dict[str, Any]]:
 
 
 def text_color(ax: "Axes") -> Any:
-    """Return the colour of the x axis label, for other text and lines on axes of any style."""
+    """Return the colour of the label of the x axis of `ax`, in which other text and lines are then drawn."""
     return ax.xaxis.label.get_color()
 
 
 def set_text_color(ax: "_AxesBase", like: "Axes") -> None:
-    """Give secondary axes the text colour of the axes `like`."""
+    """Give the ticks and the y label of secondary axes `ax` the text colour of the axes `like`."""
     ax.tick_params(colors=text_color(like))
     ax.yaxis.label.set_color(text_color(like))
 
 
 def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
-    """Return RGBA colours, ``(count, 4)``, from close to the text colour to one that contrasts with the background."""
+    """
+    Return RGBA colours, ``(count, 4)``, for lines on `ax`: from dark to light if its text is dark, else light to dark.
+
+    The last ones too can be told from the background.
+    """
     import matplotlib as mpl
 
     ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(text_color(ax))) < 0.5 else (1.0, 0.3)
@@ -97,17 +105,17 @@ def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
 
 
 def format_number(number: float) -> str:
-    """Return a number as text for display: thousands grouped by thin spaces from 100 to 1e10, else 3 digits."""
+    """Return a number as text: from 100 to below 1e10 rounded to an integer, with thin spaces; else to 3 digits."""
     return typeset(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
 
 
 def format_position(position: float) -> str:
-    """Return a position as text, with grouped thousands and at most four decimals."""
+    """Return a position as text, with thin spaces between thousands; a float with at most four decimals."""
     return typeset(f"{position:,}" if isinstance(position, int) else f"{round(position, 4):,.15g}")
 
 
 def typeset(text: str) -> str:
-    """Typeset a number: thin spaces between thousands, a minus sign, and no zeros before an exponent."""
+    """Return `text`, a number from Python, with thin spaces for commas, minus signs, and exponents like e−7 and e12."""
     return text.replace(",", "\u202f").replace("e-0", "e-").replace("e+", "e").replace("-", "−")
 
 
@@ -118,13 +126,17 @@ def group_thousands(axis: "Axis") -> None:
 
 
 def label_right(ax: "Axes", name: str, height: float, above: float = 0) -> None:
-    """Write a label at the right end of the axes, at a data height, or `above` points higher."""
+    """Write `name` at the right of the axes, at the y coordinate `height`, or `above` points higher."""
     look: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
     ax.annotate(name, (1, height), (4, above), **look, fontsize=8.5, parse_math=False, color=text_color(ax))
 
 
 def draw_lengths(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
-    """Draw context lengths, one or more for each name, as horizontal lines labelled at the right without overlap."""
+    """
+    Draw context lengths, one or more for each name, as horizontal lines labelled at the right without overlap.
+
+    A length that several names share is drawn once, with all their names.
+    """
     names: dict[float, list[str]] = {}
     for name, each in lengths.items():
         for length in dict.fromkeys(as_sequence(each)):
@@ -141,12 +153,16 @@ def draw_lengths(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> 
 
 
 def as_sequence(lengths: float | Sequence[float]) -> Sequence[float]:
-    """Return one length, or several, as a sequence."""
+    """Return `lengths` if it is a sequence; one number as a list of it."""
     return lengths if isinstance(lengths, Sequence) else [lengths]
 
 
 def add_legend(ax: "Axes", drawn: Sequence[Any], *, wrap_width: int = 100, **options: Any) -> None:
-    """Add a legend whose labels wrap and are literal: matplotlib would hide ``_...`` and parse ``$``."""
+    """
+    Add a legend of the artists `drawn`, whose labels are wrapped at `wrap_width` characters and shown literally.
+
+    matplotlib would hide labels like ``_...`` and parse ``$``. `options` are those of ``ax.legend``.
+    """
     legend = ax.legend(drawn, [""] * len(drawn), labelcolor=text_color(ax), facecolor=ax.get_facecolor(), **options)
     legend.get_title().set_color(text_color(ax))
     for text, one in zip(legend.get_texts(), drawn, strict=True):

@@ -178,9 +178,10 @@ def check_cache(
 
 def _on_one_axis(name: str, rope: object) -> Rope:
     """
-    Return a Rope of one axis that rotates as `rope` does at positions that are equal on all axes.
+    Return a Rope of one axis that rotates as `rope` does at positions that are equal on all its axes.
 
-    Raises if a pair uses several axes, heads have their own frequencies, or `rope`, called `name`, is no Rope.
+    Raise if a pair has frequencies other than 0 on several axes, if heads have their own frequencies, or if `rope`,
+    called `name` in errors, is no Rope.
     """
     if not isinstance(rope, Rope):
         raise no_rope(name, rope)
@@ -220,15 +221,19 @@ class _Reading(NamedTuple):
         return "row" if "seq" in LAYOUTS[self.layout].names else "pair"
 
     def largest(self, numbers: Data) -> Data:
-        """Return the largest number at each row, over batch, parts and pairs (at each pair, without rows): one axis."""
+        """
+        Return an array of one axis: the largest of `numbers`, of the shape of `values`, for each row of the cache.
+
+        In a layout without rows, it is the largest for each pair.
+        """
         return np.asarray(numbers.max(axis=(0, 1, 2, 4 if self.unit == "row" else 3)))
 
 
 def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
     """
-    Return the numbers of arrays as read in `layout`, or in that of the cache; None if their shape differs.
+    Return `arrays`, those of a cache or changed ones, as read in `layout`; None if their shape doesn't fit it.
 
-    `note` says what was undone to get the arrays.
+    By default `layout` is that of the cache. `note`, which the result keeps, says what was changed.
     """
     try:
         parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
@@ -241,8 +246,9 @@ def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterato
     """
     Yield readings of a cache in its layout, each after undoing one mistake that the cache may have.
 
-    `own_reading` is the cache as read in its layout, for wrong orders, reciprocals and rows that stand twice; it is
-    None if the shape is wrong.
+    `own_reading` is the cache as read in its layout: then the mistakes are reversed pairs, reciprocals, and rows that
+    stand twice. None if its shape doesn't fit: then they are numbers that stand twice in each row, reversed axes, and
+    another shape. Twice means that both halves are equal.
     """
     if own_reading is not None:
         values = own_reading.values
@@ -267,7 +273,12 @@ def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterato
 
 
 def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
-    """Yield readings in other layouts of the same kind, of the shape of the cache or, if `reshaped`, of another."""
+    """
+    Yield readings of a cache in other layouts of the same kind: divisors and reciprocals are one kind.
+
+    They are the layouts that fit its shape; if `reshaped`, those that don't, for which its numbers are reshaped.
+    Layouts of other dtypes or of another number of arrays are left out.
+    """
     own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
     for name, row in LAYOUTS.items():
         kinds, shape = {row.holds, own.holds}, _shape_in_layout(cache, name)
@@ -285,7 +296,7 @@ def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
 
 
 def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
-    """Return the shape that as many numbers have in a layout, in a batch of 1; None if they fill no whole rows."""
+    """Return the shape that an array of a cache would have in `layout`; None if its numbers don't fill whole rows."""
     row = LAYOUTS[layout]
     sizes = {"part": 2, "copy": 2, "1": 1, "batch": 1, "pair": len(cache.rope.frequencies)}
     sizes["seq"] = cache.arrays[0].size // math.prod(sizes.get(name, 1) for name in row.names)
@@ -295,9 +306,10 @@ def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
 
 def _base_of_divisors(cache: _Cache) -> float | None:
     """
-    Return the base B of divisors ``B^(-i/pairs) / f``, by the last number of a cache and its Rope's f.
+    Return the base B, if the numbers of a cache are divisors ``B^(-i/pairs) / f`` for the frequencies f of its Rope.
 
-    None if the cache cannot hold divisors of the base; whether its other numbers fit the base is not checked.
+    B is computed from the last number. None if the cache has another shape than f, or numbers that are too small or too
+    large for divisors; whether they fit B is not checked.
     """
     f, given = np.asarray(cache.rope.frequencies), cache.arrays[0].astype(np.float64)
     if len(f) < 2 or given.shape != f.shape or not f[-1] * given[-1] > 0:
@@ -311,7 +323,11 @@ def _base_of_divisors(cache: _Cache) -> float | None:
 
 
 def _reading_errors(cache: _Cache, reading: _Reading) -> tuple[Data, Data]:
-    """Return the error of each number of a reading, and its multiple of the bound that `check_cache` states."""
+    """
+    Return two arrays of the shape of ``reading.values``: the error of each number, and error / bound.
+
+    `check_cache` states the bounds. The ratio is infinite for nan.
+    """
     row, f = LAYOUTS[reading.layout], np.asarray(cache.rope.frequencies)
     count, pairs = reading.values.shape[-2:]
     angle, roundoff = np.arange(count, dtype=np.float64)[:, None] * f, 2.0 ** -DIGITS[cache.dtype]
@@ -342,7 +358,12 @@ def _fits(cache: _Cache, reading: _Reading) -> bool:
 
 
 def _starts_well(cache: _Cache, reading: _Reading) -> bool:
-    """Whether a reading is of the right layout, though wrong: row 0 is right and most duplicated numbers agree."""
+    """
+    Whether a wrong cache is probably read in the right layout.
+
+    That is if row 0 (pair 0 in a layout without rows) is within its bounds, and more than 90% of all numbers equal
+    their first copy.
+    """
     first = reading._replace(values=reading.values[..., :1, :])
     agree = (reading.values == reading.values[:, :1]).mean() > 0.9
     return bool(agree and reading.largest(_reading_errors(cache, first)[1])[0] <= 1)
@@ -352,7 +373,11 @@ def _starts_well(cache: _Cache, reading: _Reading) -> bool:
 
 
 def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
-    """Return the report of a cache in its layout, or if its shape doesn't fit, in the likely one; raise if none is."""
+    """
+    Return the report of a cache as read in its layout, or if its shape doesn't fit, in the likeliest way to read it.
+
+    Raise if there is no likely way. `others` are those of `check_cache`.
+    """
     given = best = _read_in_layout(cache, cache.arrays)
     causes: tuple[str, ...] = ()
     if given is None or not _fits(cache, given):
@@ -380,7 +405,12 @@ def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
 def _diagnose(
     cache: _Cache, own_reading: _Reading | None, others: Mapping[str, Rope]
 ) -> tuple[_Reading | None, tuple[str, ...]]:
-    """Return the reading that fits a wrong cache best, else `own_reading` (or None); and the likely mistakes."""
+    """
+    Return the likeliest reading of a wrong cache, and its likely mistakes as texts, () if none is known.
+
+    `own_reading` is the cache as read in its layout, or None if its shape doesn't fit. It is returned if no other
+    reading is likelier.
+    """
     if own_reading is not None and not own_reading.values.any():
         return own_reading, ("all numbers are 0",)
     few = own_reading and _wrong_rows_text(
@@ -390,7 +420,7 @@ def _diagnose(
     own = partial(_with_mistake_undone, cache, own_reading)
     for readings in (own,) if few else (of_shape, own, reshaped):
         if fitting := [one for one in readings() if _fits(cache, one)]:
-            return fitting[0], _mended(cache, fitting)
+            return fitting[0], _reading_cause(cache, fitting)
     if own_reading is not None and few:
         return own_reading, (few,) if np.isfinite(own_reading.values).all() else (few, NOT_FINITE)
     if own_reading is not None and _starts_well(cache, own_reading):
@@ -399,12 +429,16 @@ def _diagnose(
         if likely := [one for one in readings() if _starts_well(cache, one)]:
             best = likely[0]
             alike = [one for one in likely[1:] if np.array_equal(one.values, best.values, equal_nan=True)]
-            return best, (*_mended(cache, [best, *alike]), *_causes(cache, best, others))
+            return best, (*_reading_cause(cache, [best, *alike]), *_causes(cache, best, others))
     return own_reading, () if own_reading is None else _causes(cache, own_reading, others)
 
 
-def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
-    """Return, as text, in which other layouts a cache fits, or what was changed to read it; empty for nothing."""
+def _reading_cause(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
+    """
+    Return the cause that `readings` (one or more) show, as a tuple of one text: the layouts in which they are read.
+
+    If the first is in the layout of the cache, it is the note of this one, or () if that is empty.
+    """
     note, names = readings[0].note, [one.layout for one in readings]
     if names[0] == cache.layout:
         return (note,) if note else ()
@@ -412,7 +446,11 @@ def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
 
 
 def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
-    """Return which of a row of bools are True, as text; empty if none, or more than the share `most` of all but one."""
+    """
+    Return which bools of `wrong`, ``(n,)``, are True, as a text about each `unit` ("row" or "pair").
+
+    The text has at most `RUNS` runs of indices. Return "" if no bool is True, or more than ``most * (n - 1)`` are.
+    """
     found = np.flatnonzero(wrong)
     if not len(found) or len(found) > most * (len(wrong) - 1):
         return ""
@@ -423,7 +461,11 @@ def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
 
 
 def _causes(cache: _Cache, reading: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
-    """Return the likely mistakes of a cache, most of whose rows are wrong, other than its layout; empty if unknown."""
+    """
+    Return the likely mistakes of a cache, read in the right layout, of which most rows are wrong.
+
+    Empty if none is known, or if all numbers of `reading` are within their bounds.
+    """
     ratio = _reading_errors(cache, reading)[1]
     if ratio.max() <= 1:
         return ()
@@ -447,7 +489,7 @@ def _causes(cache: _Cache, reading: _Reading, others: Mapping[str, Rope]) -> tup
 
 
 def _guess(cache: _Cache, reading: _Reading) -> tuple[str, ...]:
-    """Return the known mistakes of `check_rotary` that would give these numbers of a cache; empty if none would."""
+    """Return the mistakes, of those that `check_rotary` knows or a scaling by parts, that give these numbers; or ()."""
     f, factor = np.asarray([cache.rope.frequencies]), cache.rope.attention_factor
     rows, cos, sin = _sample(reading)
     pairs, noise = f.shape[-1], ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[cache.dtype]
@@ -462,7 +504,11 @@ def _guess(cache: _Cache, reading: _Reading) -> tuple[str, ...]:
 
 
 def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
-    """Return some positions, and the cosines and sines that a cache means there, each ``(positions, pairs)``."""
+    """
+    Return some positions ``(n,)`` and a cache's cosines and sines there, ``(n, pairs)``, without second copies.
+
+    They are computed from angles, divisors or reciprocals if `reading` has these.
+    """
     row, values = LAYOUTS[reading.layout], reading.values[:, 0, 0]
     count = values.shape[-2] if reading.unit == "row" else LONGEST_ANGLES
     count = count if row.holds == "cos and sin" else min(count, LONGEST_ANGLES)
@@ -478,7 +524,7 @@ def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
 
 def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, ...]:
     """
-    Return the cause if fast pairs are right and slow ones are scaled by one number; empty if not.
+    Return a tuple of the cause if fast pairs are right and the slowest ones are scaled by one number; () if not.
 
     `right` is the rotation that should turn x into y, and `rows` are the positions of their tokens.
     """

@@ -42,7 +42,8 @@ class Property(NamedTuple):
     holds : bool
         Whether the function has the property.
     error : float
-        The deviation, relative to the length of the compared vectors; nan if the function returned no valid result.
+        The deviation, relative to the length of the compared vectors, or absolute if it must be 0; nan if the function
+        returned no valid result.
     """
 
     holds: bool
@@ -218,7 +219,11 @@ def check_rotary(
 
 
 class _Task(NamedTuple):
-    """The rotation that the function should compute, with runs of positions and their exact tables."""
+    """
+    The rotation that the function should compute, the features of a head, and the positions to call it with.
+
+    `runs` has one `Sample` for each call, by its name in the report: its first position, or that of a case.
+    """
 
     right: Rotary
     head_dim: int
@@ -236,7 +241,11 @@ def _task(
     attention_factor: Any,
     longest: Any,
 ) -> _Task:
-    """Return the task for the options of `check_rotary`; raise if they don't fit each other."""
+    """
+    Return the task for the options of `check_rotary`, of which None means the default.
+
+    Raise if one is wrong, or if they don't fit each other.
+    """
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
     first = 0 if start is None else int32("start", start, least=0)
     if rotary_dim is None and frequencies is None and (dim - first < 2 or (dim - first) % 2):
@@ -253,7 +262,11 @@ def _task(
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
-    """Return `frequencies`, else those of `base` for `rotary_dim`, by default `all_features`; raise for both."""
+    """
+    Return `frequencies`; or if that is None, those of `base` for `rotary_dim` features, by default `all_features`.
+
+    Raise if `frequencies` is given and one of the other two also.
+    """
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
@@ -262,7 +275,11 @@ def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row
 
 
 def _task_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Task:
-    """Return the task for a test vector; raise if other options are given."""
+    """
+    Return the task for a `Case`: its rotation in the given pairing, its head size, and its positions with cos and sin.
+
+    `options` are the other options of `check_rotary`. Raise if one is not None, or if `case` is no `Case`.
+    """
     if not isinstance(case, Case):
         raise ArgumentTypeError("case", "be one of rope_any.testing.cases()", case)
     if too_many := [name for name, value in options.items() if value is not None]:
@@ -279,7 +296,7 @@ def _task_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Task
 
 
 def _passthrough_features(task: _Task) -> list[int]:
-    """Return the features that should pass through."""
+    """Return the indices of the features of a head that the rotation should leave as they are."""
     right = task.right
     return sorted(set(range(task.head_dim)) - set(members(right.pairing, right.start, right.pairs)))
 
@@ -302,27 +319,27 @@ class _Subject(NamedTuple):
     """The names of the options of `check_rotary` that are True."""
 
     def features(self, *shape: int) -> Data:
-        """Return input numbers that use all digits of the dtype."""
+        """Return input numbers of this shape that use all digits of the dtype of `like`."""
         return features(*shape, bits=BITS[self.lib.dtype_name(self.like.dtype)])
 
     def put(self, data: Data) -> Array:
-        """Return data as an array like `like`."""
+        """Return NumPy data as an array of the library, device and dtype of `like`."""
         real = self.lib.compute_dtype(self.like)
         x = self.lib.xp.asarray(data.tolist(), dtype=real, **self.lib.device_kwargs(self.like))
         return self.lib.cast(x, self.like.dtype)
 
     def get(self, x: Array) -> Data:
-        """Return an array as float64 NumPy data."""
+        """Return an array of any library as float64 NumPy data."""
         lib = require_array("x", x)
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def run(self, x: Array, positions: Array) -> Any:
         """
-        Return x rotated by one call of the function; with the option `keys`, its last heads are k, the others q.
+        Call the function once, and return its result for x; with the option `in_place`, x after the call.
 
-        One head alone is given as both, and only q is returned. With `keys`, a result that is no pair is returned as
-        it is; raise if q or k has an invalid result. With `in_place`, the arrays given to the
-        function are the result, and what it returns is ignored.
+        With the option `keys`, the last third of the heads of x is given as k, the others as q, and both results are
+        joined again. One head is given as both, and the result for q is returned. Raise if one of the two results is
+        invalid; a result that is no pair, and any without `keys`, is returned unchecked.
         """
         if "keys" not in self.asked:
             y = self.function(x, positions)
@@ -341,9 +358,11 @@ class _Subject(NamedTuple):
 
     def __call__(self, data: Data, positions: Any, *, view: "_View | None" = None, dtype: str | None = None) -> Data:
         """
-        Call the function, with positions cast to `dtype` if given; return its result on the host.
+        Call the function with x = `data`; return its result in NumPy.
 
-        Record each promise that it breaks, such as x unchanged; raise if it fails or its result is invalid.
+        x is an array of its own, or the `view` of a larger one. Positions are cast to `dtype`, if given. How far
+        the call breaks promises, such as to leave x unchanged, goes into `violations`. Raise `_RefusedError` if the
+        function raises or its result is invalid.
         """
         buffer = self.put(data if view is None else view.around(data))
         x = buffer if view is None else view.x_of(self.lib.xp, buffer)
@@ -372,14 +391,14 @@ class _Subject(NamedTuple):
         raise _RefusedError(problem)
 
     def _keep_violations(self, errors: dict[str, Any]) -> None:
-        """Keep the largest violation of each property so far."""
+        """Update `violations` with the largest number of each array in `errors`, by name; skip empty arrays."""
         for name, error in errors.items():
             if np.size(error):
                 self.violations[name] = float(np.maximum(self.violations.get(name, 0.0), np.max(error)))  # a nan stays
 
 
 def _raised(error: BaseException) -> str:
-    """Return an exception as text."""
+    """Return the type of an exception and the first line of its message, as text: "raised TYPE: LINE"."""
     first, _, _ = str(error).strip().partition("\n")
     return f"raised {type(error).__name__}: {first[:200]}"
 
@@ -396,7 +415,11 @@ class _View(NamedTuple):
 
 
 def _fused(x: Data) -> Data:
-    """Return x as the second of three arrays in a fused projection, ``(batch, seq, 3, heads, head_dim)``."""
+    """
+    Return a fused projection of q, k and v, ``(batch, seq, 3, heads, head_dim)``, whose second array is x.
+
+    x is ``(batch, heads, seq, head_dim)``; the other two arrays are ones.
+    """
     rows = np.moveaxis(x, 1, 2)
     return np.stack([np.ones_like(rows), rows, np.ones_like(rows)], axis=2)
 
@@ -408,7 +431,11 @@ _VIEWS = (
 
 
 def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
-    """Return what is wrong: another library, another shape, or a complex dtype; None for any other dtype."""
+    """
+    Return what is wrong with the result y for x, as text: another library or shape, or a complex dtype.
+
+    None if it is none of these. Another real dtype is no fault here.
+    """
     if find(y) is not lib:
         return f"returned {type(y).__name__}, where x is {type(x).__name__}"
     if tuple(y.shape) != tuple(x.shape):
@@ -418,7 +445,11 @@ def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
 
 
 def _hints(subject: _Subject, why: str) -> Iterator[str]:
-    """Yield which options a function may need, by its parameters and by the text of what it raised."""
+    """
+    Yield texts that say which option of `check_rotary` a failed function may need: `keys` or `like`.
+
+    They follow from `why`, the text of the failure, from the parameters of the function, and from `like`.
+    """
     if "missing 1 required positional argument" in why and _takes_three(subject.function):
         yield "function(q, k, positions) needs keys=True, on the command line --keys"
     if "numpy.ndarray" in why and isinstance(subject.like, np.ndarray):
@@ -426,7 +457,7 @@ def _hints(subject: _Subject, why: str) -> Iterator[str]:
 
 
 def _takes_three(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called with three arguments."""
+    """Whether a function can be called with three positional arguments; False if its parameters are unknown."""
     try:
         signature(function).bind(*range(3))
     except (TypeError, ValueError):  # other parameters, or no known ones
@@ -475,10 +506,11 @@ def _report(task: _Task, subject: _Subject) -> Report:
 
 def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: float, *, keys: bool) -> tuple[str, ...]:
     """
-    Return likely mistakes by the vector with the largest error; if `keys`, by one of q and one of k.
+    Return likely mistakes, as texts, guessed from the one head of one row of the batch with the largest error.
 
-    `runs` are (x, y, positions), and `worst` has the largest error of each vector, ``(rows, heads)``; if `keys`,
-    the last head is that of k. Empty if no mistake is known.
+    `runs` are (x, y, positions), and `worst` is the largest error of each head in each row over all runs, ``(rows,
+    heads)``. If `keys`, the last head is that of k, and a guess is made for q and for k. Return () if no mistake is
+    known.
     """
     positions = np.concatenate([run[2] for run in runs])
     kinds = {"queries": slice(-1), "keys": slice(-1, None)} if keys else {"": slice(None)}
@@ -495,7 +527,11 @@ def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: flo
 
 
 def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, ...]:
-    """Return the cause if the positions of a run are applied along the axis of rows or of heads, not of tokens."""
+    """
+    Return the cause if positions run along the axis of rows or of heads, not along that of tokens; () if not.
+
+    `run` is (x, y, positions) of one call.
+    """
     right, (x, y, positions) = task.right, run
     for axis, name in enumerate(("the rows of the batch", "the heads")):
         index = np.indices(x.shape[:-1])[axis].reshape(-1, 1)  # of each vector, along the axis
@@ -508,9 +544,9 @@ def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, 
 
 def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
     """
-    Return, as text, up to which position a function is correct; empty if it is wrong from the start.
+    Return a tuple of one text, up to which position a function is correct; () if its first error is above the bound.
 
-    Some error must be above the bound. Positions may wrap or be clipped beyond this range.
+    `errors` is by the names of `runs`, in their order; at least one must be above the bound.
     """
     right = [*takewhile(lambda name: errors[name] <= bound, errors)]
     if not right:
@@ -525,7 +561,11 @@ def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: flo
 def _properties(
     task: _Task, subject: _Subject, *, bound: float
 ) -> tuple[dict[str, Property], dict[Any, str], tuple[str, ...]]:
-    """Return the result of each property test, the exceptions and invalid results, and the causes that are known."""
+    """
+    Return by property its result, and the text of an exception or invalid result; and the causes that are known.
+
+    A property holds if its error is at most `bound`. Those of options that are not asked for are not tested.
+    """
     found: dict[str, Property] = {}
     refusals: dict[Any, str] = {}
     causes: list[str] = []
@@ -544,7 +584,7 @@ def _properties(
 
 
 def _consecutive(task: _Task, begin: int, length: int = RUN_LENGTH) -> list[Any]:
-    """Return consecutive positions from `begin` on, the same on every axis."""
+    """Return a list of consecutive positions from `begin` on; for several axes, of lists that repeat the position."""
     axes = task.right.frequencies.shape[0]
     numbers = range(begin, begin + length)
     return list(numbers) if axes == 1 else [[p] * axes for p in numbers]
@@ -562,40 +602,48 @@ def _outputs(task: _Task, subject: _Subject) -> Iterator[Data]:
 
 
 def _relative_error(difference: Data, relative_to: Data) -> float:
-    """Return the largest ratio, vector by vector, of the length in `difference` to that in `relative_to`."""
+    """Return the largest |difference| / |relative_to|, of the Euclidean norms of vectors along the last axis."""
     lengths = [np.sqrt((part * part).sum(axis=-1)) for part in (difference, relative_to)]
     return float(np.max(lengths[0] / lengths[1]))
 
 
 def _identity_error(task: _Task, subject: _Subject) -> float:
-    """Return how much position 0 changes x, except by the attention factor."""
+    """Return the relative error of the rotary slice at position 0, divided by the attention factor, against x."""
     given = _inputs(task, subject)
     x, y = _rotary_slice(task, given), _rotary_slice(task, subject(given, _consecutive(task, 0)))
     return _relative_error((y / task.right.factor - x)[..., :1, :], x[..., :1, :])
 
 
 def _rotary_slice(task: _Task, x: Data) -> Data:
-    """Return the features that should be rotated."""
+    """Return the features of x that should be rotated, ``(..., 2 * pairs)``."""
     start = task.right.start
     return x[..., start : start + 2 * task.right.pairs]
 
 
 def _length_error(task: _Task, subject: _Subject) -> float:
-    """Return how much lengths change, except by the attention factor."""
+    """
+    Return how much the norms of rotary slices change, relative to them: the largest change at `NEAR_POSITIONS`.
+
+    The change by the attention factor does not count.
+    """
     of = np.sqrt((_rotary_slice(task, _inputs(task, subject)) ** 2).sum(axis=-1)) * task.right.factor
     slices = (_rotary_slice(task, y) for y in _outputs(task, subject))
     return float(np.max([np.abs(np.sqrt((y**2).sum(axis=-1)) / of - 1) for y in slices]))
 
 
 def _distance_error(task: _Task, subject: _Subject) -> float:
-    """Return how much scores of unit vectors change if all positions are shifted."""
+    """
+    Return the largest change of a score if all positions are shifted.
+
+    Scores are those of the first head, as queries, with the others, as keys, after results are scaled to norm 1.
+    """
     units = [y / np.sqrt((y * y).sum(axis=-1, keepdims=True)) for y in _outputs(task, subject)]
     here, *further = (y[:, :1] @ np.swapaxes(y[:, 1:], -1, -2) for y in units)
     return float(np.max([np.abs(scores - here) for scores in further]))
 
 
 def _composition_error(task: _Task, subject: _Subject) -> float:
-    """Return how much rotating by 10, then by 100, differs from rotating by 110."""
+    """Return the relative error of rotating by 10 and then by 100, against rotating by 110."""
     x = _inputs(task, subject, 1)
     twice = subject(subject(x, _consecutive(task, 10, 1)), _consecutive(task, 100, 1)) / task.right.factor
     once = subject(x, _consecutive(task, 110, 1))
@@ -604,9 +652,9 @@ def _composition_error(task: _Task, subject: _Subject) -> float:
 
 def _independence_error(task: _Task, subject: _Subject) -> tuple[float, str]:
     """
-    Return how much results depend on the other tokens, heads and rows of a call, and the cause if known.
+    Return how much results depend on the other tokens, heads and rows of a call, relative to them; and the cause.
 
-    The only known cause is that with one token only the first row is right; else it is "".
+    The cause is that with one token only the first row is right, or "" if that isn't so.
     """
     x, positions = _inputs(task, subject), _consecutive(task, 10)
     y = subject(x, positions)
@@ -619,7 +667,11 @@ def _independence_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _batching_error(task: _Task, subject: _Subject) -> float:
-    """Return how much a call with many rows, heads and tokens differs from calls on its halves along each axis."""
+    """
+    Return the largest relative error of a large call against eight calls on parts of its x.
+
+    The parts are x cut in half along rows, heads and tokens at once. Errors are relative to the lengths in x.
+    """
     rows, heads, length = LONG
     length = min(length, 1 + int(max(sample.positions.max() for sample in task.runs.values())))
     x, positions = subject.features(rows, heads, length, task.head_dim), _consecutive(task, 0, length)
@@ -630,7 +682,11 @@ def _batching_error(task: _Task, subject: _Subject) -> float:
 
 
 def _view_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return how much results for views differ from those for whole arrays; and the cause if strides are ignored."""
+    """
+    Return how much results differ if x is a view of a larger array, relative to those for x alone; and the cause.
+
+    The cause is that the strides of x are ignored, or "" if that isn't so.
+    """
     x, positions = _inputs(task, subject), _consecutive(task, 10)
     y, worst, cause = subject(x, positions), 0.0, ""
     for view in _VIEWS:
@@ -644,14 +700,18 @@ def _view_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _dtype_error(task: _Task, subject: _Subject) -> float:
-    """Return how much int32 positions change a result, relative to it: the largest ratio of lengths of vectors."""
+    """Return how much a result with int32 positions differs from that with the usual ones, relative to it."""
     x, positions = _inputs(task, subject), _consecutive(task, 100)
     y = subject(x, positions)
     return _relative_error(subject(x, positions, dtype="int32") - y, y)
 
 
 def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return how far rows with own positions are from single calls, and the cause if all use the first's, else ""."""
+    """
+    Return the relative error of a call with positions for each row against one call for each row; and the cause.
+
+    The cause is that all rows are rotated by the positions of the first, or "" if that isn't so.
+    """
     x, begins = _inputs(task, subject), (10, 57)
     rows = [_consecutive(task, begin) for begin in begins]
     each = np.concatenate([subject(x[[i]], positions) for i, positions in enumerate(rows)])
@@ -663,9 +723,10 @@ def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
     """
-    Return the error of the function's gradient against the inverse rotation, and likely causes as text.
+    Return the error of the function's gradient against the inverse rotation, and its likely causes as one text.
 
-    The error is 0 if it is within its bound, and infinite if no gradient reaches x; raise if the function fails.
+    The error is 0 if it is within the bound of the dtype, and infinite if the gradient of a run is all zeros. Raise
+    `_RefusedError` if the function or its gradient raises.
     """
     right, lib, runs, worst = task.right, subject.lib, [], 0.0
     pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
@@ -745,5 +806,5 @@ def _report_tables(report: Report) -> Iterator[str]:
 
 
 def _error_text(error: float, *, holds: bool) -> str:
-    """Return an error as text, marked if it is too large."""
+    """Return an error as text, with "FAILS" after it if `holds` is False."""
     return f"{error:.1e}{'' if holds else '  FAILS'}"

@@ -24,14 +24,18 @@ class Sample(NamedTuple):
 
 
 def exact(positions: Any, frequencies: Any, /) -> Sample:
-    """Return the exact table of positions ``(n,)`` or ``(n, axes)`` and frequencies of one row or one per axis."""
+    """
+    Return the `Sample` of positions ``(n,)`` or ``(n, axes)``, for one row of frequencies or a row for each axis.
+
+    Its cosines and sines are ``(n, pairs)``.
+    """
     table = [[(float(z.real), float(z.imag)) for z in row] for row in unit_rotations(positions, frequencies)]
     cos, sin = np.moveaxis(np.asarray(table), -1, 0)
     return Sample(np.asarray(positions), cos, sin)
 
 
 def unit_rotations(positions: Any, frequencies: Any, /) -> list[list[Any]]:
-    """Return e^(i Σ_axis position · frequency) for each position and pair, in 60 digits."""
+    """Return for each position a list of e^(i Σ_axis position · frequency) by pair, in mpmath numbers of 60 digits."""
     mp = mpmath()
     places = np.asarray(positions).reshape(len(positions), -1).tolist()
     rows = np.asarray(frequencies, dtype=np.float64)
@@ -66,7 +70,11 @@ def _context(mp: Any) -> Any:
 
 
 def rotate_exactly(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, factor: float = 1.0) -> Data:
-    """Rotate x ``(..., n, features)`` by the exact table of n positions."""
+    """
+    Return x ``(..., n, features)`` in float64, its pairs from feature `start` on rotated by the n rows of `sample`.
+
+    The rotated pairs are multiplied by `factor`, the attention factor.
+    """
     pairs = sample.cos.shape[-1]
     where = members(pairing, start, pairs)
     first, second = where[:pairs], where[pairs:]
@@ -77,13 +85,17 @@ def rotate_exactly(x: Data, sample: Sample, pairing: Pairing, /, *, start: int =
 
 
 def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -> Data:
-    """Return |y − want| / |want| of each of the `pairs` pairs from feature `start` on: ``(..., pairs)``."""
+    """Return |y − want| / |want|, of the two features of each of `pairs` pairs from `start` on: ``(..., pairs)``."""
     (a, b), (c, d) = (split(part, pairing, start, pairs) for part in (y, want))
     return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
 
 
 def features(*shape: int, bits: int = 4) -> Data:
-    """Return the same floats at each call, of magnitude 15/16 to 2, in steps of ``2**-bits``; `bits` is at least 4."""
+    """
+    Return an array of floats of this shape, the same at each call: multiples of ``2**-bits`` of either sign.
+
+    They are from 15/16 to 2 in magnitude. `bits` must be at least 4.
+    """
     n = np.arange(1, math.prod(shape) + 1)
     digits = n * 40_503 % 65_537
     # an odd number of units in the last place, below 1/16 in total: any rounding changes the number

@@ -50,7 +50,7 @@ class Rotary(NamedTuple):
 
 
 def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
-    """Rotate x ``(n, head_dim)`` at positions ``(n, axes)`` with the mistakes of `r`."""
+    """Return x ``(n, head_dim)``, rotated at positions ``(n, axes)`` with the mistakes of `r`, in a new array."""
     f = rounded(r.frequencies, r.frequency_dtype)
     f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if r.ulps else f
     p = rounded(rounded(r.map_positions(positions) + r.shift, r.position_dtype), r.angle_dtype)
@@ -64,7 +64,7 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     (c, c_b), (s, s_b) = (split(part, r.pairing, 0, pairs) for part in wide)
 
     def rotated_component(a: Data, b: Data, c: Data, s: Data) -> Data:
-        """Return a·c − b·s, one member of the rotated pairs; each operation is rounded to the rotation dtype."""
+        """Return a·c − b·s, one member of the rotated pairs; each operation is rounded to `r.rotation_dtype`."""
         return rounded(rounded(a * c, r.rotation_dtype) - rounded(b * s, r.rotation_dtype), r.rotation_dtype)
 
     end = r.start + 2 * pairs
@@ -75,7 +75,7 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
 
 
 def rounded(a: Any, dtype: str) -> Data:
-    """Round float64 numbers to a dtype; return them as float64."""
+    """Return float64 numbers, rounded to the dtype of this name (bfloat16 too), as float64."""
     if dtype == "float64":
         return np.asarray(a)
     if dtype == "bfloat16":  # float32 without its last 16 bits, to nearest, ties to even
@@ -97,23 +97,23 @@ POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are 
 
 def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) -> tuple[str, ...]:
     """
-    Return the likely mistakes of a function that rotates x ``(n, head_dim)`` to y at positions.
+    Return the likely mistakes, as texts, of a function that rotated x ``(n, head_dim)`` to y.
 
-    Positions are ``(n, axes)``. The mistakes are those of the wrong reference within the bound that has the
-    fewest, and of several the closest one. If none is within it, but one is close at the first positions, they
-    are those of this one and "something else at larger positions"; else empty. Infinite or NaN values in y are
-    the only cause. The right rotation is not tried: if y is right, a harmless mistake may be returned, such as
-    frequencies in float32.
+    `positions` are ``(n, axes)``. The mistakes are those of one of many wrong rotations: of those whose errors,
+    relative to the lengths of pairs, are within `bound`, one with the fewest mistakes, of several one of the closest.
+    If none is within it, but one is close at the smallest positions, return its mistakes and "something else at larger
+    positions"; else none. If y has infinite or NaN values, return only these. `right` itself is not tried: if y is
+    right, a harmless mistake may be returned, such as frequencies in float32.
     """
     reach = np.abs(positions).max(axis=1)
     near = reach <= reach.min() + 7
 
     def miss(r: Rotary, rows: Any = slice(None), slack: float = 0.0) -> Data:
         """
-        Return the error of each pair in `r`, the largest of most tokens, less `slack` for each radian.
+        Return the relative error of y against the rotation `r` for each pair: the largest in most of the tokens `rows`.
 
-        After the pairs come the errors of the features of the right rotary slice that `r` does not rotate, one by
-        one, without `slack`.
+        `slack` is subtracted for each radian of the largest angle. After the pairs come absolute errors, one by one, of
+        the features that `right` rotates and `r` does not, without `slack`.
         """
         want, pairs = rotate_wrongly(r, x[rows], positions[rows]), r.pairs
         off = pair_errors(y[rows], want, r.out or r.pairing, start=r.start, pairs=pairs)
@@ -126,9 +126,9 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
 
     def closest(r: Rotary) -> float:
         """
-        Return the largest error of pairs in `r`, each with the ulps of its frequency that fit it best.
+        Return the largest error in `miss`, each pair with the error of its frequency in `r` that fits y best.
 
-        If no ulps can bring it within the bound, return some number above the bound.
+        If no error of the frequencies can bring it within the bound, return some number above the bound.
         """
         ulps = _ulps(r)
         if len(ulps) > 1 and (least := np.max(miss(r, slack=_RADIANS_OF_ULPS))) > bound:
@@ -153,17 +153,17 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
 
 
 def _rotary_features(r: Rotary) -> range:
-    """Return the features that `r` rotates."""
+    """Return the indices of the features that `r` rotates."""
     return range(r.start, r.start + 2 * r.pairs)
 
 
 def _ulps(r: Rotary) -> range:
-    """Return the errors of frequencies to try, in ulps: -8 to 8 for float32, whose powers differ by method, else 0."""
+    """Return the errors to try for frequencies: −8 to 8 ulps in float32, whose powers differ by method; else only 0."""
     return range(-8, 9) if r.frequency_dtype == "float32" else range(1)
 
 
 def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Rotary]:
-    """Yield the right rotation with no change, one change or two changes."""
+    """Yield `right` unchanged, then with one of `_changes`, then with two at once; skip what doesn't apply."""
     changes = list(_changes(right, x, positions, y))
     for count in range(3):
         for chosen in combinations(changes, count):
@@ -175,7 +175,11 @@ def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Ro
 
 
 def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Change]:
-    """Yield functions from `Rotary` to the same with a mistake other than rounding, or None if it doesn't apply."""
+    """
+    Yield functions that return a copy of a `Rotary` with one more mistake, or None if the mistake doesn't apply.
+
+    The mistakes are all but those of rounding. Some are measured: another base is that which would turn x into y.
+    """
     pairs, head_dim = right.pairs, x.shape[-1]
     other = _other(right.pairing)
     yield _change(f"the other pairing: {other}", pairing=other)
@@ -209,28 +213,32 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
 
 
 def _change(fault: str, **fields: Any) -> Change:
-    """Return a function of a `Rotary` that sets some of its fields, and adds `fault` to the list of its faults."""
+    """Return a function that copies a `Rotary` with these fields changed and `fault` added to its faults."""
     return lambda r: r._replace(faults=(*r.faults, fault), **fields)
 
 
 def _change_frequencies(fault: str, transform: Callable[[Data], Data]) -> Change:
-    """Return a function of a `Rotary` that transforms its frequencies, and adds `fault` to the list of its faults."""
+    """Return a function that copies a `Rotary` with transformed frequencies and `fault` added to its faults."""
     return lambda r: _change(fault, frequencies=transform(r.frequencies))(r)
 
 
 def _index_in_call(positions: Data) -> Data:
-    """Return the index of each token in its call."""
+    """Return the index of each token in its call, on each axis of the positions ``(tokens, axes)``."""
     return positions - _first_of_call(positions)
 
 
 def _first_of_call(positions: Data) -> Data:
-    """Return the first position of each token's call; a call ends where positions stop being consecutive."""
+    """
+    Return for each token the position of the first token in its call, ``(tokens, axes)``.
+
+    A call ends where the positions on the first axis stop being consecutive.
+    """
     begins = np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1
     return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
 
 
 def _as_int32(positions: Data) -> Data:
-    """Return positions (tokens, axes) read in int32: p0, 0, p1, 0, ... in each call (run of consecutive ones)."""
+    """Return positions ``(tokens, axes)`` as if the int64 of each call were read as int32: p0, 0, p1, 0, ..."""
     index, first = _index_in_call(positions), _first_of_call(positions)
     return np.where(index % 2, 0, first + index // 2)
 
@@ -257,15 +265,15 @@ FREQUENCIES: dict[str, Callable[[Data], Data]] = {
 
 
 def _other(pairing: Pairing) -> Pairing:
-    """Return the other pairing."""
+    """Return the pairing that is not `pairing`."""
     return "interleaved" if pairing == "half" else "half"
 
 
 def _head_exponents(right: Rotary, head_dim: int, pairs: int) -> Change:
-    """Return a function that computes the exponents of a partial rotary over the head, not the rotary slice."""
+    """Return a function that adds the mistake of exponents 2i / head_dim, for 2i / rotary_dim, to a `Rotary`."""
 
     def change(r: Rotary) -> Rotary | None:
-        """Return `r` with exponents over the head; None if the right frequencies are not powers of a base."""
+        """Return `r` with exponents 2i / head_dim; None if the frequencies of `right` are not powers of a base."""
         if not _has_base(right):
             return None
         # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
@@ -282,13 +290,17 @@ def _has_base(r: Rotary) -> bool:
 
 
 def _changed_features(x: Data, y: Data) -> range:
-    """Return the range from the first to the last of the features of x and y, ``(rows, features)``, that differ."""
+    """Return the range from the first to the last feature that differs in x and y, ``(n, features)``; maybe empty."""
     where = np.flatnonzero((y != x).any(axis=0))
     return range(where[0], where[-1] + 1) if len(where) else range(0)
 
 
 def _other_width(r: Rotary, moved: range) -> Rotary | None:
-    """Return `r` rotating the range `moved`, by powers of its base; None if it has none or this width, or it is odd."""
+    """
+    Return `r` with the features `moved` as its rotary slice, and the frequencies of its base for this width.
+
+    None if `moved` is empty, of an odd or the same width, or if the frequencies of `r` are no powers of a base.
+    """
     width, pairs = len(moved), r.pairs
     if not width or width % 2 or width == 2 * pairs or not _has_base(r):
         return None
@@ -299,7 +311,11 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
-    """Return `r` with the attention factor that the lengths in y show; None if it is that of `r` or unlikely."""
+    """
+    Return `r` with the attention factor that y shows: the median factor by which pairs are longer in y than in x.
+
+    None if `r` has it already, or if it is not between 1e-3 and 1e3.
+    """
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
@@ -310,7 +326,11 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
 
 
 def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
-    """Return the frequencies that y shows at positions 0, 1, 10, 100 ..., if `r` is right in all else."""
+    """
+    Return the frequency of each pair, ``(pairs,)``, by which x was rotated to y at `positions` 0, 1, 10, 100, ...
+
+    `r` must have the right pairing, start and direction of this rotation.
+    """
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
@@ -323,9 +343,9 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
 
 def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
     """
-    Return `r` with frequencies of the base that `measured` ones show; None if no base but its own fits.
+    Return `r` with the frequencies of the base, rounded to `digits` digits, that is closest to those `measured`.
 
-    The base is rounded to `digits` significant digits.
+    None if the base is not between 1 and 1e12, if `r` has its frequencies already, or if all measured ones are tiny.
     """
     pairs = len(measured)
     # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
@@ -348,9 +368,9 @@ def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
 
 def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None:
     """
-    Return `r` with all frequencies times the number that `measured` ones show; None if it is 1 or unlikely.
+    Return `r` with all frequencies times one number: the median of `measured` / its own, rounded to `digits` digits.
 
-    The number is rounded to `digits` significant digits.
+    None if the number is 1, or not between 1e-6 and 1e3.
     """
     f = r.frequencies[0]
     fast = f > 1e-3
@@ -361,7 +381,11 @@ def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None
 
 
 def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield (faults, fields of `Rotary`) for each way to round: nothing, angles, table or products, or two of them."""
+    """
+    Yield (faults, fields of `Rotary`) for each way to round.
+
+    That is none, one of positions, frequencies and angles, one of table and products, or one of each group.
+    """
     angles: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), {})]
     tables = angles.copy()
     for dtype in ("float32", "bfloat16", "float16"):

@@ -64,7 +64,7 @@ class Case(NamedTuple):
     half, interleaved : numpy.ndarray
         ``(n, head_dim)``, float64: x, rotated in each pairing.
     half_gradient, interleaved_gradient : numpy.ndarray
-        ``(n, head_dim)``, float64: the gradient of the input if x is that of the result.
+        ``(n, head_dim)``, float64: the gradient of the input, if x is the gradient of the rotated result.
     """
 
     name: str
@@ -110,7 +110,7 @@ def cases() -> dict[str, Case]:
 
 @cache
 def _read_cases() -> dict[str, Case]:
-    """Read all cases from the file, once."""
+    """Read all cases from the file, and return them by name; later calls return the same dict."""
     with resources.files(__package__).joinpath(FILE).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         given = {name: arrays[name] for name in arrays.files}
     for array in given.values():
@@ -120,7 +120,7 @@ def _read_cases() -> dict[str, Case]:
 
 
 def _case(name: str, part: Any) -> Case:
-    """Make the case `name` from its arrays in the file; ``part(key)`` returns the array stored under `key`."""
+    """Return the case `name`, made from its arrays in the file; ``part(key)`` returns the array named `key`."""
     rows = tuple(map(tuple, part("frequencies").tolist()))
     one = len(rows) == 1
     return Case(
