@@ -22,15 +22,24 @@ def _base(row: Model) -> str:
     return ", ".join(f"{number(layer.base)} (`{name}`)" for name, layer in row.layers.items())
 
 
+def _share(row: Model) -> str:
+    """Return the share of the head that rotates in a model, or the number of features if its default is a number."""
+    if row.rotary_dim is not None:
+        return "by the config"
+    return f"{row.sizes['rotary_dim']} features" if "rotary_dim" in row.sizes else f"{row.partial:g}"
+
+
 def table() -> str:
     """Return the tables of models, of models whose text part is another model, and of those without rotary."""
     known = sorted(MODELS.items(), key=lambda item: item[0].lower())
-    models = ((n, (row.pairing, _base(row), f"{row.partial:g}")) for n, row in known if row.rotary and not row.text)
+    models = ((n, (row.pairing, _base(row), _share(row))) for n, row in known if row.rotary and not row.text)
     texts = ((n, (f"`{row.text}`",)) for n, row in known if row.rotary and row.text)
     without = (f"`{name}`" for name, row in known if not row.rotary)
     return "\n".join(
         [
             "<!-- written by tools/models.py; run it again rather than edit this file -->",
+            "",
+            "With `qk_rope_head_dim` in the config (MLA), a share of 1 is all of that slice, not of the whole head.",
             "",
             "| model | pairing | base, if the config says none | share of the head that rotates, likewise |",
             "| --- | --- | --- | --- |",

@@ -56,7 +56,7 @@ BEYOND = {
     f"_schedules.{name}"
     for name in ("_rotate_without_gradient", "_rotate_partitions", "_rotate_partition", "_vjp", "_rotate_with_gradient")
 }
-BEYOND |= {"_table._beside_shards"}
+BEYOND |= {"_table._as_dtensor"}
 SECONDS = 900  # of CPU time for one mutant; more counts as an endless loop, which kills it
 FEW = 10  # tests that call a function
 
