@@ -384,7 +384,7 @@ REPORTED = {
     "no model_type": (
         {key: value for key, value in LLAMA.items() if key != "model_type"},
         {
-            "pairing": ("half", "pairing=, as given"),
+            "pairing": ("half", "argument pairing"),
             "rope_theta": (1e4, "default"),
             "partial_rotary_factor": (1.0, "default"),
         },
@@ -669,7 +669,7 @@ def test_an_unknown_model_needs_its_pairing():
     assert Rope.from_config(LLAMA, pairing="half") == Rope(F, pairing="half")
     rope = Rope(ra.frequencies(64), pairing="interleaved")
     assert config.layers(unknown | {"num_hidden_layers": 2}, pairing="interleaved") == [rope, rope]
-    assert config.explain(unknown, pairing="interleaved")[0].facts["pairing"] == ("interleaved", "pairing=, as given")
+    assert config.explain(unknown, pairing="interleaved")[0].facts["pairing"] == ("interleaved", "argument pairing")
     assert config.modernize(unknown | {"rope_theta": 1e6})["rope_parameters"]["rope_theta"] == 1e6
 
 

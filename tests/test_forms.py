@@ -265,7 +265,7 @@ def test_sources_name_keys_of_the_file(name):
     assert facts.pop("score_scale").value == score_scale(keys, layer_type=kind, **options)
     for fact in facts.values():
         source = re.split(r" // |;", fact.source)[0].split(" by ")[0]
-        others = ("default of ", "constant of ", "no scaling", "derived", MISTRAL, META, "factor=")
+        others = ("default of ", "constant of ", "no scaling", "derived", MISTRAL, META, "argument factor")
         assert source in {*keys, *nested} or source.startswith(others), fact
 
 

@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """
-    Return the `Tokens` of x, whose token axis is `seq_axis`; `name` is the name of x in errors.
+    Return x as `Tokens`: with its library, its name in errors, its token axis counted from 0, and the number of tokens.
 
     Raises if `seq_axis` is no axis of x or its last one, or if Dask does not know the number of tokens (nan).
     """

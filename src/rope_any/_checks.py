@@ -25,7 +25,7 @@ class ArgumentError(Exception):
 
     @property
     def got(self) -> str:
-        """The given value as text (a TypeError has its type too); empty if no single value is wrong."""
+        """The given value as text, in a TypeError with the value's type; empty if no single value is wrong."""
         return (brief if isinstance(self, ValueError) else shown)(self._given(2))
 
     @property
@@ -126,7 +126,7 @@ def choice(
 
 
 def real(name: str, value: object) -> float:
-    """Return `value` as a float, maybe NaN or infinite; raise unless it is a real number, no bool, up to 1e308."""
+    """Return `value` as a float, maybe NaN or infinite; raise if it is no real number, a bool, or too large for one."""
     if type(value) is float:
         return value  # the common case
     if isinstance(value, bool) or not isinstance(value, Real):

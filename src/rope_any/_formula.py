@@ -4,5 +4,5 @@ from typing import Any
 
 
 def rotate_component(a: Any, b: Any, c: Any, s: Any) -> Any:
-    """Return a·c − b·s, the rotated a of each pair (a, b); c and s are the cosine and sine of the angle."""
+    """Return a·c − b·s: a of the pair (a, b), rotated by an angle of cosine c and sine s."""
     return a * c - b * s

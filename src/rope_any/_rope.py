@@ -518,11 +518,11 @@ class Rope:
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
         """
-        Return the table of a call, or a pair of tables for q and k: those given, or made from positions.
+        Return the table of a call, or a pair of tables for q and k: those given, unchecked, or made from positions.
 
-        If there are fewer queries than keys, the table of q has the last rows of that of the keys. For `inverse`, the
-        table is divided by the square of the attention factor. If each head has frequencies, the tables get the heads
-        and axes of the arrays.
+        If there are fewer queries than keys, only the last rows of the table of q are kept. For `inverse`, the table is
+        divided by the square of the attention factor. If each head has frequencies, the tables get the heads and axes
+        of the arrays.
         """
         names, axis, fused, inverse, _ = call
         if call_plan.adds_angles:
@@ -648,7 +648,12 @@ def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
 def _one_library(
     names: tuple[str, ...], xs: tuple[Array, ...], positions: object, outs: tuple[Array | None, ...]
 ) -> Library:
-    """Return the one library of the arrays of a call; raise for several, and for a plain beside a sharded tensor."""
+    """
+    Return the one library of all arrays of a call.
+
+    Raises for several libraries, for a tuple or list of arrays, for a k that is no array, and if only one of q and k is
+    sharded.
+    """
     named = dict(zip(names, xs, strict=True))
     for name, x in named.items():
         if isinstance(x, tuple | list) and any(map(is_array, x)):

@@ -575,10 +575,10 @@ def _table_by_float64(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
     """
-    Return the table, float32 or float64 by `dtype`, of float64 positions ``(...)`` or ``(..., axes)``.
+    Return the table, in float32 or float64, of float64 positions ``(...)`` or ``(..., axes)``.
 
-    `pieces` are `high` and `low` of the frequencies, each with a row per axis, in turns (2π)
-    per position. Their sum is a frequency.
+    `pieces` are `high` and `low` of the frequencies, each with a row per axis, in turns (of 2π
+    radians) per position. Their sum is a frequency; products with `high` are exact.
     """
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
@@ -660,7 +660,7 @@ def _columns(positions: Array, axes: int | None) -> list[Array]:
     """
     Return positions as a list of arrays ``(..., 1)``, one for each position axis.
 
-    They are ``(...)`` if `axes` is None, else ``(..., axes)``; raise for another last axis.
+    `positions` are ``(...)`` if `axes` is None, else ``(..., axes)``; raise for another last axis.
     """
     return [column[..., None] for column in by_axis(positions, axes)]
 
@@ -678,12 +678,12 @@ def _table_of_radians(lib: Library, angle: Array, dtype: Any) -> Table:
 
 
 def _table_of_turns(lib: Library, turns: Array, dtype: Any) -> Table:
-    """Return cosine and sine, in `dtype` (float32 or float64), of float64 angles of any size in turns (2π)."""
+    """Return cosine and sine, in `dtype` (float32 or float64), of float64 angles, of any size, in turns of 2π."""
     return _table_of_angle(lib, (turns - lib.xp.round(turns)) * _TURN, dtype)
 
 
 def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
-    """Return cosine and sine, in `dtype` (float32 or float64), of float64 angles in radians between −π and π."""
+    """Return cosine and sine, in float32 or float64 by `dtype`, of float64 angles from −π to π."""
     xp = lib.xp
     if angle.dtype == dtype or lib.has_fast_float64_cosine(angle):
         return Table(lib.cast(xp.cos(angle), dtype), lib.cast(xp.sin(angle), dtype))
@@ -695,7 +695,7 @@ def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
 
 
 def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None = None) -> Table:
-    """Return (c, s) rotated by another angle, whose sine is `sine` and cosine ``1 - one_minus_cosine`` (None for 0)."""
+    """Return (c, s) rotated by an angle of this sine and this 1 − cosine (None for 0)."""
     # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
     if one_minus_cosine is None:
         return Table(c - s * sine, s + c * sine)
@@ -703,7 +703,11 @@ def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None =
 
 
 def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
-    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low) as int32, by int32 products; n is int32."""
+    """
+    Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low), by int32 products alone.
+
+    n and `high` are signed int32; `middle` and `low` are from 0 to 2¹⁶ − 1.
+    """
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16

@@ -514,7 +514,7 @@ def grid(
 
 
 def _axis_positions(points: Positions, /, *, like: Array) -> Array:
-    """Return `points` of one axis of a grid as an array ``(n,)``, for an int n 0 to n − 1; raise for other shapes."""
+    """Return positions on one axis of a grid as an array ``(n,)``; an int n gives 0 to n − 1; raise for others."""
     if isinstance(points, Integral) and not isinstance(points, bool):
         points = range(int32("positions", points, least=0))
     axis = as_position_array(points, like=like)
@@ -1072,7 +1072,7 @@ def _shifted(axis: Sequence[float], first: float) -> Sequence[float]:
 
 
 def _span_length(axes: Coordinates) -> float:
-    """Return one more than the largest coordinate on any axis; a range of coordinates must be ``range(n)``."""
+    """Return one more than the largest coordinate on any axis; a range is taken as ``range(n)``."""
     return max(len(axis) if isinstance(axis, range) else 1 + max(axis) for axis in axes)
 
 

@@ -128,7 +128,12 @@ def _rotate_units(
 
 @njit(forceinline=True)
 def _address(layout: int, packed: int, i: int) -> int:
-    """Return the data address of the i-th array in the object at address `packed`; `layout` has the offsets in it."""
+    """
+    Return the data address of the i-th array in the tuple or bytes object at address `packed`.
+
+    `layout` is the address of a table of int64 numbers, with the offsets in these objects. If its data offset is 0, the
+    items of the object are the data addresses.
+    """
     slot = int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i)
     data_offset = int64_at(layout, _layout.DATA_OFFSET)
     address: int = int64_at(slot + data_offset, 0) if data_offset else slot

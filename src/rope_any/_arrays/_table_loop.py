@@ -78,7 +78,7 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 @njit(forceinline=True)
 def _write_table_row(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
     """
-    Write the float32 cosines and sines of `pairs` phases at address `scratch` to the addresses `cos` and `sin`.
+    Write float32 cosines and sines of `pairs` phases, from address `scratch` to `cos` and `sin`.
 
     A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the
     coefficients of their polynomials, times the attention factor.

@@ -56,12 +56,12 @@ def address(x: Array) -> int:
 
 
 def _pack_addresses(arrays: tuple[Array, ...]) -> Any:
-    """Pack the addresses of six NumPy arrays into bytes: for a Python in whose objects no offsets are known."""
+    """Pack the data addresses of six NumPy arrays into bytes; for Pythons whose arrays have no known offset of it."""
     return _memory.pack_addresses(*(x.ctypes.data for x in arrays))
 
 
 def _span(x: Array) -> tuple[int, int] | None:
-    """Return the first address of a C-contiguous NumPy array and the one after its last; None for other arrays."""
+    """Return the byte addresses of the start and the end (exclusive) of a C-contiguous ndarray; None for others."""
     if type(x) is not np.ndarray or not x.flags.c_contiguous:
         return None
     return (start := address(x)), start + x.nbytes

@@ -117,8 +117,8 @@ def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """
     Return the cache key of tensors (or None) for a plan: dtypes, devices, shapes and strides.
 
-    Return None if no plan may be cached: one is of a subclass, is not dense, requires a recorded gradient, has a
-    negative bit or lacks memory; or a tracer, a transform or a torch mode is active.
+    Return None if no plan may be cached: one is of a subclass, is not dense, requires a gradient while they are
+    recorded, has a negative bit or no memory; or a tracer, a transform or a torch mode is active.
     """
     if _is_any_mode_active():
         return None
@@ -224,8 +224,8 @@ def _as_complex(x: Array) -> Array | None:
     return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
 
 
-def _complex_product_is_exact(pairs: int) -> bool:
-    """Whether torch's complex products of a row of so many pairs have the same bits wherever it is in an array."""
+def _complex_product_is_reproducible(pairs: int) -> bool:
+    """Whether torch's complex products of a row of so many pairs are known to round alike anywhere in an array."""
     # The remainder of a loop after its last full vectors is multiplied by other code, which rounds once less. Rows of
     # sixteen leave no remainder: a loop takes two of the largest vectors at a time.
     return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
@@ -270,7 +270,7 @@ def _small_half_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
 
 def _small_interleaved_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
     """Return a function that rotates all features of a small tensor, interleaved, by c and s ``(..., pairs)``."""
-    if _complex_product_is_exact(c.shape[-1]):
+    if _complex_product_is_reproducible(c.shape[-1]):
         factor = torch.complex(c, s)
 
         def rotate(x: Array) -> Array:
@@ -440,7 +440,7 @@ LIBRARY = Library(
         strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
         tile_size=lambda: _memory.tile_size() * min(torch.get_num_threads(), 8),
         as_complex=_as_complex,
-        complex_product_is_exact=_complex_product_is_exact,
+        complex_product_is_exact=_complex_product_is_reproducible,
         multiply_complex=_multiply_complex,
         rotate_small={"half": _small_half_rotator, "interleaved": _small_interleaved_rotator},
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),

@@ -218,9 +218,10 @@ def diff(
 
 def _short(value: object) -> str:
     """
-    Return a value as one line of text; five numbers or more as their count, least and greatest.
+    Return a value as one line of text; a list of five numbers or more as its count, least and greatest.
 
-    None becomes ``–``; what is long or not printable becomes its type, or type and value.
+    None becomes ``–``. A value whose text is empty, not printable or longer than `LONGEST` becomes what `shown`
+    returns.
     """
     if value is None:
         return "–"

@@ -144,7 +144,7 @@ KEYED = ("errors", "refusals")  # dicts by position; JSON keys are text
 
 
 def _function(target: str) -> Callable[..., Any]:
-    """Import the function that ``package.module:name`` or ``file.py:name`` names; raise if it can't be found."""
+    """Import the object that ``package.module:name`` or ``file.py:name`` names; raise if it can't be found."""
     module, _, name = target.rpartition(":")
     if not module or not name:
         raise ArgumentValueError("TARGET", "be like package.module:function or file.py:function", target)

@@ -363,10 +363,10 @@ def _require_scalar(fact: Fact) -> Fact:
 
 
 def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
-    """Return the class's base and share of the head for layers with this label, by today's names: its defaults."""
+    """Return the class's default base for layers with this label, and its default share of the head that rotates."""
     layer = part.model.layers.get(label or "")
     base = layer.base if layer else part.model.base
-    return {"rope_theta": Fact(base, part.default), "partial_rotary_factor": Fact(part.model.partial, part.default)}
+    return {BASE: Fact(base, part.default), SHARE: Fact(part.model.partial, part.default)}
 
 
 # --- values of single layers ------------------------------------------------------------------------------
@@ -455,10 +455,11 @@ def _has_valid_layer_count(part: Part) -> bool:
 
 def layer_types(part: Part, /) -> list[str] | None:
     """
-    Return each layer's type: by a list of types, codes or attention layers, or by the model's pattern and layer count.
+    Return the type of each layer, such as ``full_attention`` or ``conv``; None if the config does not give them.
 
-    Return None if these are not given. Raise if a list is wrong, if two lists of types disagree, or if the number of
-    layers is needed and missing or invalid.
+    They are by a list of types or codes, else by the list of layers with attention, else by the model's pattern and the
+    number of layers. Raise if a list is wrong, if two lists of types disagree, or if the number of layers is wrong, or
+    missing beside a list of layers with attention.
     """
     given = agreed(_listed_types(part), _coded_types(part))
     if given is not None:
@@ -566,8 +567,8 @@ def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
     """
     Return the sizes and other values of layers with this label as Facts, by the config's keys and by common names.
 
-    Nulls are left out. A key that the config lacks has the default of the model type, if there is one; hidden size and
-    numbers of heads and layers have one only in a sub-config.
+    Nulls are left out. A key that the config lacks has the default of the model type, if there is one; but the hidden
+    size and the numbers of heads and layers have a default only in a sub-config.
     """
     model, prefix = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}

@@ -70,7 +70,11 @@ def entries_by_name(
     """
 
     def read_rows() -> dict[str, Row]:
-        """Return the mapping; raise if an entry has a wrong or unknown field, or the name of an earlier entry."""
+        """
+        Return the row for each name; an entry may have several names, and take fields from an earlier one (``like``).
+
+        Raise if an entry has a wrong or unknown field, or the name of an earlier entry.
+        """
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
         for entry in content(file)[array_name]:

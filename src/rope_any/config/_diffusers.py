@@ -161,8 +161,9 @@ def grid(part: Part, shape: Sequence[int], /, *, rotation_name: str = "") -> tup
     Return the position of each token of a visual grid, one number for each axis, as the model or its pipeline does.
 
     `shape` is ``(frames, rows, columns)`` or ``(rows, columns)`` in tokens, after patches are made; the column changes
-    fastest. Return None for sequences, and if positions depend on text, time or other images. Raise if a key is wrong,
-    or the class cannot have a grid of this shape.
+    fastest; a fourth axis has position 0. `rotation_name` names one of several rotations of the model. Return None if
+    it rotates sequences, or if positions depend on text, time or other images. Raise if a key is wrong, or the class
+    cannot have a grid of this shape.
     """
     component = _component(part, rotation_name)._replace(shape=grid_shape(shape, _MOST_TOKENS))
     if not component.row.grid:
@@ -355,7 +356,7 @@ def _axial(component: _Component, dim: int, base: float) -> Recipe:
     """
     axes = _axis_sizes(component, dim)
     n, keys_of = len(axes.value), {"divisors": component.row.divisors, "rope_scale": component.row.stretch}
-    facts = {name: _number_by_axis(component, keys, n) for name, keys in keys_of.items() if keys}
+    facts = {name: _numbers_by_axis(component, keys, n) for name, keys in keys_of.items() if keys}
     divisors, scales = (facts[name].value if name in facts else (1.0,) * n for name in keys_of)
     if component.row.stretch and min(axes.value) < 4:
         raise ArgumentValueError(axes.source, "give each axis at least 4 features", list(axes.value))
@@ -370,8 +371,12 @@ def _axial(component: _Component, dim: int, base: float) -> Recipe:
     return Recipe(made[::-1] if component.row.kind == "columns first" else made, component.row.pairing, 1.0, 0, facts)
 
 
-def _number_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
-    """Return a tuple of positive numbers for n axes, as a Fact: of one key each, or of the list under a single key."""
+def _numbers_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
+    """
+    Return a positive number for each of n axes, as a Fact with a tuple.
+
+    Several keys give one number each; a single key gives a list of n numbers. Raise for other values.
+    """
     found = [component.read(key) for key in keys]
     if len(found) == 1:
         return Fact(tuple(_list_of_length(found[0], (n,), positive)), found[0].source)
@@ -380,9 +385,10 @@ def _number_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) ->
 
 def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
     """
-    Return the recipe of three axes with consecutive pairs and the same frequencies; the last features do not rotate.
+    Return the recipe of three axes, each with its own block of pairs; the features after the blocks do not rotate.
 
-    A key gives the number of pairs of each axis; raise if it is more than a sixth of the head dimension `dim`.
+    Each axis has the frequencies of this `base` for the width of one block. A key gives the number of pairs of a block;
+    raise if it is more than a sixth of the head dimension `dim`.
     """
     pairs, source = component.number(component.row.axes)
     if 6 * pairs > dim:
@@ -507,7 +513,7 @@ def _grid_skipping_frames(component: _Component) -> Coordinates:
     """
     Return the coordinates of frames, rows and columns, from 0.
 
-    If there are two frames, and a patch spans only one, the second is at ``rope_temporal_skip_len`` − 1.
+    If there are two frames, and a patch is one frame long, the second is at ``rope_temporal_skip_len`` − 1.
     """
     frames, rows, columns = map(range, component.shape)
     if (

@@ -176,7 +176,7 @@ def _dense_layers(part: Part) -> int:
 
 
 def _dense_period(part: Part) -> int:
-    """Return n, ``prefix_dense_sliding_window_pattern`` or 1: every n-th layer without experts has full attention."""
+    """Return ``prefix_dense_sliding_window_pattern`` n, else 1: every n-th layer without experts has full attention."""
     return _count(part, "prefix_dense_sliding_window_pattern", 1)
 
 
@@ -327,7 +327,11 @@ _USUAL = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim
 
 
 def _model_field(key: str, value: Any) -> Any:
-    """Return an entry's value for the field `key` of `Model`: a rule as its function, a table as its NamedTuple."""
+    """
+    Return an entry's value for the field `key` of `Model`.
+
+    A rule becomes its function, ``layers`` a dict of a `Layer` for each name, another table its NamedTuple.
+    """
     if key in _USUAL:
         return rule(RULES, value, _USUAL[key])
     if key == "layers":

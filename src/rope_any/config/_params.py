@@ -326,5 +326,5 @@ def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama
         raise ArgumentValueError("factor", wanted, NOTHING, "it is 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B")
     names |= {f"rope_parameters.{key}": scales[key] if key in in_file else "constant of Meta's code" for key in found}
     names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "use_scaled_rope")
-    names |= {} if is_llama4 else {"rope_parameters.factor": "factor"}
+    names |= {} if is_llama4 else {"rope_parameters.factor": "argument factor"}
     return found

@@ -316,7 +316,7 @@ def _keys_of_any_model() -> frozenset[str]:
 
 
 def _require_rules(part: Part) -> None:
-    """Raise if the model's rules for layers can't read their keys in the config; only the first layer is tried."""
+    """Raise if the model's rules for layers can't read their keys in the config; the rules are tried for layer 0."""
     for key in {"attention_layers", "scaled_layers"} & part.model.keys.keys():
         indices(part, part.model.keys[key])
     part.model.has_rotary(part, "full_attention", 0)

@@ -121,7 +121,8 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
     """
     Return how many features of the head rotate: by a formula of the model, else by the config, else by default.
 
-    In the config it is a count or the `share` of the `head`; raise if they disagree or the share is wrong. A count or
+    The default is the model's share of the head or number of features, else the whole head. In the config it is a count
+    or the `share` of the `head`; raise if they disagree or the share is wrong. A count or
     a default may exceed the head: this is not checked.
     """
     model = part.model
@@ -356,7 +357,7 @@ def _pairing(part: Part) -> Fact:
     if part.pairing is None:
         return found
     if given is None and part.model_type not in MODELS:
-        return Fact(part.pairing, "pairing=, as given")
+        return Fact(part.pairing, "argument pairing")
     if part.pairing != found.value:
         raise ArgumentValueError("pairing", f"be {found.value!r}, according to {found.source}", part.pairing)
     return found

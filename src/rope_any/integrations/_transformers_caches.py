@@ -245,7 +245,8 @@ def _rotated_keys(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, 
     """
     Return the keys that a cache's layer holds in the attribute `name` as a `Rotated`, without unused slots.
 
-    `pairing`, if not None, replaces that of `ropes`. Raises if `name` is "values" and these have not the shape of a
+    `ropes` are the old and the new rotation; `pairing`, if not None, replaces that of both. `weights` of a norm after
+    the rotation, or None, are kept in the result. Raises if `name` is "values" and these have not the shape of a
     rotated slice of latent attention, or if a layer that is not static holds more keys than it has seen tokens.
     """
     keys, seen = getattr(layer, name), int(layer.get_seq_length())

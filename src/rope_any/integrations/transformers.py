@@ -514,7 +514,7 @@ def _is_in(path: Path, owner: Path) -> bool:
 
 
 def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
-    """Return the rotary embedding that is a child of the nearest module containing `path`; None if there is none."""
+    """Return the rotary embedding whose parent is the nearest module around `path`; None if no parent is around it."""
     owners = {embedding: embedding.rpartition(".")[0] for embedding in embeddings}
     above = [embedding for embedding, owner in owners.items() if _is_in(path, owner)]
     return max(above, key=lambda embedding: len(owners[embedding]), default=None)
@@ -522,10 +522,10 @@ def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
 
 def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
     """
-    Return a copy of a ``forward`` that calls `rotate` instead of the model's rotary functions (for large arrays).
+    Return a copy of a ``forward`` in which our functions replace the model's rotary functions.
 
-    `layout` is that of its tables. Return None if it calls no rotary function, if `rotate` can't replace one of them,
-    or if it can't be copied.
+    Ours call `rotate` for large arrays, and the model's function for small ones. `layout` is that of the model's
+    tables. Return None if it calls no rotary function, if `rotate` can't replace one of them, or if it can't be copied.
     """
     ours = {name: _find_replacement(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
     return _with_globals(forward, ours) if ours and None not in ours.values() else None

@@ -652,9 +652,10 @@ def _composition_error(task: _Task, subject: _Subject) -> float:
 
 def _independence_error(task: _Task, subject: _Subject) -> tuple[float, str]:
     """
-    Return how much results depend on the other tokens, heads and rows of a call, relative to them; and the cause.
+    Return the largest relative change of results if other tokens, heads and rows are in the call; and its cause or "".
 
-    The cause is that with one token only the first row is right, or "" if that isn't so.
+    Three calls are compared with one of all: rows and heads in reverse order, the first head alone, and the last token
+    alone. The cause is a text if in the last of them only the first row is right.
     """
     x, positions = _inputs(task, subject), _consecutive(task, 10)
     y = subject(x, positions)
