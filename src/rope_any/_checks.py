@@ -182,7 +182,11 @@ def no_rope(name: str, value: object) -> ArgumentTypeError:
 
 
 def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
-    """Return an import error that names the extra to install; `user` is the module that failed with `error`."""
+    """
+    Return the error "`user` needs a package, which is missing", with the extra of rope-any to install.
+
+    `user` is a module or function of rope_any; the package is the one that `error` names.
+    """
     text = f'{user} needs {error.name}, which is missing; install it by: pip install "rope-any[{extra}]"'
     return ModuleNotFoundError(text, name=error.name)
 

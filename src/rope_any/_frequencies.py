@@ -104,13 +104,13 @@ def as_row(values: object, name: str = "frequencies") -> Row:
 
     Raises for another type (an array), an empty row, and a value that is no number up to 65536 in magnitude.
     """
-    numbers = enumerate(_require_sequence(values))
+    numbers = enumerate(_require_sequence(values, name))
     row = tuple(value if type(value) is float else real(f"{name}[{i}]", value) for i, value in numbers)
     for f in row:
         if not abs(f) <= _LARGEST:
-            raise ArgumentValueError("frequencies", "be at most 65536 radians per position, and finite", f)
+            raise ArgumentValueError(name, "be at most 65536 radians per position, and finite", f)
     if not row:
-        raise ArgumentValueError("frequencies", "have at least one pair", Text("none"))
+        raise ArgumentValueError(name, "have at least one pair", Text("none"))
     return row
 
 
@@ -119,15 +119,15 @@ def as_frequencies(values: object, depth: int = 3, name: str = "frequencies") ->
     Return host frequencies, tuples or lists nested at most `depth` deep, as tuples of floats nested in the same way.
 
     Raises for another type (an array), deeper nesting, numbers beside rows, rows that differ in length; and as
-    `as_row`. `name` is the name of a wrong value in errors.
+    `as_row`. `name` is the name of `values` in errors.
     """
-    values = _require_sequence(values)
+    values = _require_sequence(values, name)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values, name)
     for value in values:
         if not isinstance(value, tuple | list):
             got = Text(f"{shown(value)} among rows")
-            raise ArgumentTypeError("frequencies", "be all numbers or all rows of numbers", got)
+            raise ArgumentTypeError(name, "be all numbers or all rows of numbers", got)
     if depth == 1:
         wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
         raise ArgumentValueError("frequencies", wanted, Text("deeper rows"))
@@ -152,11 +152,11 @@ def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
     return (freqs,) if isinstance(freqs[0], float) else freqs  # type: ignore[return-value]  # rows by the lines above
 
 
-def _require_sequence(values: object) -> Sequence[object]:
-    """Return `values` themselves; raise unless they are a tuple or a list."""
+def _require_sequence(values: object, name: str) -> Sequence[object]:
+    """Return `values` unchanged; raise unless they are a tuple or a list, with `name` as their name in the error."""
     if not isinstance(values, tuple | list):
         wanted = "be a tuple of floats, or of one such row per axis"
-        raise ArgumentTypeError("frequencies", wanted, values, _frequencies_hint(values))
+        raise ArgumentTypeError(name, wanted, values, _frequencies_hint(values))
     return values
 
 

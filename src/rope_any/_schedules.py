@@ -398,7 +398,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 
 
 def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Plan:
-    """Return the plan for small CPU arrays: prepare the factors of the table once, and use few array operations."""
+    """Return the plan for small CPU arrays: a call prepares the factors once for all its arrays, in few operations."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
     make_rotator: Any = lib.host and lib.host.rotate_small[rotation.pairing]
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse

@@ -58,7 +58,7 @@ def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[
 
 def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
     """
-    Write the rotated x into `out` by the library's own fused kernel, which only CuPy has; return whether it worked.
+    Write the rotated x into `out` by the library's own fused kernel; return whether it worked. Only CuPy has one.
 
     All features of x rotate; `table` is (cos, sin). If the compiler fails, warn and return False; nothing is written.
     """

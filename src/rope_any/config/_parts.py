@@ -113,7 +113,8 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
     """
     Return a reader for each rotation of a transformer of diffusers: "transformer", "transformer.audio" and so on.
 
-    `keys` is its config. Raise for an unknown class that is no transformer, such as a VAE.
+    `keys` is its config. `pairing` is the caller's: the readers raise if it is not that of the class. Raise for an
+    unknown class that is no transformer, such as a VAE.
     """
     name = keys["_class_name"]
     part = Part(keys, (), f"_class_name {name}" if is_name(name) else None, UNKNOWN, pairing)

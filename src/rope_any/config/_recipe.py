@@ -209,7 +209,7 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
 
 
 def _without_factor(rope_type: str, values: Mapping[str, Fact]) -> bool:
-    """Whether ``factor`` may be missing: only in longrope, and if the attention factor, which needs it, is given."""
+    """Whether ``factor`` may be missing: only in longrope, if the attention factor or both mscales are given."""
     given = {key for key, fact in values.items() if fact.value is not None}
     return rope_type == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 

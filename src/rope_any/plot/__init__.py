@@ -562,7 +562,7 @@ def _host_numbers(name: str, numbers: Any) -> Numbers:
 
 def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
     """
-    Return positions in the shape that `rope` takes: ``(n,)``, or ``(n, axes)`` if it has several axes.
+    Return positions in the shape that `rope` takes: ``(n,)``, or ``(n, axes)`` if it has a row for each axis.
 
     For several axes ``(n,)`` is repeated on each. Raise for other shapes.
     """
