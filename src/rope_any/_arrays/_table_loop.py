@@ -76,9 +76,9 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 
 @njit(forceinline=True)
-def _write_table_row(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
+def _write_row(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
     """
-    Write float32 cosines and sines of `pairs` phases, from address `scratch` to `cos` and `sin`.
+    Write float32 cosines and sines of `pairs` phases, from address `scratch` to `cos`, `sin`.
 
     A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the
     coefficients of their polynomials, times the attention factor.
@@ -151,7 +151,7 @@ def _make_rows(
                         _write_scratch(
                             _INTEGER, scratch, i, phase + (_read_scratch(_INTEGER, scratch, i) if axis else 0)
                         )
-            _write_table_row(scratch, many, cosine, sine, cos + to, sin + to)
+            _write_row(scratch, many, cosine, sine, cos + to, sin + to)
             if not is_number:
                 for i in range(many):
                     _write_cos(_SINGLE, cos + to, i, np.float32(math.nan))

@@ -248,7 +248,7 @@ def written_parameters(part: Part, /) -> Written:
 
 
 def _is_by_layer(content: Mapping[str, Any]) -> bool:
-    """Whether parameters are by kind of layer: a value is an object, or all are null and no key is a parameter."""
+    """Whether parameters are by kind of layer: one is an object, or there are only nulls, under keys of layers."""
     if any(isinstance(value, Mapping) for value in content.values()):
         return True
     return bool(content) and all(value is None and key not in KEYS for key, value in content.items())

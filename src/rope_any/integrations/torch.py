@@ -240,7 +240,7 @@ class Slot(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Its path and the class of its owner, which say what it belongs to."""
+        """The tensor's path and the class of its owner, in which names of rotary and of parts are searched."""
         return f"{self.path} {type(self.owner).__name__}"
 
     @property
@@ -545,9 +545,10 @@ def _pairing_of(layout: Layout) -> Pairing | None:
 
 def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tuple[tuple[Tensor, Tensor], ...]:
     """
-    Return the cosines, sines and angles of a table, each as (values, what to divide errors by), all (rows, pairs).
+    Return right cosines, sines and angles for a table, each as (values, what to divide errors by), all (rows, pairs).
 
-    `freqs` are the frequencies of its pairs. Row i is for position i, with exceptions for some classes.
+    They are computed from `freqs`, the frequencies of its pairs, not read from the slot. Row i is for position i, with
+    exceptions for some classes.
     """
     rope: Any = config_rotation.rope
     count, rows = slot.shape[0], as_rows(rope.frequencies)
