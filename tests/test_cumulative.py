@@ -64,6 +64,7 @@ def test_large_steps_and_leading_axes(lib, rng):
         assert largest_error(got[b, h], steps[b, h].astype(np.float64), range(40)) < 1e-6
 
 
+@one_jax
 def test_sums_can_be_compiled(lib, rng):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")

@@ -424,7 +424,7 @@ def test_the_calls_are_valid(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_arbitrary_values_give_results_or_errors_that_name_an_argument(name, data):
     function, arguments, options = data.draw(wrong_calls(name))

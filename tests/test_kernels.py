@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from conftest import one_jax
 
 import rope_any as ra
 from rope_any.testing import cases, check_rotary
@@ -246,6 +247,7 @@ def test_gradients_need_a_library_that_has_them():
 # --- correct functions ------------------------------------------------------------------------------------------------
 
 
+@one_jax
 def test_a_correct_function_passes_all_checks(lib):
     like = lib([1.0], "float32")
     gradient = lib.name in {"torch-cpu", "jax", "jax-x64", "mlx"}

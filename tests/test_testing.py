@@ -16,6 +16,7 @@ import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
+from conftest import one_jax
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -193,6 +194,7 @@ def package(lib):
     return "array_api_strict" if "strict" in lib.name else lib.name.partition("-")[0]
 
 
+@one_jax
 def test_our_rotary_passes_on_every_library(lib):
     for dtype in sorted({"float32", lib.dtypes[0] if lib.mutable else "float32"}):  # the others are slow
         rope = ra.Rope(F[:8], pairing="interleaved", attention_factor=1.2, start=4)
