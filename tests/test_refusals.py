@@ -204,7 +204,7 @@ MISTAKES = {
             (2, 8, 10, 8),
             2,
             (4096,),
-            "give only the tokens of x: positions[a:b], or cos[a:b] and sin[a:b] of a table",
+            "give only the tokens of x: p[..., a:b], or cos[..., a:b, :] and sin[..., a:b, :] of a table",
         ),
     ),
     "a pair (cos, sin)": (lambda: ROPE(Q, K, (COS, SIN)), ARRAYS.format("tuple of 2", TABLE)),
@@ -282,6 +282,10 @@ MISTAKES = {
             "x must have the 8 features of 4 pairs; got 6 features; "
             "swapaxes(x, 2, -1) if the features are along axis 2; `rotary_dim`=6 would fit"
         ),
+    ),
+    "a table for k": (
+        lambda: ROPE(Q, ROPE.table(range(10), like=Q)),
+        "k must be an array; got Table; write apply(q, positions) if k are positions",
     ),
     "a position for k": (
         lambda: ROPE(Q, 5),
@@ -569,11 +573,34 @@ def test_mixed_libraries_and_devices_in_torch_get_the_code_to_write():
         assert str(refusal(call, ArgumentError)) == sentence
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "positions"),
+    [
+        ((2, 8, 10, 8), -2, (3, 10)),  # another batch
+        ((10, 8), -2, (3, 10)),
+        ((2, 8, 10, 8), -2, (3, 1)),
+        ((2, 4, 10, 3, 8), -3, (3, 10)),  # (batch, groups, seq, heads, head_dim)
+        ((2, 10, 4, 3, 8), 1, (3, 1)),
+        ((2, 4, 1, 10, 8), -2, (3, 10)),
+        ((10, 8), -2, (10, 8)),  # angles of pairs, twice
+    ],
+)
+def test_positions_that_could_mean_several_things_have_no_hint(shape, axis, positions):
+    assert refusal(lambda: ROPE.apply(np.ones(shape), np.ones(positions), seq_axis=axis), ValueError).hint == ""
+
+
+def test_numbers_beside_arrays_have_no_hint():
+    error = refusal(lambda: ROPE.apply(Q, [0, np.array(2)]), TypeError)
+    assert (error.got, error.hint) == ("a list of numbers and arrays", "")
+
+
 def test_torch_compile_keeps_the_code_to_write():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     q = torch.ones(BY_TOKEN.shape)
     for call in (
         lambda x: ROPE.apply(x, torch.arange(10)),
+        lambda x: ROPE.apply(x, torch.arange(2)),
+        lambda x: ROPE(x, x[:, :, :2]),
         lambda x: ROPE.apply(x, (x, x)),
         lambda x: ra.Rope(F, pairing="neox").apply(x),
     ):

@@ -220,19 +220,20 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""
     hints = {
+        **dict.fromkeys((2, 3), f"for {last} axes give the Rope a row of frequencies for each, as axes.axial() does"),
         1: "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table",
         features // 2: "give from_angles(p) of angles, Table(cos, sin) of cosines and sines",
-        features: "rope(q, k) rotates two arrays; values are not rotated",
-        **dict.fromkeys((2, 3), f"for {last} axes give the Rope a row of frequencies for each, as axes.axial() does"),
+        features: "rope(q, k) rotates two arrays; values are not rotated" if name != "x" else "",
     }
     if first and first[-1] == count > 1 and last in hints:  # another axis comes after that of the tokens
         return hints[last]
-    if x.ndim > 4 and prod(x.shape[2 : seq + 1]) == last:  # (batch, heads, rows, columns, features)
+    if x.ndim > 4 and seq > 2 and last != count and prod(x.shape[2 : seq + 1]) == last:  # (batch, heads, rows, columns)
         return f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis"
     if last > count:
-        return f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table"
+        return f"give only the tokens of {name}: p[..., a:b], or cos[..., a:b, :] and sin[..., a:b, :] of a table"
     keys = "; q takes the last ones" if name == "k" else ""
-    return f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens"
+    all_tokens = f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens"
+    return all_tokens if 1 < last < count else ""
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:

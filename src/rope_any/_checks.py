@@ -126,7 +126,7 @@ def choice(
 
 
 def real(name: str, value: object) -> float:
-    """Return `value` as a float, maybe NaN or infinite; raise if it is no real number, a bool, or too large for one."""
+    """Return `value` as a float, maybe NaN or infinite; raise for a bool, no real number, or one beyond floats."""
     if type(value) is float:
         return value  # the common case
     if isinstance(value, bool) or not isinstance(value, Real):

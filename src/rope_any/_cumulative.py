@@ -41,7 +41,8 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     TypeError
         If the steps are no floating-point array, or `carry` is no pair of arrays of such a call.
     ValueError
-        If the steps have fewer than two axes, or `carry` has another shape or dtype than that of such a call.
+        If the steps have fewer than two axes, or `carry` has another shape than ``(..., pairs)``, or other
+        dtypes than such a result.
 
     Notes
     -----

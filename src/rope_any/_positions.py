@@ -227,7 +227,9 @@ def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float],
         if not deepest:
             raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))
         if isinstance(positions, tuple | list) and any(map(is_array, positions[:4])):
-            got = Text(f"a {type(positions).__name__} of {len(positions)} arrays")
+            count = sum(map(is_array, positions))
+            content = f"{count} arrays" if count == len(positions) else "numbers and arrays"
+            got = Text(f"a {type(positions).__name__} of {content}")
             raise ArgumentTypeError(name, "be one array", got, _arrays_hint(positions))
         parts = [([number], ()) if _is_plain(number) else _flatten(number, name, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
@@ -257,8 +259,9 @@ def _arrays_hint(arrays: Sequence[Any]) -> str:
         return "a call takes one table, or a tuple of two, for q and for k"
     if fields:  # such as those of `positions.Far`
         return f"make a table of each: {', '.join(f'table(p.{field})' for field in fields)}"
-    if not all(getattr(one, "ndim", 0) for one in arrays):
-        return "write stack(p) for 0-d arrays"
+    dimensions = [getattr(one, "ndim", None) for one in arrays]
+    if not all(dimensions):
+        return "write stack(p)" if set(dimensions) == {0} else ""
     if len(arrays) == 2:
         return "give Table(cos, sin) for cosines and sines, a pair of tables for positions of q and of k"
     return "write stack(p, axis=-1) for positions on several axes"

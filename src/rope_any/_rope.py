@@ -656,7 +656,7 @@ def _one_library(
     """
     named = dict(zip(names, xs, strict=True))
     for name, x in named.items():
-        if isinstance(x, tuple | list) and any(map(is_array, x)):
+        if isinstance(x, tuple | list) and not isinstance(x, Table) and any(map(is_array, x)):
             raise ArgumentTypeError(name, "be one array", Text(type(x).__name__), "write rope(q, k, positions)")
         if name == "k" and not is_array(x):
             raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), "" if x is None else APPLY)

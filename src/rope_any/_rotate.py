@@ -111,8 +111,8 @@ def require_rotatable(
     Raise unless x is a floating-point array that has the features of a table's pairs, and `out`, if given, fits it.
 
     `out` needs the shape and dtype of x, and no gradients may be recorded. x must be sharded if the table is. The other
-    axes of x and the table are not compared. x is called `name` in errors, whose hint is about the table's width if
-    `table_is_argument` (the user gave cos and sin).
+    axes of x and the table are not compared. x is called `name` in errors. If
+    `table_is_argument` (the user gave cos and sin), the hint for a table of twice the width says how to halve it.
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
@@ -125,7 +125,7 @@ def require_rotatable(
         if not any(hints):
             axes = [axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs and not start]
             hints = [f"swapaxes({name}, {axis}, -1) if the features are along axis {axis}" for axis in axes[-1:]]
-            hints.append(_fewer_pairs_hint(features - start))
+            hints.append(_fewer_pairs_hint(features - start) if start >= 0 else "")
         raise ArgumentValueError(name, wanted, Text(f"{features} features"), "; ".join(filter(None, hints)))
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
         wanted, got = "be sharded if its positions or its table are", Text("a plain array")

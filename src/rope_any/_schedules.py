@@ -291,8 +291,8 @@ def _launcher(
     Return a function that runs the compiled loop on arrays of these dtypes, shapes and strides.
 
     Its argument is the ``id`` of the object that `pack_addresses` makes of xs, `results`, cos and sin (one x is packed
-    twice). It returns whether they are all aligned; if not, it writes nothing. `has_out` says that `results` are arrays
-    of the caller, not new ones: then large results may be written past the CPU's caches.
+    twice). It returns whether they are all aligned; if not, it writes nothing. `has_out` says whether `results` are
+    arrays of the caller: large ones are then written past the CPU's caches, new ones only in huge pages.
     """
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
@@ -398,7 +398,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 
 
 def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Plan:
-    """Return the plan for small CPU arrays: a call prepares the factors once for all its arrays, in few operations."""
+    """Return the plan for small CPU arrays: a call prepares the factors of the table once for all its arrays."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
     make_rotator: Any = lib.host and lib.host.rotate_small[rotation.pairing]
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse
@@ -641,7 +641,9 @@ def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs
     return max([prod(x.shape) for x in xs]) <= host.tile_size()  # type: ignore[no-any-return]  # two integers
 
 
-def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+def _is_complex_reproducible(
+    rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
+) -> bool:
     """
     Whether pairs are interleaved, and complex products give a pair the same bits at any place in an array.
 
@@ -650,7 +652,7 @@ def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, o
     if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
-    return host.complex_product_is_exact(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
+    return host.complex_product_is_reproducible(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
 
 
 def _can_run_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
@@ -679,7 +681,9 @@ SCHEDULES = (
     ),
     Schedule("`fused`: others with a compiler", _can_compile, _rotate_compiled),
     Schedule(f"small: NumPy and torch, {_MEMORY}", _fits_one_tile, _plan_small, together=True),
-    Schedule('large, `"interleaved"`, if the bits of complex products do not vary', _is_complex_exact, _rotate_complex),
+    Schedule(
+        'large, `"interleaved"`, if the bits of complex products do not vary', _is_complex_reproducible, _rotate_complex
+    ),
     Schedule("large, others", _supports_out, _rotate_real),
     Schedule("all others", lambda *_: True, _rotate_at_once),
 )

@@ -331,8 +331,8 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
     """
     Whether `consecutive_table` can make the table: positions are a range of step 1, frequencies are one row.
 
-    False for learned frequencies, unless `like` is a NumPy array or a torch tensor in CPU memory, and while constants
-    can't be kept (under a tracer, a transform or a torch mode).
+    False also for learned frequencies, for a `like` that is no NumPy array or torch tensor in CPU memory, and while
+    constants can't be kept (under a tracer, a transform or a torch mode).
     """
     return (
         isinstance(positions, range)

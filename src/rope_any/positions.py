@@ -462,8 +462,8 @@ def grid(
     order : {"rows", "columns"}, optional
         ``"rows"``: the last axis varies fastest, row after row. ``"columns"``: the first one does.
     window : sequence of int, optional
-        The number of points of a window along each axis. Then one window follows the other, and both windows and the
-        points in each are in the `order`.
+        The number of points of a window along each axis. Tokens are ordered window by window; `order` is that of the
+        windows and of the points in each.
     like : array, optional
         Gives the library and the device; required if no axis is an array.
 
@@ -911,8 +911,8 @@ def mrope(
         Whether the span after a video begins after its last time, row and column. False: after its last row and column
         only, as in transformers from 5.3 on.
     diagonal : float, optional
-        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. Then the span after a video begins
-        after its last time only.
+        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. Then the span after an image or a
+        video begins one after its last time, whatever its rows and columns.
     chunk : float, optional
         How long, in positions, the chunks of a video with audio are: in each, frames come before audio. 50 in
         Qwen2.5-Omni. If 0, tokens are in the order of time, a frame before its audio, as in Qwen3-Omni.

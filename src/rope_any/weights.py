@@ -31,7 +31,8 @@ NAMES: Mapping[str, int] = {
 """Name patterns of query and key projections and norms in most checkpoints -> the axis of their features."""
 
 # A tensor of such a name belongs to a module, as do the others in it.
-_LEAVES = (".weight", ".bias", ".kernel", ".qweight", ".weight_packed")
+_LEAVES = (".weight", ".bias", ".kernel")
+_PACKED = (".qweight", ".qzeros", ".weight_packed")  # in GPTQ, AWQ, compressed-tensors: several numbers in an integer
 # Other modules that compute queries or keys, alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
 _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
 # Common names of a module's other tensors: those with output features, and those with input features.
@@ -68,7 +69,7 @@ def convert(
     head_dim : int
         How many features a head has.
     source, target : {"half", "interleaved"}
-        The pairing that w was trained for, and the pairing to convert it to.
+        The pairing that w was trained for, and the pairing to convert it to; if they are the same, w is copied.
     axis : int, optional
         The axis of the features: 0 for weights of torch, ``(out, in)``; -1 for kernels of JAX, ``(in, out)`` or
         ``(in, heads, head_dim)``.
@@ -141,7 +142,7 @@ def convert_state_dict(
     head_dim : int
         How many features a head has.
     source, target : {"half", "interleaved"}
-        The pairing that it was trained for, and the pairing to convert it to.
+        The pairing that it was trained for, and the pairing to convert it to; if they are the same, nothing changes.
     names : mapping of str to int, optional
         Patterns of names (``"*.wq.weight"``), each with the axis of the features. By default those of `NAMES`: the
         query and key projections of most models, with their biases, LoRAs and norms.
@@ -283,11 +284,15 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
     Return {name: axis of features} of the tensors to reorder: those that match a pattern, and their scales.
 
     `names` maps patterns to axes; None stands for the default patterns. Scales have a number for each feature of a
-    matching tensor. Raises if patterns match nothing, if an axis does not hold whole groups of ``len(order)`` features,
-    if another tensor of a matching module can't be reordered with it, or, if `names` is None, if other tensors compute
-    queries or keys too.
+    matching tensor. Raises if patterns match nothing or a packed weight (GPTQ, AWQ), if an axis does not hold whole
+    groups of ``len(order)`` features, if another tensor of a matching module can't be reordered with it, or, if `names`
+    is None, if other tensors compute queries or keys too.
     """
     axes = {name: head_axis(name, shapes[name], order, axis) for name, axis in _match_names(shapes, names).items()}
+    for name in axes:
+        if name.endswith(_PACKED):
+            wanted = "match no packed weight, in which an integer holds several numbers"
+            raise ArgumentValueError("names", wanted, Text(name), "convert first, then quantise")
     # the owner of a module's tensors is the one with the most axes: a weight, not its bias
     ranked = sorted((name for name in axes if name.endswith(_LEAVES)), key=lambda name: len(shapes[name]))
     owners = {_enclosing_modules(name)[0]: name for name in ranked}

@@ -51,7 +51,7 @@ class HostMemory(NamedTuple):
     """How many elements to rotate at a time, so that they fit in the cores' caches."""
     as_complex: Callable[[Array], Array | None]
     """A complex view of the pairs of adjacent features; None if the memory layout allows none."""
-    complex_product_is_exact: Callable[[int], bool]
+    complex_product_is_reproducible: Callable[[int], bool]
     """A number of pairs → whether complex products of a row of so many have the same bits at any place in an array."""
     multiply_complex: Callable[[Array, Array, Array], None]
     """``(x, factor, out)``: write the complex product into `out`."""

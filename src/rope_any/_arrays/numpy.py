@@ -159,7 +159,7 @@ LIBRARY = Library(
         strides=lambda x: x.strides,
         tile_size=_memory.tile_size,
         as_complex=_as_complex,
-        complex_product_is_exact=lambda pairs: pairs > 1,  # for one pair NumPy's loops differ
+        complex_product_is_reproducible=lambda pairs: pairs > 1,  # for one pair NumPy's loops differ
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
         rotate_small={"half": _small_half_rotator, "interleaved": _small_interleaved_rotator},
         contiguous=np.ascontiguousarray,

@@ -66,7 +66,7 @@ class Explanation(NamedTuple):
     facts: dict[str, Fact]
     """Each value and its source (a key, a default, or how it is derived), by name."""
     layers: tuple[int, ...] | None
-    """The layers with this rotation, from 0; () without one; None if the config does not give the number of layers."""
+    """Indices of layers with this rotation, from 0; () if none has it; None if the config gives no number of layers."""
 
 
 def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> tuple[str, ...]:

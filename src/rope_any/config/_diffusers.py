@@ -350,8 +350,8 @@ def _axial(component: _Component, dim: int, base: float) -> Recipe:
     """
     Return the recipe of axes that have consecutive pairs each, with frequencies of their own from `base`.
 
-    Keys may give each axis a divisor of its frequencies, or a factor s by which its base, for d features, is multiplied
-    as ``s^(d / (d − 2))``; d is then at least 4. With kind "columns first", the last axis has the first pairs. A single
+    Keys may give each axis a divisor of its frequencies, or a number s: for d features, at least 4, its base is
+    multiplied by ``s^(d / (d − 2))``. With kind "columns first", the last axis has the first pairs. A single
     axis has a single row of frequencies. Raise if the sizes of the axes don't fit the head dimension `dim`.
     """
     axes = _axis_sizes(component, dim)

@@ -137,9 +137,10 @@ def _find_file(path: Path) -> tuple[Path, int]:
             return path, path.stat().st_size
     except (OSError, ValueError):  # the name is too long, or contains a null character
         pass
-    other_file = _OTHER_FILES.get(path.suffix)
+    is_address = str(path).startswith(("http:/", "https:/"))
     hints = [text for pattern, text in _OTHER_PATHS.items() if re.fullmatch(pattern, str(path), re.DOTALL)]
-    hints = [other_file] if other_file else hints
+    if path.suffix in _OTHER_FILES and not is_address:
+        hints = [_OTHER_FILES[path.suffix]]
     place = re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
     if folder is not None:
         hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]

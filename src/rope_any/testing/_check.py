@@ -42,8 +42,8 @@ class Property(NamedTuple):
     holds : bool
         Whether the function has the property.
     error : float
-        The deviation, relative to the length of the compared vectors, or absolute if it must be 0; nan if the function
-        returned no valid result.
+        The deviation, relative to the length of the compared vectors; or absolute where nothing may change (x, the
+        positions, memory beside x). Nan if the function returned no valid result.
     """
 
     holds: bool

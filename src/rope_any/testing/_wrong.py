@@ -50,11 +50,7 @@ class Rotary(NamedTuple):
 
 
 def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
-    """
-    Return x ``(n, head_dim)``, rotated at positions ``(n, axes)`` with the mistakes of `r`, in a new array.
-
-    To find the mistakes of a function, its results are compared with this.
-    """
+    """Return x ``(n, head_dim)``, rotated at positions ``(n, axes)`` with the mistakes of `r`, in a new array."""
     f = rounded(r.frequencies, r.frequency_dtype)
     f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if r.ulps else f
     p = rounded(rounded(r.map_positions(positions) + r.shift, r.position_dtype), r.angle_dtype)
