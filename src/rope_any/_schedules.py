@@ -124,18 +124,19 @@ def _assign(out: X | None, x: X) -> X:
 
 def _rotate_partitions(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate a Dask array chunk by chunk or a DTensor shard by shard; each part takes its own schedule."""
-    map_partitions: Any = rotation.lib.map_partitions
-    rotated: X = map_partitions(partial(_rotate_partition, rotation=rotation), x, *table, out=out)
+    lib, *options = rotation  # Dask hashes and pickles what it calls: without the record of the library that is fast
+    map_partitions: Any = lib.map_partitions
+    rotated: X = map_partitions(partial(_rotate_partition, options=tuple(options)), x, *table, out=out)
     return rotated
 
 
-def _rotate_partition(x: Array, cos: Array, sin: Array, *, rotation: Rotation, out: Array | None = None) -> Array:
+def _rotate_partition(x: Array, cos: Array, sin: Array, *, options: tuple[Any, ...], out: Array | None = None) -> Array:
     """
     Return one chunk or shard x, rotated by the first schedule that applies to it; in `out` if given.
 
-    It may be an array of another library, as a NumPy chunk of a Dask array.
+    `options` are the fields of a `Rotation` after its library, which may be another: a chunk of Dask is of NumPy.
     """
-    return dispatch(rotation._replace(lib=library(x=x)), (x,), Table(cos, sin), (out,))[0]
+    return dispatch(Rotation(library(x=x), *options), (x,), Table(cos, sin), (out,))[0]
 
 
 def _plan_feature_blocks(
