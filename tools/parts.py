@@ -34,11 +34,14 @@ def _base(base: object) -> str:
     return f"`{key}`, {said}" if key else said
 
 
+AS_MAIN = "as the main attention"
+
+
 def table() -> str:
     """Return the tables of towers, indexers and transformers, and of what is refused."""
     towers = ((n, (row.pairing, _base(row.base), ", ".join(row.axes))) for n, row in _towers.TOWERS.items())
     indexers = (
-        (n, (row.pairing, "last" if row.last else "first", row.unrotated or "as the main attention"))
+        (n, ("–", "–", row.unrotated) if row.unrotated else (row.pairing, "last" if row.last else "first", AS_MAIN))
         for n, row in _indexers.INDEXERS.items()
     )
     classes = (
