@@ -111,8 +111,8 @@ def require_rotatable(
     Raise unless x is a floating-point array that has the features of a table's pairs, and `out`, if given, fits it.
 
     `out` needs the shape and dtype of x, and no gradients may be recorded. x must be sharded if the table is. The other
-    axes of x and the table are not compared. x is called `name` in errors. If
-    `table_is_argument` (the user gave cos and sin), the hint for a table of twice the width says how to halve it.
+    axes of x and the table are not compared. x is called `name` in errors. If `table_is_argument` (the user gave cos
+    and sin), the hint for a table of twice the width says how to halve it.
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)

@@ -141,11 +141,11 @@ def _find_file(path: Path) -> tuple[Path, int]:
     hints = [text for pattern, text in _OTHER_PATHS.items() if re.fullmatch(pattern, str(path), re.DOTALL)]
     if path.suffix in _OTHER_FILES and not is_address:
         hints = [_OTHER_FILES[path.suffix]]
-    place = re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
+    place = "at " + re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
     if folder is not None:
         hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]
-        place = printed(folder.absolute())
-    hint = "; ".join([f"there is none {'at' if folder is None else 'in'} {place}", *hints])
+        place = f"in {printed(folder.absolute())}"
+    hint = "; ".join([f"there is none {place}", *hints])
     raise ArgumentValueError("config", "be a path to a config.json", NOTHING, hint)
 
 

@@ -122,8 +122,8 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
     Return how many features of the head rotate: by a formula of the model, else by the config, else by default.
 
     The default is the model's share of the head or number of features, else the whole head. In the config it is a count
-    or the `share` of the `head`; raise if they disagree or the share is wrong. A count or
-    a default may exceed the head: this is not checked.
+    or the `share` of the `head`; raise if they disagree or the share is wrong. A count or a default may exceed the
+    head: this is not checked.
     """
     model = part.model
     if model.rotary_dim is not None:
