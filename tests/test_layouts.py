@@ -594,10 +594,10 @@ WRONG = {
         "the pairs are in reverse order",
         1,
     ),
-    "each row twice": (vllm(angles(rows=1024)).repeat(2, axis=0), "the rows stand twice, side by side", 1),
+    "each row twice": (vllm(angles(rows=1024)).repeat(2, axis=0), "the rows are repeated, side by side", 1),
     "all rows twice": (
         np.tile(vllm(angles(rows=1024)), (2, 1)),
-        "the rows stand twice, one time after the other",
+        "the rows are repeated, one time after the other",
         1024,
     ),
     "gptj": (gptj(angles()), 'the layout is "gptj"', 0),
@@ -614,12 +614,12 @@ WRONG = {
     "transposed": (vllm(angles()).T.copy(), "the axes are in reverse order", None),
     "whole row twice": (
         np.tile(vllm(angles()), (1, 2)),
-        "the numbers of each row stand twice, one time after the other",
+        "the numbers of each row are repeated, one time after the other",
         None,
     ),
     "each number twice": (
         vllm(angles()).repeat(2, axis=1),
-        "the numbers of each row stand twice, side by side",
+        "the numbers of each row are repeated, side by side",
         None,
     ),
 }
@@ -688,7 +688,7 @@ def test_several_layouts_may_fit():
         "other frequencies: those of base 10000",
     )
     report = check_cache(np.tile(vllm(angles(ra.frequencies(32))), (1, 2)), "vllm", MODEL)
-    assert report.causes[1:] == ("other frequencies: those of base 10000",) and "stand twice" in report.causes[0]
+    assert report.causes[1:] == ("other frequencies: those of base 10000",) and "are repeated" in report.causes[0]
 
 
 def test_divisors_and_reciprocals_are_distinguished():

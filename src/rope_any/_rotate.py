@@ -121,12 +121,13 @@ def require_rotatable(
     pairs, features = cos.shape[-1], x.shape[-1]
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
         wanted = f"have the {2 * pairs} features of {pairs} pairs" + (f" from `start`={start}" if start else "")
-        hints = [doubled_table_hint(table, (features - start) // 2) if table_is_argument else ""]
-        if not any(hints):
+        hint = doubled_table_hint(table, (features - start) // 2) if table_is_argument else ""
+        if not hint:
             axes = [axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs and not start]
             hints = [f"swapaxes({name}, {axis}, -1) if the features are along axis {axis}" for axis in axes[-1:]]
             hints.append(_fewer_pairs_hint(features - start) if start >= 0 else "")
-        raise ArgumentValueError(name, wanted, Text(f"{features} features"), "; ".join(filter(None, hints)))
+            hint = "; ".join(filter(None, hints))
+        raise ArgumentValueError(name, wanted, Text(f"{features} features"), hint)
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
         wanted, got = "be sharded if its positions or its table are", Text("a plain array")
         raise ArgumentTypeError(name, wanted, got, "see DTensor.from_local")

@@ -159,8 +159,8 @@ def _library_hint(records: dict[str, Library]) -> str:
     """Return the hint of an error for records, by argument, that differ: convert all to that of `like` or the first."""
     first = "like" if "like" in records else next(iter(records))  # what all are to be like
     record = records[first]
-    strangers = [name for name, other in records.items() if other is not record]
-    return f"convert {' and '.join(strangers)} to {record.name}{_or_made_like(first, strangers)}"
+    others = [name for name, other in records.items() if other is not record]
+    return f"convert {' and '.join(others)} to {record.name}{_or_made_like(first, others)}"
 
 
 def _or_made_like(first: str, names: list[str]) -> str:

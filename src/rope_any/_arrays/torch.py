@@ -19,7 +19,7 @@ from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
 _is_tracing: Any = torch._C._is_tracing  # noqa: SLF001  # what torch.jit.is_tracing asks
-_are_transforms_active: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # nothing public tells
+_are_transforms_active: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # no public function says it
 _count_dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
 _count_function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
 _function_mode_at: Any = torch._C._get_function_stack_at  # noqa: SLF001  # likewise
@@ -166,7 +166,7 @@ def _supports_out(*tensors: Array | None) -> bool:
     if _is_transformed(*given):
         return False
     empty = [x for x in given if not _has_memory(x)]
-    if not all(x._is_zerotensor() or _is_functional(x) for x in empty):  # noqa: SLF001  # nothing public tells
+    if not all(x._is_zerotensor() or _is_functional(x) for x in empty):  # noqa: SLF001  # no public function says it
         msg = "a tensor must have memory; got one whose storage was freed"
         raise RuntimeError(msg)  # torch crashes at a null address
     return not empty

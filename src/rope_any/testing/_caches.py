@@ -135,7 +135,7 @@ def check_cache(
     allows no error of angles.
 
     If up to half of the rows after the first are wrong, the cause is a mistake of order that explains them all, such
-    as rows that stand twice; otherwise the causes name these rows, and infinite or NaN values. If more are wrong, the
+    as rows that are repeated; otherwise the causes name these rows, and infinite or NaN values. If more are wrong, the
     cache is read in other layouts, compared with `others`, and then with tables that have the mistakes which
     `check_rotary` knows: another base, scaling, rounding or sign. A cause is named only if it gives the numbers of the
     cache; if several layouts do, all are named.
@@ -247,7 +247,7 @@ def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterato
     Yield readings of a cache in its layout, each after undoing one mistake that the cache may have.
 
     `own_reading` is the cache as read in its layout: then the mistakes are reversed pairs, reciprocals, and rows that
-    stand twice. None if its shape doesn't fit: then they are numbers that stand twice in each row, reversed axes, and
+    are repeated. None if its shape doesn't fit: then they are numbers that are repeated in each row, reversed axes, and
     another shape. Twice means that both halves are equal.
     """
     if own_reading is not None:
@@ -258,14 +258,14 @@ def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterato
         for how, halves in TWICE.items():
             first, second = (values[..., half, :] for half in halves(values.shape[-2]))
             if np.array_equal(first, second):
-                yield own_reading._replace(values=first, note=f"the rows stand twice, {how}")
+                yield own_reading._replace(values=first, note=f"the rows are repeated, {how}")
         return
     old, new = cache.arrays[0].shape, _shape_in_layout(cache, cache.layout)
     mended: dict[str, list[Data]] = {}
     for how, halves in TWICE.items() if old else ():
         one, other = ([x[..., half] for x in cache.arrays] for half in halves(old[-1]))
         if all(map(np.array_equal, one, other)):
-            mended[f"the numbers of each row stand twice, {how}"] = one
+            mended[f"the numbers of each row are repeated, {how}"] = one
     mended["the axes are in reverse order"] = [x.T for x in cache.arrays]
     if new is not None:
         mended[f"the shape is {old} rather than {new}"] = [x.reshape(new) for x in cache.arrays]
