@@ -106,7 +106,7 @@ def test_counted_tables_equal_the_compared_ones():
 
 def test_the_examples_are_short():
     examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(examples) == 4
+    assert len(examples) == 5
     assert max(len(re.findall(r"^(>>>|\.\.\.)", example, re.MULTILINE)) for example in examples) <= 10
 
 
