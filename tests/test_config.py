@@ -2253,6 +2253,17 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("model_type", [None, "our_model"])
+@pytest.mark.parametrize(
+    ("key", "value", "reader"),
+    [("no_rope_layers", [1, 0], "mistral_large4_text"), ("rope_local_base_freq", 1e4, "gemma3_text")],
+)
+def test_a_key_of_single_models_needs_a_known_model(model_type, key, value, reader):
+    message = f"{key} must not be given for an unknown model_type: the model decides its meaning; got .*{reader}"
+    with pytest.raises(ValueError, match=message):
+        config.layers({"model_type": model_type, "head_dim": 64, key: value}, pairing="half")
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_configs_are_refused_in_one_sentence(name):
     model, message = WRONG[name]

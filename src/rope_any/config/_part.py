@@ -283,11 +283,12 @@ def _require_known_keys(part: Part) -> Part:
     """
     Return a part unchanged; raise if it has a key about rotary embedding that its model does not read.
 
-    An unknown model may have the keys of any model, and any key may be null. Raise also if a key has an unsupported
-    value (`NEUTRAL`), if a model with rotary embedding has one of `OTHER_KEYS`, and as `_require_rules`.
+    An unknown model reads all names of the base, the share and the count. Any key may be null. Raise also if a key has
+    an unsupported value (`NEUTRAL`), if a model with rotary embedding has one of `OTHER_KEYS`, and as `_require_rules`.
     """
     model, of_any = part.model, _keys_of_any_model()
-    known = set(of_any if model is UNKNOWN else read_by(model))
+    shared = {"qk_rope_head_dim"}.union(*map(model_names, (BASE, SHARE, COUNT)))
+    known = set(shared if model is UNKNOWN else read_by(model))
     if model.rotary:
         known |= {*OBJECTS, *FLAGS, SHARE, *([] if model.layers else [BASE])}
     why = "does not read it" if model.rotary else "has no rotary embedding"
@@ -300,7 +301,10 @@ def _require_known_keys(part: Part) -> Part:
             continue
         meant = next((name for name in _TODAY if key in model_names(name)), OTHER_KEYS.get(key, key))
         hint = did_you_mean(meant, known) if meant.isidentifier() else meant
-        if key in of_any:
+        if key in of_any and model is UNKNOWN:
+            wanted = "not be given for an unknown model_type: the model decides its meaning"
+            hint = f"{_reader_of(key)} is one that reads it"
+        elif key in of_any:
             wanted, hint = f"not be given for {part.model_type}, which {why}", "" if meant == key else hint
         else:
             wanted = "be left out: it is an unknown name about rotary embedding"
@@ -313,6 +317,11 @@ def _require_known_keys(part: Part) -> Part:
 def _keys_of_any_model() -> frozenset[str]:
     """Return the keys about rotary embedding that at least one model reads; cached."""
     return frozenset({*OBJECTS, *_TODAY, *FLAGS}.union(*map(read_by, MODELS.values())))
+
+
+def _reader_of(key: str) -> str:
+    """Return the first model type that reads a key about rotary embedding, which at least one model must read."""
+    return next(name for name, model in MODELS.items() if key in read_by(model))
 
 
 def _require_rules(part: Part) -> None:
