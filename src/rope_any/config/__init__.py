@@ -218,11 +218,7 @@ def explain(
 
 
 def _score_of(reader: _parts.PartReader, group: Layers) -> dict[str, Fact]:
-    """
-    Return the score scale of a group of layers in a dict, as ``score_scale``; {} if it is not read for this part.
-
-    If it is wrong, learned or unknown, the value of the fact is None and its source is the reason.
-    """
+    """Return {"score_scale": fact}, with value None if it is unknown or wrong; {} if it is not read for this part."""
     if reader.score is None:
         return {}
     try:
@@ -370,19 +366,14 @@ _LENGTH_RATIO = {"linear", "dynamic", "yarn", "longrope"}
 
 
 def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """
-    Return ``trained_length`` and ``extended_length`` of a group of layers, as far as the config gives them.
-
-    In a config with scaling, ``max_position_embeddings`` may be either. For rope type dynamic, that key is the trained
-    length outside of the parameters, and the extended length inside them. If nothing decides it, the number is returned
-    as ``stated_length``. A group without scaling has the lengths of those in `groups` with it. `facts` are those of the
-    recipe of `group`.
-    """
+    """Return ``trained_length`` and ``extended_length``, as far as known, or ``stated_length``, which may be either."""
     parameters, own = [each.parameters for each in groups], group.parameters
+    # a group without scaling has the lengths of those with it
     scaled = own if _extends_context(own) else next(filter(_extends_context, parameters), own)
     outer, inner = _token_count(first_value(part, LENGTHS)), _token_count(scaled.get("max_position_embeddings"))
     originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *parameters))]
     trained = next(filter(None, map(_token_count, originals)), None)
+    # with scaling, max_position_embeddings may be either length; for rope type dynamic, `outer` is the trained one
     is_dynamic = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
     if trained is None and (
         is_dynamic or not _extends_context(scaled) or (inner and outer and outer.value < inner.value)
@@ -572,18 +563,11 @@ def advise(
 def _test_advice(
     untested: Advice, explanation: Explanation, config: Mapping[str, Any], path: tuple[str, ...]
 ) -> Advice:
-    """
-    Return the advice `untested` after a test: make the `Rope` of `config` with the parameters to try.
-
-    Without such parameters, the advice is returned unchanged. If the config has a scaling already, ``schemes`` gets the
-    `Outlook` of the new parameters, as "to try". If the model refuses them, the advice has neither code nor parameters.
-    GGUF metadata and a params.json are not tested; the advice for them has no code. `explanation` is that of the
-    rotation; `path` leads to the part in `config`.
-    """
+    """Return tested advice: with the `Outlook` of its parameters, or without parameters if the model refuses them."""
     if untested.rope_parameters is None:
         return untested
     if is_gguf(config) or form_of(config) is not None:
-        return untested._replace(code=None)
+        return untested._replace(code=None)  # `modernize` refuses these forms
     today = modernize(config)
     part: dict[str, Any] = reduce(getitem, path, today)
     new, label = untested.rope_parameters, untested.layer_type
@@ -593,7 +577,7 @@ def _test_advice(
     except (TypeError, ValueError) as error:
         return untested._replace(rope_parameters=None, code=None, reason=f"this model refuses YaRN: {error}")
     if "config" not in untested.schemes or explanation.rope is None:
-        return untested
+        return untested  # without a scaling in the config, the parameters are those of scheme "yarn"
     row, trained = unscaled(explanation.rope, explanation.facts), float(untested.trained_length.value)
     new_outlook = outlook(row, sum_over_axes(rope), rope.attention_factor, trained, untested.length)
     return untested._replace(schemes={**untested.schemes, "to try": new_outlook})
@@ -649,14 +633,9 @@ def modernize(config: object, /) -> dict[str, Any]:
 
 
 def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
-    """
-    Return ``rope_parameters`` in today's form for `groups`, which all have this label; raise if their rotations differ.
-
-    If none rotates, return None; in a model with `optional_rotary`, return parameters whose ``rope_theta`` is None.
-    Defaults of base and share are filled in, and a number of rotary features becomes a share.
-    """
+    """Return today's ``rope_parameters`` of groups with one label; None if none rotates. Raise if rotations differ."""
     found = common_value(part, groups, partial(recipe, part), key=make_rope)
-    if isinstance(found, Fact):
+    if isinstance(found, Fact):  # none rotates
         return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None
     given, sizes = next((group.parameters, group.sizes) for group in groups if not group.unrotated)
     values = {key: fact.value for key, fact in {**class_defaults(part, label), **given}.items()}

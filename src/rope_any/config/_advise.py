@@ -100,13 +100,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     path: tuple[str, ...],
     in_window: bool,
 ) -> Advice:
-    """
-    Return the advice for a context of `length` tokens; `rope` is the rotation of the config, with its scaling.
-
-    `facts` are those of `explain`, `parameters` those of the config in today's form; `trained` is the trained length.
-    `path` leads to the sub-config of the part. If these layers have a window (`in_window`), there are no parameters to
-    try.
-    """
+    """Return the advice for a context of `length` tokens; `rope` is the rotation of the config, with its scaling."""
     base, original = float(facts["rope_theta"].value), float(trained.value)
     row = unscaled(rope, facts)
     turning = [f for f in row if f]
@@ -141,11 +135,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _code(new_parameters: dict[str, Any], layer_type: str | None, length: int, path: tuple[str, ...]) -> str:
-    """
-    Return Python code that puts `new_parameters` and the new `length` into a config and makes the `Rope` of it.
-
-    `path` leads to the sub-config of the part; `layer_type` is None if layers don't differ.
-    """
+    """Return Python code that puts `new_parameters` and `length` into a config, at `path`, and makes its `Rope`."""
     part = "config" + "".join(f"[{key!r}]" for key in path)
     items = "".join(f"    {key!r}: {value!r},\n" for key, value in new_parameters.items())
     own, option = ("", "") if layer_type is None else (f"[{layer_type!r}]", f", layer_type={layer_type!r}")
@@ -171,11 +161,7 @@ def sum_over_axes(rope: Rope, name: str = "rope", /) -> Row:
 
 
 def _schemes(row: Row, base: float, trained_length: float, length: int) -> dict[str, tuple[Row, float]]:
-    """
-    Return (frequencies, attention factor) of no, linear, NTK and YaRN scaling, by the names of these schemes.
-
-    Their factor is ``length / trained_length``; `row` has the frequencies without scaling.
-    """
+    """Return (frequencies, attention factor) of `row` scaled to `length`, as "none", "linear", "ntk" and "yarn" do."""
     s = length / trained_length
     return {
         "none": (row, 1.0),
@@ -186,11 +172,7 @@ def _schemes(row: Row, base: float, trained_length: float, length: int) -> dict[
 
 
 def outlook(row: Row, scaled: Row, attention_factor: float, trained_length: float, length: int, /) -> Outlook:
-    """
-    Return the `Outlook` of a scheme: what it does at `length` to pairs that were trained at `trained_length`.
-
-    `row` has the frequencies without scaling, `scaled` those of the scheme. `attention_factor` is only copied into it.
-    """
+    """Return what a scheme does at `length`: it changes the frequencies of pairs from `row` (trained) to `scaled`."""
     scaled = tuple(map(abs, scaled))  # NanoChat rotates backwards
     periods = [2 * math.pi / f for f in scaled if f]
     both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
@@ -211,13 +193,7 @@ def _mean_score(row: Row, length: float) -> float:
 def _parameters_to_try(
     facts: Mapping[str, Fact], parameters: Mapping[str, Any], trained_length: float, length: int, allowed_length: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """
-    Return the parameters to try for `length` tokens, in today's form, and the reason; or None and why there are none.
-
-    `parameters` are those of the config; `allowed_length` is the length that it is for. The scheme stays if it is yarn,
-    llama3 or linear; without scaling it becomes yarn; there are none for any other scheme, or if `allowed_length` is
-    enough.
-    """
+    """Return the parameters to try for `length` tokens, in today's form (None if there are none), and the reason."""
     kind, factor = facts["rope_type"].value, length / trained_length
     if length <= allowed_length:
         return None, f"the config is for {allowed_length:.0f} tokens already"

@@ -74,13 +74,7 @@ class _GroupKey(NamedTuple):
 
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """
-    Return the layers of a part in groups with the same values; raise if a value is missing or contradicted.
-
-    If the config does not give the types of the layers or their number, there is one group for each label (`Layers`),
-    or a single one if there are no labels, with indices None. If it does, a label that no layer has gets a group with
-    indices (), except if some values are given for single layers.
-    """
+    """Return the layers of a part in groups with the same values; raise if a value is missing or contradicted."""
     off, written = without_rotary(part), written_parameters(part)
     sizes, lists = _sizes_by_layer(part), _lists_by_layer(part)
     labels = () if off else _labels(part, written)
@@ -88,7 +82,7 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     if types is None and sizes:
         wanted = f"be given with per_layer_config, and {TYPES[0]} if layers differ"
         raise ArgumentValueError(part.name(LAYERS[0]), wanted)
-    if types is None:
+    if types is None:  # one group for each label, or only one
         part = part if off else part.with_values(_common_entries(part))
         return tuple(_fill_in(part, Layers(label, unrotated=off), written) for label in labels or (None,))
     found: dict[_GroupKey, list[int]] = {}
@@ -122,12 +116,7 @@ def _why_unrotated(part: Part, layer_type: str | None, indices: list[int]) -> Fa
 
 
 def _fill_in(part: Part, group: Layers, written: "Written") -> Layers:
-    """
-    Return a group of layers with its sizes and rotary parameters filled in.
-
-    If its parameters are null, it gets its sizes, and the reason in `unrotated`. A group that has `unrotated` already
-    keeps it. Such a group comes back unchanged if the model has no rotary embedding, or `written` lacks its label.
-    """
+    """Return a group with its sizes and rotary parameters; if these are null, with the reason in `unrotated`."""
     if group.unrotated and (not part.model.rotary or (written.by_layer and group.label not in written.content)):
         return group
     parameters, sizes = _parameters(part, group.label, written), _with_common_names(part, group.label)
@@ -145,11 +134,7 @@ def groups_by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers
 
 
 def groups_of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, ...]:
-    """
-    Return the groups with this layer type or label, or all if it is None; raise if there is none.
-
-    A type may be given by its older name, from `RENAMED_TYPES`.
-    """
+    """Return the groups with this layer type (or its older name) or label, all for None; raise if there is none."""
     if layer_type is None:
         return groups
     known = dict.fromkeys(name for group in groups for name in (group.label, group.layer_type) if name)
@@ -163,11 +148,7 @@ def groups_of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[L
 def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
 ) -> T | Fact:
-    """
-    Return the value of ``read(group)``, the same for all groups that rotate; if none does, a `Fact` with the reason.
-
-    Raise if ``key(value)`` is not the same for all, or if only some labels have rotary embedding.
-    """
+    """Return the ``read(group)`` that all rotating groups share by `key`, else raise; if none rotates, the reason."""
     found = groups_by_label(groups)
     read_of = {label: [read(group) for group in given if not group.unrotated] for label, given in found.items()}
     values = [value for each in read_of.values() for value in each]
@@ -197,12 +178,7 @@ class Written(NamedTuple):
 
 
 def _labels(part: Part, written: Written) -> tuple[str, ...]:
-    """
-    Return the labels of the kinds of layers that have parameters or sizes of their own; () if kinds don't differ.
-
-    They are the keys of `written` if it is by layer, or else come from the model. Raise if such a key is no type of
-    layer, if its value is neither object nor null, or if there are more than `MOST_KINDS`.
-    """
+    """Return the labels of kinds of layers with own parameters or sizes; () if they don't differ. Raise if wrong."""
     name, content, by_layer = part.name(written.name), written.content, written.by_layer
     if not by_layer:
         return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
@@ -255,13 +231,7 @@ def _is_by_layer(content: Mapping[str, Any]) -> bool:
 
 
 def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
-    """
-    Return the parameters of layers with a label, by today's names; or a `Fact`, the reason why they do not rotate.
-
-    They do not if the object of their label is null, or if the base is and the model has `optional_rotary`. The base
-    and the share of the head may come from outside of `written`. Raise if parameters are not of the form that the model
-    needs, or contradict each other; their values are not checked.
-    """
+    """Return a label's parameters by today's names, values unchecked; if its layers do not rotate, the reason."""
     (name, content, by_layer), model = written, part.model
     if by_layer:
         entry = content[label or ""]
@@ -289,26 +259,17 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
-    """
-    Whether the scaling in parameters that are not by kind of layer holds for layers with this label.
-
-    Raise if the config lists the layers that it holds for, but does not give the number of layers.
-    """
+    """Whether the scaling in parameters that are not by kind of layer holds for layers with this label."""
     layer, scaled = part.model.layers.get(label or ""), part.model_value("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
-    if isinstance(scaled.value, list):
+    if isinstance(scaled.value, list):  # it is read only if the number of layers is given
         raise ArgumentValueError(part.name(LAYERS[0]), f"be given with {scaled.source}")
     return bool(scaled.value)
 
 
 def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
-    """
-    Return the entries of a parameter object, at the keys `path`, as Facts; the rope type has today's key and name.
-
-    Other keys keep their names. Raise if ``rope_type`` and ``type`` differ under today's names, if one is no string, or
-    if it is mrope and the model is known to have positions with one axis.
-    """
+    """Return the entries of a parameter object at `path` as Facts; the rope type, checked, by today's key and name."""
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
     kinds = []
@@ -333,14 +294,9 @@ def rope_type_of(facts: Mapping[str, Fact]) -> str:
 
 
 def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
-    """
-    Return parameters without nulls (except `factor`), with the base and the share of the head from outside of them.
-
-    A value in the parameters replaces that outside if they are `by_layer` or the model says so. If not, the two must
-    agree. If the config gives a base for each layer in a list of its own, only the base is set, to that of this layer.
-    """
+    """Return parameters without nulls, with base and share from outside if not inside. Raise if the two disagree."""
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
-    if by_index is not None:
+    if by_index is not None:  # from a list with a base for each layer
         return {**facts, BASE: _require_scalar(by_index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
     for key, names in {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}.items():
@@ -382,13 +338,7 @@ def _lists_by_layer(part: Part) -> dict[str, Fact]:
 def _values_of_layer(
     part: Part, label: str | None, index: int, sizes: "_Sizes", lists: Mapping[str, Fact]
 ) -> dict[str, Fact]:
-    """
-    Return by key the values that a config gives for layer `index` alone; raise if a list has no entry for it.
-
-    These are its entries in `lists` (`_lists_by_layer`) and in `sizes` (`_sizes_by_layer`), the latter also by the
-    model's own keys for `label`. If the config lists the layers with scaling, the value of that key becomes a bool:
-    whether this layer is one of them.
-    """
+    """Return by key the values of layer `index` alone, from `sizes` and `lists`. Raise if a list has none for it."""
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
         name: fact
@@ -402,14 +352,10 @@ def _values_of_layer(
 
 
 def _common_entries(part: Part) -> dict[str, Fact]:
-    """
-    Return by key, for each list in `_lists_by_layer`, the first entry that is not 0, with its source.
-
-    Raise if entries differ. Entries 0 mean no rotary embedding; a list without any other entry is left out.
-    """
+    """Return by key, for each list by layer, the value of all entries that are not 0. Raise if they are not equal."""
     facts = {}
     for key, (value, source) in _lists_by_layer(part).items():
-        rotating = [i for i, number in enumerate(value) if not same(number, 0)]
+        rotating = [i for i, number in enumerate(value) if not same(number, 0)]  # 0: no rotary embedding
         if not all(same(value[i], value[rotating[0]]) for i in rotating):
             raise ArgumentValueError(source, *_NOT_ONE)
         if rotating:
@@ -454,13 +400,7 @@ def _has_valid_layer_count(part: Part) -> bool:
 
 
 def layer_types(part: Part, /) -> list[str] | None:
-    """
-    Return the type of each layer, such as ``full_attention`` or ``conv``; None if the config does not give them.
-
-    They are by a list of types or codes, else by the list of layers with attention, else by the model's pattern and the
-    number of layers. Raise if a list is wrong, if two lists of types disagree, or if the number of layers is wrong, or
-    missing beside a list of layers with attention.
-    """
+    """Return the type of each layer, such as ``conv``, by a list, codes or a rule; None if the config gives none."""
     given = agreed(_listed_types(part), _coded_types(part))
     if given is not None:
         return list(given.value)
@@ -474,11 +414,7 @@ def layer_types(part: Part, /) -> list[str] | None:
 
 
 def _listed_types(part: Part) -> Fact | None:
-    """
-    Return the listed type of each layer, as a Fact; None if no list is given; raise if a type or the length is wrong.
-
-    Types have today's names. ``block_types`` lists one block of layers, which is repeated; its types keep their names.
-    """
+    """Return the listed type of each layer, by today's name, as a Fact; None if no list is given. Raise if wrong."""
     name = next((name for name in TYPES if part.keys.get(name) is not None), None)
     if name is None:
         return None
@@ -502,12 +438,7 @@ def _require_layer_type(part: Part, source: str, layer_type: str) -> None:
 
 
 def _coded_types(part: Part) -> Fact | None:
-    """
-    Return the type of each layer, as a Fact, from the list of integer codes in older configs; None if not given.
-
-    `Codes` of the model has the type of each code. Raise if an entry is no integer or has no type, or if there are too
-    few.
-    """
+    """Return the type of each layer as a Fact, from integer codes in older configs; None if there are no codes."""
     codes = part.model.codes
     fact = part.get(codes.path) if codes else None
     if fact is None or codes is None:
@@ -521,14 +452,10 @@ def _coded_types(part: Part) -> Fact | None:
 
 
 def _cut_to_layer_count(part: Part, source: str, types: list[str], *, exact: bool = False) -> list[str]:
-    """
-    Return the first `types`, as many as there are layers; raise, with the name `source`, if there are fewer.
-
-    If `exact`, raise also if there are more, unless their excess is the number of layers that predict further tokens
-    (``num_nextn_predict_layers``). If the config does not give the number of layers, all types are returned.
-    """
+    """Return the first `types`, one for each layer. Raise, naming `source`, if there are fewer, or if `exact`, more."""
     if first_value(part, LAYERS) is None:
         return types
+    # layers that predict further tokens may be listed too
     count, ahead = layer_count(part), part.keys.get("num_nextn_predict_layers")
     if len(types) < count or (exact and len(types) - count not in (0, ahead)):
         raise ArgumentValueError(source, f"have {count} entries, one for each layer", len(types))
@@ -536,12 +463,7 @@ def _cut_to_layer_count(part: Part, source: str, types: list[str], *, exact: boo
 
 
 def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
-    """
-    Return the type of each layer; a list of None if the config gives a number of layers but neither types nor `labels`.
-
-    Return None in place of a list if types are missing and there are `labels` or no number of layers, or if there are
-    no `labels` and the number is invalid. With `labels`, raise if the number is needed and invalid.
-    """
+    """Return each layer's type (None for all without types and `labels`), or None if types or count are unknown."""
     counted = first_value(part, LAYERS) is not None
     if counted and not labels and not _has_valid_layer_count(part):
         return None  # the number is invalid, but no rotation needs it
@@ -564,18 +486,14 @@ def without_rotary(part: Part, /) -> Fact | None:
 
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
-    """
-    Return the sizes and other values of layers with this label as Facts, by the config's keys and by common names.
-
-    Nulls are left out. A key that the config lacks has the default of the model type, if there is one; but the hidden
-    size and the numbers of heads and layers have a default only in a sub-config.
-    """
+    """Return values for layers with this label, without nulls, by config key and common name, with class defaults."""
     model, prefix = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
     for name in _names_for_label(model.sizes, prefix):
         key = given = name.removeprefix(prefix)
         if key != name and "per_layer_config" not in part.keys:  # which replaces the sizes by kind of layer
             given = model.keys.get(name, key)
+        # a whole model must give its own sizes: their defaults are for sub-configs
         if given not in part.keys and (part.path or key not in WHOLE):
             facts[key] = Fact(model.sizes[name], part.default)
     for name in _names_for_label(model.keys, prefix):
@@ -606,11 +524,7 @@ _Sizes: TypeAlias = Mapping[int, Mapping[str, Fact]]
 
 
 def _sizes_by_layer(part: Part) -> _Sizes:
-    """
-    Return the sizes in ``per_layer_config`` (of heads, hidden size), by layer index and key; {} if it is not given.
-
-    Raise if it has other keys about rotary embedding, an index that is no layer, or a size that is no integer or null.
-    """
+    """Return sizes in ``per_layer_config`` (heads, hidden) by layer index and key; {} if not given. Raise if wrong."""
     by_layer = part.keys.get("per_layer_config")
     if by_layer is None or (isinstance(by_layer, Mapping) and not by_layer):
         return {}

@@ -64,17 +64,12 @@ def entries_by_name(
     """
     Return a mapping of the entries in the array `array_name` of a TOML file, by each of their names.
 
-    The file is read at the first use. An entry becomes ``make_entry(**fields)``, after each table in it has become
-    ``inner(**table)``. Its fields include those of the earlier entry that it is ``like``. `allowed_values` returns by
-    field the strings that it may have; other strings raise at the first use. Other types are not checked.
+    The file is read at the first use. An entry becomes ``make_entry(**fields)``, each table in it ``inner(**table)``.
+    `allowed_values` returns by field the strings that it may have; other strings raise at the first use.
     """
 
     def read_rows() -> dict[str, Row]:
-        """
-        Return the row for each name; an entry may have several names, and take fields from an earlier one (``like``).
-
-        Raise if an entry has a wrong or unknown field, or the name of an earlier entry.
-        """
+        """Return the row for each name. Raise if a field is wrong or unknown, or a name is that of an earlier entry."""
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
         for entry in content(file)[array_name]:

@@ -108,14 +108,9 @@ def is_diffusers(keys: Mapping[str, Any], /) -> bool:
 
 
 def may_rotate(name: object, /) -> bool:
-    """
-    Whether a class may have rotary embedding, by its name.
-
-    True if it is known to have it, if it is refused, if the name is no string, and for an unknown class if its name
-    contains "Transformer" or "ControlNet".
-    """
+    """Whether a class may rotate: known to, refused, or unknown with "Transformer" or "ControlNet" in its name."""
     if not isinstance(name, str) or name in CLASSES or name in REFUSED:
-        return True
+        return True  # if it is refused or no string, reading it raises
     return name not in UNROTATED and ("Transformer" in name or "ControlNet" in name)
 
 
@@ -125,13 +120,7 @@ def further_rotations(name: object, /) -> list[str]:
 
 
 def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
-    """
-    Return the layers of a component of diffusers as a tuple of one group.
-
-    For a class without rotary embedding, the group has only the reason in `unrotated`. `rotation_name` is the name of a
-    further rotation, from `further_rotations`; "" is the main one. Raise if the class is unknown or refused, if a key
-    about rotary embedding is unknown, or if one that the class reads for it is missing or wrong.
-    """
+    """Return a component's layers as one group (only `unrotated` if it can't rotate). Raise if its class is refused."""
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{name} has no rotary embedding")),)
@@ -142,13 +131,7 @@ def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
 
 
 def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, rotation_name: str = "") -> Recipe:
-    """
-    Return the recipe of a component of diffusers from `layers`, the group that `canonical` returns.
-
-    With one axis, the frequencies are a single row. Only OmniGen's frequencies depend on `sequence_length`; None means
-    the trained length. `rotation_name` is as in `canonical`. ``facts["blocks"]``, only if features are paired in
-    blocks, is the number of blocks of the `Rope`; ``facts["covers"]`` names the tokens. Raise if a key is wrong.
-    """
+    """Return a component's recipe from the group of `canonical`. `sequence_length` None means the trained length."""
     component = _component(part, rotation_name)._replace(length=sequence_length)
     head, base = layers.sizes["head_dim"], layers.parameters["rope_theta"]
     made = _KINDS[component.row.kind](component, head.value, positive(base.source, base.value))
@@ -158,12 +141,9 @@ def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *,
 
 def grid(part: Part, shape: Sequence[int], /, *, rotation_name: str = "") -> tuple[tuple[float, ...], ...] | None:
     """
-    Return the position of each token of a visual grid, one number for each axis, as the model or its pipeline does.
+    Return the position of each token of a grid, a number for each axis, columns fastest; None if the caller gives it.
 
-    `shape` is ``(frames, rows, columns)`` or ``(rows, columns)`` in tokens, after patches are made; the column changes
-    fastest; a fourth axis has position 0. `rotation_name` names one of several rotations of the model. Return None if
-    it rotates sequences, or if positions depend on text, time or other images. Raise if a key is wrong, or the class
-    cannot have a grid of this shape.
+    `shape` is ``([frames,] rows, columns)`` in tokens, after patches are made. Raise if the class can't have it.
     """
     component = _component(part, rotation_name)._replace(shape=grid_shape(shape, _MOST_TOKENS))
     if not component.row.grid:
@@ -189,11 +169,7 @@ class _Component(NamedTuple):
     shape: tuple[int, ...] = (1, 1, 1)
 
     def read(self, setting: object) -> Fact:
-        """
-        Return the value of a `Setting` in the config, or its default, as a Fact; raise if it has neither.
-
-        Any `setting` that is not a `Setting` is itself the value.
-        """
+        """Return a `Setting`'s value in the config, or its default, or raise; any other object is itself the value."""
         if not isinstance(setting, Setting):
             return Fact(setting, self.default)
         if fact := self.part.get(setting.key):
@@ -214,12 +190,7 @@ class _Component(NamedTuple):
 
 
 def _component(part: Part, rotation_name: str) -> _Component:
-    """
-    Return the component of a part, with the facts about its rotation `rotation_name`; "" is the main one.
-
-    Raise if the class is unknown, if it does not read a key about rotary embedding that the config has, or if it needs
-    another value of a key.
-    """
+    """Return the component of a part, with facts about one rotation. Raise if its class or a key is refused."""
     source = part.name("_class_name")
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
@@ -284,11 +255,7 @@ def _checked_object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[
 
 
 def _head_dim(component: _Component) -> Fact:
-    """
-    Return the head dimension: by its key, the sum of the axes, width / heads, or for LTX the width of all heads.
-
-    Raise if width / heads is not whole, or if a value is missing or wrong.
-    """
+    """Return the head dimension: by key, as sum of the axes or width / heads, or for LTX the width of all heads."""
     if not component.row.head:
         axes = component.read(component.row.axes)
         return Fact(sum(_list_of_length(axes, component.row.axis_counts)), f"sum of {axes.source}")
@@ -327,11 +294,7 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 
 
 def _axis_sizes(component: _Component, dim: int) -> Fact:
-    """
-    Return a tuple with the number of features of each axis, as a Fact.
-
-    Raise unless each is even and positive, and their sum is the head dimension `dim`; a single axis may have less.
-    """
+    """Return the number of features of each axis, all even, as a Fact. Raise if they don't fit the head, `dim`."""
     axes = component.read(component.row.axes)
     if axes.source == component.default and isinstance(axes.value, str):
         axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {component.name} does")
@@ -347,13 +310,7 @@ def _axis_sizes(component: _Component, dim: int) -> Fact:
 
 
 def _axial(component: _Component, dim: int, base: float) -> Recipe:
-    """
-    Return the recipe of axes that have consecutive pairs each, with frequencies of their own from `base`.
-
-    Keys may give each axis a divisor of its frequencies, or a number s: for d features, at least 4, its base is
-    multiplied by ``s^(d / (d − 2))``. With kind "columns first", the last axis has the first pairs. A single
-    axis has a single row of frequencies. Raise if the sizes of the axes don't fit the head dimension `dim`.
-    """
+    """Return the recipe of axes that have consecutive pairs each. Each axis has frequencies of its own from `base`."""
     axes = _axis_sizes(component, dim)
     n, keys_of = len(axes.value), {"divisors": component.row.divisors, "rope_scale": component.row.stretch}
     facts = {name: _numbers_by_axis(component, keys, n) for name, keys in keys_of.items() if keys}
@@ -372,11 +329,7 @@ def _axial(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _numbers_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
-    """
-    Return a positive number for each of n axes, as a Fact with a tuple.
-
-    Several keys give one number each; a single key gives a list of n numbers. Raise for other values.
-    """
+    """Return a positive number for each of n axes, a tuple in one Fact, from n keys or from one key of a list."""
     found = [component.read(key) for key in keys]
     if len(found) == 1:
         return Fact(tuple(_list_of_length(found[0], (n,), positive)), found[0].source)
@@ -384,12 +337,7 @@ def _numbers_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) -
 
 
 def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
-    """
-    Return the recipe of three axes, each with its own block of pairs; the features after the blocks do not rotate.
-
-    Each axis has the frequencies of this `base` for the width of one block. A key gives the number of pairs of a block;
-    raise if it is more than a sixth of the head dimension `dim`.
-    """
+    """Return the recipe of three axes with equal blocks of pairs and equal frequencies; other features don't rotate."""
     pairs, source = component.number(component.row.axes)
     if 6 * pairs > dim:
         raise ArgumentValueError(source, f"be at most a sixth of the head dimension, {dim}", pairs)
@@ -398,12 +346,7 @@ def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _strided(component: _Component, dim: int, base: float) -> Recipe:
-    """
-    Return the recipe of axes to which the pairs of the whole head belong in turn, as in `axes.strided`.
-
-    The sections come from the class's own key, or from ``rope_scaling`` (Cosmos3). They need not sum to the number of
-    pairs: the rest belongs to the first axis. Raise if the two disagree, or if a section does not fit into `dim`.
-    """
+    """Return the recipe of axes that have the head's pairs in turn (`axes.strided`); the first axis gets the rest."""
     given, kinds = component.read(component.row.axes), ("default", "mrope")
     sections = _list_of_length(given, component.row.axis_counts)
     if scaling := component.part.get("rope_scaling"):  # Cosmos3 reads only its sections
@@ -426,13 +369,7 @@ def _strided(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _over_all_heads(component: _Component, dim: int, base: float) -> Recipe:
-    """
-    Return the recipe of LTX: the pairs of all heads have rising frequencies, and belong to the axes in turn.
-
-    `dim` is the width of all heads. If the axes don't divide the pairs evenly, the first pairs are left over and do not
-    rotate. By ``rope_type``, features are paired interleaved, or in halves of each head (``blocks``). Raise if a width
-    is odd or does not fit.
-    """
+    """Return the recipe of LTX: rising frequencies over the pairs of all heads (`dim` features), for axes in turn."""
     (axes,), (heads, each) = component.row.axis_counts, component.row.head
     n, kind = dim // (2 * axes), component.read(component.find_setting("rope_type", "interleaved"))
     if dim % 2 or not n:
@@ -471,11 +408,7 @@ def _sequence(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _longrope(component: _Component, dim: int, base: float) -> Recipe:
-    """
-    Return the recipe of OmniGen, LongRoPE: ``long_factor`` divides beyond the trained length, else ``short_factor``.
-
-    The length is that of `component`, None for the trained one. Raise unless each list has a divisor for each pair.
-    """
+    """Return OmniGen's recipe, LongRoPE: ``long_factor`` divides beyond the trained length, else ``short_factor``."""
     scaling, longest, original = map(component.read, component.row.reads)
     kinds, unscaled = ("su", "longrope"), _head_frequencies(dim, base)
     values = _checked_object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
@@ -510,11 +443,7 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 
 
 def _grid_skipping_frames(component: _Component) -> Coordinates:
-    """
-    Return the coordinates of frames, rows and columns, from 0.
-
-    If there are two frames, and a patch is one frame long, the second is at ``rope_temporal_skip_len`` − 1.
-    """
+    """Return coordinates from 0. If a patch has one frame, the second of two is at ``rope_temporal_skip_len`` − 1."""
     frames, rows, columns = map(range, component.shape)
     if (
         len(frames) == 2
@@ -525,11 +454,7 @@ def _grid_skipping_frames(component: _Component) -> Coordinates:
 
 
 def _grid_centred(component: _Component) -> Coordinates | None:
-    """
-    Return the coordinates of frames, from 0, and of n rows or columns, from n // 2 − n to n // 2 − 1.
-
-    Return None if ``use_layer3d_rope`` is true, for images in layers.
-    """
+    """Return coordinates: frames from 0, n rows or columns from n // 2 − n on; None if ``use_layer3d_rope`` is true."""
     layers = component.read(component.find_setting("use_layer3d_rope", default=False))
     middle = [range(n // 2 - n, n // 2) for n in component.shape[1:]]
     return None if flag(layers.source, layers.value) else (range(component.shape[0]), *middle)
@@ -542,12 +467,7 @@ def _grid_fitted(component: _Component) -> Coordinates:
 
 
 def _grid_cropped(component: _Component) -> Coordinates:
-    """
-    Return the coordinates of frames, from 0, and of rows and columns, spread over a rectangle in the base grid.
-
-    The rectangle is in the middle, the largest with the proportions of the grid. With ``patch_size_t`` rows and columns
-    are from 0 instead; raise if they are more than the base grid has.
-    """
+    """Return coordinates: frames from 0; rows, columns over the largest part of their shape in the base grid."""
     frames, rows, columns = component.shape
     patch = component.number(component.find_setting("patch_size")).value
     sides = map(component.number, component.row.base_grid)
@@ -557,6 +477,7 @@ def _grid_cropped(component: _Component) -> Coordinates:
             raise ArgumentValueError("shape", f"be at most {high} rows and {wide} columns", (rows, columns))
         return tuple(map(range, component.shape))
     is_taller = rows / columns > high / wide  # in proportion, than the base grid
+    # the rectangle is in the middle of the base grid
     height, width = (high, round(high / rows * columns)) if is_taller else (round(wide / columns * rows), wide)
     return range(frames), _spread(high, height, rows), _spread(wide, width, columns)
 

@@ -35,13 +35,7 @@ def is_gguf(keys: Keys, /) -> bool:
 
 
 def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
-    """
-    Return a config with transformers' keys, the names of these keys in the file, and the model's facts.
-
-    Keys that the metadata `keys` lack are left out. Raise if the architecture or a key about rotary embedding is
-    unknown, the scaling is longrope, the number of rotary features is odd, or sliding layers would need a base of their
-    own that the architecture does not have. Of other values, only some types are checked.
-    """
+    """Return a config with transformers' keys, their names in the file, and the model's facts. Raise if unsupported."""
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
     arch_keys = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
     _require_values(arch, arch_keys)
@@ -99,12 +93,7 @@ def _architecture(keys: Keys) -> str:
 
 
 def _require_values(arch: str, arch_keys: Keys) -> None:
-    """
-    Raise if a key ``rope.…`` is unknown, sections or window pattern are no list, or a scaling value is no number.
-
-    `arch_keys` are the metadata under ``<arch>.``, without that prefix. A window pattern may also be an integer. Nulls
-    and all other values are not checked.
-    """
+    """Raise if a key ``rope.…`` is unknown, sections or window pattern are no list, or a scaling value is no number."""
     facts = _data.content("gguf.toml")
     known = {*facts["keys"].values(), *facts["scaling"].values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR}
     numbers = {*facts["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
@@ -120,12 +109,7 @@ def _require_values(arch: str, arch_keys: Keys) -> None:
 
 
 def _model(arch: str, arch_keys: Keys) -> Model:
-    """
-    Return the facts about an architecture; those about its layers are from a model type in `MODELS`, if it has one.
-
-    With sections, GLM-4 and HunYuan-VL have chunked axes and pairing half. With a window, OLMo 2 has the layers of
-    olmo3.
-    """
+    """Return an architecture's facts, with the rules for layers of its model type in `MODELS`, if it has one there."""
     facts, sections = _data.content("gguf.toml"), arch_keys.get(_SECTIONS)
     first = sections[:2] if isinstance(sections, list | tuple) else []
     if first and all(first) and arch in facts["multimodal"]["names"].split():
@@ -137,13 +121,7 @@ def _model(arch: str, arch_keys: Keys) -> Model:
 
 
 def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, Any]:
-    """
-    Return transformers' ``rope_scaling`` from `arch_keys`; empty if they have neither scaling nor sections.
-
-    `names` has the key in `arch_keys` for each key of transformers. Zeros at the end of sections are left out. Raise
-    for longrope, and for an attention factor other than 1 without YaRN. An unknown rope type is returned as it is:
-    `_recipe` refuses it.
-    """
+    """Return ``rope_scaling`` of transformers, {} if there is none to read. `names` has the file's key for each key."""
     given = {ours: arch_keys[key] for ours, key in names.items() if arch_keys.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     attention_factor = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
@@ -170,13 +148,8 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
 
 
 def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, str]) -> dict[str, Any]:
-    """
-    Return transformers' parameters of YaRN; `given` has the file's values by transformers' keys, `names` its own keys.
-
-    `attention_factor` is that of the file, 1 if it has none. If it is 1, the result has no attention factor, but
-    ``mscale`` and ``mscale_all_dim`` if the file has the latter. Else the result has the product of it and the factor
-    derived as in YaRN. The betas are returned for every architecture, although llama.cpp reads them in some only.
-    """
+    """Return transformers' parameters of YaRN from `given`, the file's values by transformers' keys."""
+    # in llama.cpp, only some architectures read the betas
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}
     mscale: dict[str, float] = {}

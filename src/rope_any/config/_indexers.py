@@ -68,29 +68,20 @@ def _every_layer(part: Part, index: int, layer_type: str | None) -> bool:  # noq
 
 
 def _scheduled(part: Part, index: int, layer_type: str | None = None) -> bool:  # noqa: ARG001  # see above
-    """
-    Whether a layer is full, that is, runs an indexer of its own and does not reuse the keys of an earlier one.
-
-    ``indexer_types`` or ``index_topk_pattern`` (a list, or letters F and S) gives the mode of each layer; raise if they
-    disagree, or have no entry for the layer. If both are missing, the layers before ``index_skip_topk_offset`` (default
-    2) are full, then every n-th after the last of these, with n in ``index_topk_freq`` (default 1).
-    """
+    """Whether a layer runs its own indexer: by lists of modes, which must agree, else by an offset and a period."""
     types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
         pattern, modes = Fact([*pattern.value], pattern.source), "FS"
     full = agreed(_is_full(types, index, _MODES), _is_full(pattern, index, modes))
     if full is not None:
         return bool(full.value)
+    # the layers before `offset` are full, then every n-th after the last of these
     offset, every = _count(part, "index_skip_topk_offset", 2, 0), _count(part, "index_topk_freq", 1, 0)
     return max(index - offset + 1, 0) % max(every, 1) == 0
 
 
 def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | None:
-    """
-    Return as a Fact whether a layer has the first of the `known` modes in the list `modes`; None without a list.
-
-    Raise if the list has no entry for the layer, or one that is not known.
-    """
+    """Return whether the layer's mode in the list `modes` is ``known[0]``; None without a list. Raise if not known."""
     mode = modes and entry_of(modes, index)
     return mode and Fact(one_of(mode, known) == known[0], mode.source)
 
@@ -104,15 +95,10 @@ def _full_layers(
     first: int,
     also: Sequence[int],
 ) -> bool:
-    """
-    Whether a layer is full, as in `_scheduled`: by ``indexer_types``, or else by the class.
-
-    In the class, every n-th layer from layer `first` on is full (n is `every`), and the layers `also`. The class does
-    not read ``index_topk_*`` and ``index_skip_topk_offset``; raise if they are given and make another result.
-    """
+    """Whether a layer is full: by ``indexer_types``, or else if it is every n-th from `first` on, or in `also`."""
     by_class = Fact(index in also or (index >= first and (index - first) % every == 0), part.default)
     full = _is_full(part.get("indexer_types"), index, _MODES) or by_class
-    for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):
+    for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):  # the class does not read these
         given = part.get(key)
         agreed(full, given and Fact(_scheduled(part, index), f"{given.source}, for layer {index},"))
     return bool(full.value)
@@ -124,17 +110,12 @@ def _by_type(part: Part, index: int, layer_type: str | None, *, types: Sequence[
 
 
 def _unless_off(part: Part, index: int, layer_type: str | None) -> bool:
-    """
-    Whether a layer has an indexer: it is of type "indexed_attention"; False if ``use_dsa`` is false.
-
-    Type "full_attention" means the same if ``use_dsa`` is true, or if the config has neither ``use_dsa`` nor
-    ``per_layer_config``. If `layer_type` is None, layers 0, 1, 5, 9, 13 and so on have one, or all layers if
-    ``use_sliding_window`` is false.
-    """
+    """Whether a layer has an indexer, by type "indexed_attention", else by index; no layer if ``use_dsa`` is false."""
     if not _switch(part, "use_dsa", default=True):
         return False
     if layer_type is None:
         return not _switch(part, "use_sliding_window", default=True) or index % 4 == 1 or index == 0
+    # whether "full_attention" means the same, as it does by default if the config has neither key
     renamed = _switch(part, "use_dsa", default=not {"per_layer_config", "use_dsa"} & part.keys.keys())
     return layer_type in ("indexed_attention", *["full_attention"] * renamed)
 
@@ -156,13 +137,7 @@ def _indexer(part: Part) -> Indexer | None:
 
 
 def layers_with_indexer(part: Part, /) -> list[bool]:
-    """
-    Return for each layer of the text part whether it has its own indexer; raise if the config does not determine it.
-
-    A layer that reuses the keys selected by an earlier layer has none. A layer without rotary embedding may have an
-    indexer, also without rotary. All are False if the model has no indexer, or its indexer is off. If the config gives
-    neither a number of layers nor their types, the list has `ASSUMED_LAYERS` items.
-    """
+    """Return for each text layer whether it has its own indexer, with rotary or not. Raise if that is not known."""
     row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
     counted = first_value(part, LAYERS)
     count = layer_count(part) if counted else len(types or ()) or ASSUMED_LAYERS
@@ -215,11 +190,7 @@ def _pairing(part: Part, row: Indexer) -> Fact:
 
 
 def why_no_rotation(part: Part, /) -> str | None:
-    """
-    Return the reason why a model has no indexer that rotates; None if it has one.
-
-    Whether the main attention rotates is not looked at. Raise if the keys of the indexer contradict the model's class.
-    """
+    """Return why the indexers of a model don't rotate, whatever its main attention does; None if they do."""
     row = _indexer(part)
     if row is None:
         return f"{part.model_type} has no indexer"
@@ -233,13 +204,7 @@ def why_no_rotation(part: Part, /) -> str | None:
 
 
 def recipe(part: Part, main: "Recipe | Fact", /) -> "Recipe | Fact":
-    """
-    Return the rotation of the queries and keys of a model's indexers; a `Fact`, the reason, if they do not rotate.
-
-    `main` is the rotation of the main attention, or the reason why it has none. If kinds of layers differ, `main` is
-    for those of the indexer's `layer_type`. Raise if the config contradicts the model's class, or if the index head is
-    narrower than the rotary slice of `main`.
-    """
+    """Return the recipe of a model's indexers from that of the main attention; if they don't rotate, the reason."""
     row, reason = _indexer(part), why_no_rotation(part)
     if row is None or reason is not None:
         return Fact(None, str(reason))

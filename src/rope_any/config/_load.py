@@ -58,12 +58,7 @@ def same(a: object, b: object) -> bool:
 
 
 def load(config: object, /) -> dict[str, Any]:
-    """
-    Return a config as a new dict, with dicts for mappings and lists for tuples.
-
-    `config` is a mapping, the path of a JSON file or of a folder with one, or has ``to_dict()``. Raise if it is of
-    another type, cannot be read, or is nested too deeply.
-    """
+    """Return a config as a new dict: from a mapping, the path of a JSON file or a folder, or by its ``to_dict()``."""
     if isinstance(config, str | os.PathLike):
         config = _read_file(Path(config))
     if not isinstance(config, Mapping | type) and callable(getattr(config, "to_dict", None)):
@@ -89,17 +84,12 @@ def _instead_of(config: object) -> str:
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
-    """
-    Return a value with dicts for mappings, lists for tuples; raise if a mapping is in itself or too deep.
-
-    What is inside of lists and tuples stays as it is. `within` are the ids of the mappings around the value,
-    `done` the results so far by the id of the mapping.
-    """
+    """Return a value with dicts for mappings, lists for tuples, not inside lists. Raise if recursive or too deep."""
     if isinstance(value, tuple):
         return list(value)
     if not isinstance(value, Mapping):
         return value
-    own = id(value)
+    own = id(value)  # `within` has the ids of the mappings around it, `done` the results by id
     if own in within:
         raise ArgumentValueError("config", "not hold an object that contains itself")
     if len(within) == DEEPEST:

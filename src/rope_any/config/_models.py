@@ -194,14 +194,8 @@ def _every(
     kind: str = "full_attention",
     other: str = "sliding_attention",
 ) -> str:
-    """
-    Return the type of a layer: `kind` for every n-th from index `since` on and for the indices `also`, else `other`.
-
-    The type is `kind` if ``(index + first) % n == 0``, or with `from_last` ``(index + first - layers) % n == 0``. The
-    config has n under `key`, perhaps after an underscore, or a string such as "LLLG" of length n; `every` is its
-    default. A negative index in `also` counts from the end.
-    """
-    if index in also or index - layers in also:
+    """Return `kind` for each n-th layer from `since` on and in `also`, else `other`; n is under `key` or is `every`."""
+    if index in also or index - layers in also:  # a negative one counts from the end
         return kind
     key = key if part.get(key) else f"_{key}"
     given = part.get(key)
@@ -219,12 +213,7 @@ def _in_turn(part: Part, index: int, layers: int, *, types: Sequence[str]) -> st
 
 
 def _dense_first(part: Part, index: int, layers: int) -> str:
-    """
-    Return the type of a layer: in its group of layers, every n-th has full attention and the others a sliding window.
-
-    The first group are the layers without experts, `_dense_layers`, with n from `_dense_period`. The others have n
-    under ``sliding_window_pattern``, default 4.
-    """
+    """Return "full_attention" for every n-th layer without experts, every m-th with them, else "sliding_attention"."""
     dense = _dense_layers(part)
     if index < dense:
         return "sliding_attention" if (index + 1) % _dense_period(part) else "full_attention"
@@ -232,11 +221,7 @@ def _dense_first(part: Part, index: int, layers: int) -> str:
 
 
 def _chunked_if_flagged(part: Part, index: int, layers: int, *, key: str, interval: str) -> str:
-    """
-    Return the type of a layer: "chunked_attention" if it rotates (`_flagged`), else "full_attention".
-
-    All have full attention if ``attention_chunk_size`` is null. If that key is missing, the class has a default.
-    """
+    """Return "chunked_attention" if chunks have a size and the layer rotates (`_flagged`), else "full_attention"."""
     chunked = part.keys.get("attention_chunk_size", "the class's") is not None
     return f"{'chunked' if chunked and _flagged(part, '', index, key=key, interval=interval) else 'full'}_attention"
 
@@ -247,32 +232,19 @@ def _sliding(part: Part, layer_type: str, index: int) -> bool:
 
 
 def _sliding_if_windowed(part: Part, layer_type: str, index: int) -> bool:
-    """
-    Whether a layer rotates: its type is "sliding_attention", or ``sliding_window`` is null.
-
-    A missing key does not count as null: it means the window of the class.
-    """
+    """Whether a layer rotates: its type is "sliding_attention", or ``sliding_window`` is null, but not missing."""
     return part.keys.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
 def _sliding_or_dense(part: Part, layer_type: str, index: int, *, key: str) -> bool:
-    """
-    Whether a layer rotates: its type is "sliding_attention", or it has no experts and `_dense_period` is 1.
-
-    `key` is the key of a list with "dense" (no experts) or "sparse" for each layer; without it, the first layers are
-    dense, as many as `_dense_layers` returns.
-    """
+    """Whether a layer rotates: its type is "sliding_attention", or it has no experts and `_dense_period` is 1."""
     kinds = part.get(key)  # a list with "dense" or "sparse" for each layer
     is_dense = one_of(entry_of(kinds, index), ("dense", "sparse")) == "dense" if kinds else index < _dense_layers(part)
     return layer_type == "sliding_attention" or (is_dense and _dense_period(part) == 1)
 
 
 def _flagged(part: Part, layer_type: str, index: int, *, key: str, interval: str) -> bool:
-    """
-    Whether a layer rotates: its flag in the list under `key` is 1; raise unless it is 0 or 1.
-
-    If the list is missing or empty, all but every n-th layer rotate; n is under the key `interval`, default 4.
-    """
+    """Whether a layer rotates: its flag in the list `key` is 1; without a list, all but every n-th, n at `interval`."""
     flags, n = part.get(key), _count(part, interval, 4)
     if flags is None or flags.value == []:
         return (index + 1) % n != 0
@@ -327,11 +299,7 @@ _USUAL = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim
 
 
 def _model_field(key: str, value: Any) -> Any:
-    """
-    Return an entry's value for the field `key` of `Model`.
-
-    A rule becomes its function, ``layers`` a dict of a `Layer` for each name, another table its NamedTuple.
-    """
+    """Return an entry's value for a field of `Model`: rules as functions, tables as NamedTuples, others unchanged."""
     if key in _USUAL:
         return rule(RULES, value, _USUAL[key])
     if key == "layers":

@@ -40,11 +40,7 @@ def _name_lists(*lists: str) -> set[str]:
 
 
 def form_of(keys: Keys, /) -> str | None:
-    """
-    Return the form of a file by its keys: `ONNX`, `MISTRAL` or `META`; None for any other, such as a config.json.
-
-    Raise if it has both keys that only Mistral's files have and keys that only Meta's have.
-    """
+    """Return `ONNX`, `MISTRAL` or `META` by a file's keys, None for any other form. Raise if it has keys of two."""
     model, kind = keys.get("model"), keys.get("model_type")
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():
@@ -62,12 +58,10 @@ def form_of(keys: Keys, /) -> str | None:
 
 def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Translation:
     """
-    Translate a file of Mistral or Meta into a config of transformers; also return its keys' names, and a `Model`.
+    Return a file of Mistral or Meta as a config of transformers, the names of its keys in the file, and a `Model`.
 
-    `form` is the file's, as `form_of` returns it. The names map keys of the config to those in the file. Configs of
-    towers are copied unchanged. `factor` is the factor of Llama 3's scaling, which Meta's files do not contain; for
-    Mistral it is refused. Raise for an unknown name about rotary embedding or windows, for a wrong or missing value,
-    and always for `ONNX`, whose file has no values of rotary embedding.
+    `form` is that of `form_of`. `factor` is the factor of Llama 3's scaling, for Meta only. Configs of towers are not
+    changed. Raise for `ONNX`, an unknown name about rotary embedding or windows, and a wrong or missing value.
     """
     if form == ONNX:
         hint = "it has no values of rotary embedding: the ONNX graph has the table (cos_cache, sin_cache)"
@@ -92,12 +86,7 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
 
 
 def _require_known_names(keys: Keys, known: Collection[str], path: str = "") -> None:
-    """
-    Raise if an object, or an object in it, has an unknown name about rotary or windows with a value that is not null.
-
-    Names in `known` are accepted at the top, and their values are not searched. Lists and what is more than 8 levels
-    deep are not searched. `path` is where `keys` is in the file, ending with a dot; "" is the top.
-    """
+    """Raise if a name about rotary or windows has a value, in inner objects too, unless at the top and `known`."""
     for key, value in keys.items():
         if key in known and not path:
             continue
@@ -108,11 +97,7 @@ def _require_known_names(keys: Keys, known: Collection[str], path: str = "") -> 
 
 
 def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]:
-    """
-    Return the object under a key as a dict without nulls, {} if the key is missing; raise if it is no object.
-
-    Raise also if it has a name that is not in `known`; if `known` is empty, it may have any.
-    """
+    """Return the object under a key, without nulls; {} if missing. Raise if `known` is given and lacks a name."""
     value = typed(key, keys.get(key, {}), Mapping, "be an object")
     for name in value if known else ():
         if name not in known:
@@ -128,11 +113,7 @@ def _needed(keys: Keys, key: str, path: str = "") -> Any:
 
 
 def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
-    """
-    Return the sizes in a file under their names in transformers; `table` maps these to the file's keys.
-
-    Raise unless each is a positive integer, and the layers at most `_MOST_LAYERS`. Missing sizes are left out.
-    """
+    """Return sizes by their names in transformers, the keys of `table`. Raise if one that is given is out of range."""
     found = {ours: integer(theirs, keys[theirs]) for ours, theirs in table.items() if theirs in keys}
     for ours, size in found.items():
         most = _MOST_LAYERS if ours == "num_hidden_layers" else size
@@ -145,12 +126,7 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _mistral(keys: Keys, factor: float | None) -> Translation:
-    """
-    Translate the params.json of Mistral, as `translated` does; raise if `factor` is given.
-
-    `keys` has no configs of towers. Raise also if the head size is missing or contradicted, or if rope_theta is missing
-    in a file with a window or the two slices of MLA.
-    """
+    """Translate the params.json of Mistral, without its towers, as `translated` does; raise if `factor` is given."""
     if factor is not None:
         raise ArgumentValueError("factor", f"not be given for {MISTRAL}, which has its own", factor)
     if keys.get("model_type") == "mamba":
@@ -178,19 +154,13 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
 
 
 def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | None:
-    """
-    Add the sliding window and the layer types to `config`, and their key in the file to `names`; return that key.
-
-    Return None and add nothing if the file gives no window. One length is for all layers; without n_layers it adds no
-    layer types. A list repeats over the layers; it has one length, and null for layers without a window. Raise for
-    anything else, or unless the list's length divides n_layers.
-    """
+    """Add the sliding window and layer types to `config`, its key to `names`; return the key, None without a window."""
     given = [key for key in ("sliding_window", "_sliding_window") if key in keys]
     if not given:
         return None
     key, *others = given
     several = isinstance(keys[key], list)
-    windows = keys[key] if several else [keys[key]]
+    windows = keys[key] if several else [keys[key]]  # a list repeats over the layers, null is no window
     lengths = {integer(key, window) for window in windows if window is not None}
     if others or not windows or len(lengths) > 1 or min(lengths, default=1) < 1:
         wanted = "be one positive length, or a list of this length and null, and be given once"
@@ -206,17 +176,7 @@ def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | 
 
 
 def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, Any]:
-    """
-    Return the ``rope_parameters`` of YaRN, and add their keys in the file to `names`; {} if the file has no YaRN.
-
-    Raise for an unknown key of its object, or if the factor or the original length is missing.
-
-    mistral-inference does not read YaRN. The meaning of `apply_scale` is from Mistral's changes to vLLM (its default
-    there is true) and to llama.cpp (pull request 22612). If it is true, cos and sin are multiplied by
-    m = 0.1 ln(factor) + 1. With MLA (`has_slice`; deepseek_yarn of vLLM) the scores are multiplied by m² instead. If it
-    is false, neither is scaled. The converters of transformers do not read `apply_scale`: what they write equals false
-    for Ministral 3, and true for Mistral 4.
-    """
+    """Return ``rope_parameters`` of YaRN, {} if the file has none; add their keys in the file to `names`."""
     table = _toml_table("yarn")
     given = _object(keys, "yarn", (*table.values(), "apply_scale"))
     if "yarn" not in keys:
@@ -224,6 +184,10 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
     for key in ("factor", ORIGINAL):
         _needed(given, key, "yarn.")
     found = {ours: given[theirs] for ours, theirs in table.items() if theirs in given}
+    # mistral-inference does not read YaRN: the meaning of apply_scale is from Mistral's changes to vLLM (its default is
+    # true) and to llama.cpp (pull request 22612). If true, cos and sin are multiplied by m = 0.1 ln(factor) + 1, in MLA
+    # the scores by m²; if false, neither. The converters of transformers don't read it: what they write equals false
+    # for Ministral 3, and true for Mistral 4.
     if not flag("yarn.apply_scale", given.get("apply_scale", True)):
         found["attention_factor"] = 1.0
     elif has_slice:
@@ -235,12 +199,7 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
 
 
 def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """
-    Return {"llama_4_scaling_beta": β}, the parameter that scales queries by position; {} if the file has none.
-
-    This scaling does not change the rotation. Its original length is added to `config`, and its keys in the file to
-    `names`. Raise if YaRN has another original length, or if a value is missing or not positive.
-    """
+    """Return {"llama_4_scaling_beta": β}, which scales queries, or {}; add what it needs to `config` and `names`."""
     given = _object(keys, "llama_4_scaling", (ORIGINAL, "beta"))
     if "llama_4_scaling" not in keys:
         return {}
@@ -259,16 +218,10 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
 
 
 def _meta(keys: Keys, factor: float | None) -> Translation:
-    """
-    Translate the params.json of Meta (Llama 1 to 4), as `translated` does.
-
-    `factor` is the factor of Llama 3's scaling, which the file lacks. Raise if it is missing for this scaling, if it is
-    given for a file without scaling or of Llama 4, or unless the head size is dim / n_heads. Layers of cross attention,
-    which n_layers in the file does not count and which do not rotate, are not in the config.
-    """
+    """Translate the params.json of Meta (Llama 1 to 4), as `translated` does; `factor` is that of Llama 3's scaling."""
     is_llama4 = bool(_name_lists("llama4") & keys.keys())
     names = _toml_table("sizes") | (_toml_table("sizes_llama4") if is_llama4 else {})
-    config = _sizes(keys, names)
+    config = _sizes(keys, names)  # n_layers does not count layers of cross attention, which do not rotate
     hidden, heads = (_needed(config, ours, f"{names[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
     if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # Meta's code assumes this
         raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", config.get("head_dim", NOTHING))
@@ -304,12 +257,7 @@ def _base(keys: Keys, *, is_llama4: bool) -> float:
 
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
-    """
-    Return the ``rope_parameters`` of Llama 3's scaling, which Llama 4 has too; some are constants of Meta's code.
-
-    The source of each is added to `names`. Raise if `factor` is missing for Llama 3 or given for Llama 4, or if a file
-    of Llama 3 has a key that only Llama 4 reads.
-    """
+    """Return ``rope_parameters`` of Llama 3 or 4, adding sources to `names`. Raise if `factor` is missing or unread."""
     scales = _toml_table("scales")
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}

@@ -80,11 +80,7 @@ class Part(NamedTuple):
         return self.names.get(key, ".".join((*self.path, key)))
 
     def get(self, path: str) -> Fact | None:
-        """
-        Return the value at "key" or "object.key" with its source; None if it is missing or null.
-
-        Raise if the value of "object" is no object.
-        """
+        """Return the value at "key" or "object.key"; None if missing or null. Raise if "object" is no object."""
         outer, _, key = path.partition(".")
         value = self.keys.get(outer)
         if key and value is not None:
@@ -96,12 +92,7 @@ class Part(NamedTuple):
         return self.get(self.model.keys[name]) if name in self.model.keys else None
 
     def key_names(self, name: str) -> tuple[str, ...]:
-        """
-        Return the keys that may hold the value of a common name in this part.
-
-        They are the name itself, but only for the base and the share of the head, and the model's own key; for an
-        unknown model, the own keys of all models.
-        """
+        """Return the keys for a common name: itself (base, share only), the model's own, or any model's if unknown."""
         today = [name] if name in _TODAY else []
         own = model_names(name) if self.model is UNKNOWN else [self.model.keys.get(name)]
         return tuple(dict.fromkeys(key for key in (*today, *own) if key))
@@ -123,12 +114,10 @@ class Part(NamedTuple):
 
 def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
     """
-    Return the text part of a config: a config.json, a params.json of Mistral or Meta, or the metadata of a GGUF file.
+    Return the text part of a config.json, a params.json of Mistral or Meta, or GGUF metadata.
 
-    Raise if the config can't be read, if its text part has an unknown name about rotary embedding, or if objects around
-    that part have values about it that the part lacks or contradicts. `pairing` is required if the model type is
-    unknown. `factor` is the factor of Llama 3's scaling, which Meta's params.json does not contain; it is read for a
-    params.json only.
+    `pairing` is required if the model type is unknown. `factor` is that of Llama 3's scaling, for a params.json only.
+    Raise if the part has an unknown name about rotary embedding, or lacks or contradicts a value of objects around it.
     """
     keys: Mapping[str, Any] = load(config)
     require_names(keys)
@@ -178,12 +167,7 @@ def part_at(
     names: Mapping[str, str] = MappingProxyType({}),
     /,
 ) -> Part:
-    """
-    Return the `Part` of the object `keys` at `path` in a config.
-
-    `model_type` may be unknown; `pairing` is the caller's, if given; `names` are those of `Part`. Raise as
-    `_require_known_keys` does, or if a key is no name.
-    """
+    """Return the `Part` of the object `keys` at `path` in a config. Raise if a key about rotary is refused."""
     require_names(keys)
     return _require_known_keys(Part(keys, path, model_type, _model(model_type), pairing, names))
 
@@ -200,13 +184,7 @@ def _text_part_of(model_type: str | None) -> str:
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, default_share: float) -> None:
-    """
-    Raise if the object around a text part has a value about rotary embedding that the text part lacks or contradicts.
-
-    `path` leads to the outer object `keys`, and its key `inner` to the text part. Allowed are nulls, values without
-    effect, a share of the head that equals `default_share` (that of the text part), objects under unknown names, and
-    anything in musicflamingo.
-    """
+    """Raise if `keys`, around the text part ``keys[inner]``, has a rotary value that this lacks or contradicts."""
     if keys.get("model_type") == "musicflamingo":  # its audio part has rotary embedding too
         return
     groups = [OBJECTS, *((name, *model_names(name)) for name in (BASE, SHARE, COUNT))]
@@ -231,11 +209,7 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
 
 
 def _is_subset(a: object, b: object) -> bool:
-    """
-    Whether two values are equal; of two objects, whether `b` has each entry of `a` with an equal value.
-
-    The rope type may be under ``rope_type`` or ``type``, and under an alias.
-    """
+    """Whether `a` equals `b`; of two objects, whether `b` has all entries of `a`, the rope type under any name."""
     if not isinstance(a, Mapping) or not isinstance(b, Mapping):
         return same(a, b)
     types = [[str(one[key]) for key in ("rope_type", "type") if one.get(key) is not None] for one in (a, b)]
@@ -258,11 +232,7 @@ def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
 
 
 def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
-    """
-    Raise, because the model type is unknown or missing, and so is the pairing.
-
-    `keys` is the part and `path` its place in the config; both are only for the message.
-    """
+    """Raise that the model type, and so the pairing, is unknown or missing. `keys` and `path` are for the message."""
     name = ".".join((*path, "model_type"))
     classes = keys.get("architectures")
     given = model_type or next(filter(is_name, classes if isinstance(classes, list) else ()), "")
@@ -280,13 +250,9 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
 
 
 def _require_known_keys(part: Part) -> Part:
-    """
-    Return a part unchanged; raise if it has a key about rotary embedding that its model does not read.
-
-    An unknown model reads all names of the base, the share and the count. Any key may be null. Raise also if a key has
-    an unsupported value (`NEUTRAL`), if a model with rotary embedding has one of `OTHER_KEYS`, and as `_require_rules`.
-    """
+    """Return a part unchanged. Raise for a key about rotary that its model does not read, or an unsupported value."""
     model, of_any = part.model, _keys_of_any_model()
+    # An unknown model may have any model's names of the base, the share and the count.
     shared = {"qk_rope_head_dim"}.union(*map(model_names, (BASE, SHARE, COUNT)))
     known = set(shared if model is UNKNOWN else read_by(model))
     if model.rotary:

@@ -54,11 +54,8 @@ def part_readers(
     """
     Return a reader for each part of a config that may have rotary embedding, by name, text first.
 
-    A part that is unknown or wrong raises when it is read. A wrong text part may raise here already, and does if there
-    are no sub-configs with rotary embedding. `pairing`, the caller's, is for a model that is not known; reading any
-    other raises if its pairing differs. `factor` is that of Llama 3's scaling, which Meta's params.json does not
-    contain; raise if it is given for another config. Raise also if a config has keys of several formats. The folder of
-    a pipeline of diffusers has the parts of all its components.
+    An unknown or wrong part raises when it is read, a wrong text part perhaps here. `pairing` is for unknown models;
+    others raise if theirs differs. `factor` is for Meta's params.json only. A pipeline of diffusers has all its parts.
     """
     folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
     keys, given = load(config) if folder is None else {}, None if pairing is None else as_pairing(pairing)
@@ -92,13 +89,7 @@ def part_readers(
 def _by_name(
     parts: dict[str, PartReader], others: list[tuple[tuple[str, ...], PartReader]], own_name: str, /
 ) -> dict[str, PartReader]:
-    """
-    Return `parts`, by name, and `others`, pairs of a path and a reader, in one mapping by name.
-
-    The name of one of the others is "vision" or "audio" if no other part is of this kind, else its path with dots.
-    `own_name` replaces the name "text", unless it is taken. Text, indexer, vision and audio come first. `parts` itself
-    is changed.
-    """
+    """Return `parts`, with `own_name` for "text", and `others`, named by kind ("vision") if alone, else by path."""
     for path, other in others:
         name = _NAMES.get(path[-1], "")
         is_only = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
@@ -110,12 +101,7 @@ def _by_name(
 
 
 def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str, PartReader]:
-    """
-    Return a reader for each rotation of a transformer of diffusers: "transformer", "transformer.audio" and so on.
-
-    `keys` is its config. `pairing` is the caller's: the readers raise if it is not that of the class. Raise for an
-    unknown class that is no transformer, such as a VAE.
-    """
+    """Return a reader for each rotation of a transformer of diffusers: "transformer", "transformer.audio" and so on."""
     name = keys["_class_name"]
     part = Part(keys, (), f"_class_name {name}" if is_name(name) else None, UNKNOWN, pairing)
     if not _diffusers.may_rotate(name):
@@ -130,12 +116,7 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
 
 
 def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
-    """
-    Return readers of the text part, of its indexer if it may rotate, and of the towers in a translated config.
-
-    `keys` is the whole config as given; `text.keys` is another object if the config was translated. The reader of a
-    tower raises, except for a vision tower of Mistral with the keys `_MISTRAL_TOWER`.
-    """
+    """Return readers of the text part, of its indexer if it may rotate, and of the towers in a translated config."""
     parts = {"text": _text_reader(text)._replace(whole=keys)}
     if _has_indexer(text):
         parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
@@ -167,12 +148,7 @@ def is_pipeline(path: Path, /) -> bool:
 
 
 def _pipeline_readers(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
-    """
-    Return the parts of a pipeline of diffusers; their names begin with the folder of their component.
-
-    The only part of a component, and the main part of a transformer, have the name of the folder; any other is named
-    "folder.part". A component that cannot rotate, such as a VAE, is left out. One that is wrong raises when read.
-    """
+    """Return a pipeline's readers: "folder" for the only or main part of a component, "folder.part" for any other."""
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
         name = file.parent.name
@@ -223,17 +199,13 @@ def rotates(reader: PartReader, /) -> bool:
 
 
 def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
-    """
-    Return the part with a name, or the default if `name` is None; raise if no part has the name or is the default.
-
-    The default is "text"; without it, the only part; else the only part with rotary embedding; else the only one of
-    these that is in no sub-config and is no further rotation of another ("transformer.audio" of "transformer").
-    """
+    """Return the part `name`; for None the text, else the only part, or the only one that rotates. Else raise."""
     if name is not None:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
     if "text" in parts or len(parts) == 1:
         return parts.get("text") or next(iter(parts.values()))
     rotating = {each: one for each, one in parts.items() if rotates(one)}
+    # in no sub-config, and no further rotation of another part ("transformer.audio" of "transformer")
     own = [each for each, one in rotating.items() if not one.part.path and each.rpartition(".")[0] not in rotating]
     for names in (list(rotating), own):
         if len(names) == 1:
@@ -244,12 +216,7 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
 
 
 def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
-    """
-    Return the recipe that all layers of a part share, or all of one type; if none rotates, a `Fact` with the reason.
-
-    Layers without rotary embedding are left out; but raise if only some kinds of layers rotate, if recipes differ, or
-    if no layer is of the type. `layer_type` may be None for all layers, and `sequence_length` for the trained length.
-    """
+    """Return the recipe that all layers (of a type) share, else raise; if none rotates, a `Fact` with the reason."""
     length, layers = require_length(sequence_length), groups_of_type(reader.layers(), layer_type)
     return common_value(reader.part, layers, lambda group: reader.recipe(group, length), key=make_rope)
 
@@ -257,12 +224,7 @@ def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length:
 def _sub_config_readers(
     keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None
 ) -> Iterator[tuple[Any, PartReader]]:
-    """
-    Yield (path, reader) of each sub-config with rotary embedding in the config `keys`.
-
-    The text part, at the path `text`, and the objects around it are left out. A sub-config of unknown type that may
-    have rotary embedding raises when it is read.
-    """
+    """Yield (path, reader) of each sub-config that may rotate, except the text part at `text` and objects around it."""
     for path, inner, outer in _sub_configs(keys, (), {}):
         if path == text[: len(path)]:
             continue
@@ -295,12 +257,7 @@ def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str,
 def _sub_configs(
     keys: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], Mapping[tuple[str, ...], str]]]:
-    """
-    Yield (path, object, model types by path of the objects that contain it) of each object inside a config.
-
-    `keys` is the config, or an object at `path` in it, and `outer` has the types of the objects around that. Objects in
-    lists or below `_MOST_DEPTH` levels are left out. Raise if the value of a key in `_OBJECTS` is no object or null.
-    """
+    """Yield (path, object, model types around it by path) of each object in a config, to a depth of `_MOST_DEPTH`."""
     written = keys.get("model_type")
     outer = {**outer, path: written if isinstance(written, str) else ""}
     for key, value in keys.items():
@@ -312,12 +269,7 @@ def _sub_configs(
 
 
 def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
-    """
-    Return the model type of the sub-config `inner` at `path`; "" if it is not known.
-
-    If its ``model_type`` is missing, or that of an object around it (`outer`: types by path), its place decides. Raise
-    if the type is no name.
-    """
+    """Return the model type of the sub-config `inner`, or else by its place in a known model; "" if it is not known."""
     written = inner.get("model_type")
     if written is not None and not is_name(written):
         raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", written)
@@ -358,11 +310,7 @@ def _has_indexer(text: Part) -> bool:
 
 
 def _main_groups(text: Part) -> tuple[Layers, ...]:
-    """
-    Return the groups of text layers whose parameters the indexers use: those of the `layer_type` in `INDEXERS`.
-
-    These are all groups if they have no labels or that type is None.
-    """
+    """Return the text layers whose parameters the indexers use: all groups, or those of the indexer's `layer_type`."""
     groups = canonical(text)
     return (
         groups
@@ -372,12 +320,7 @@ def _main_groups(text: Part) -> tuple[Layers, ...]:
 
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
-    """
-    Return two groups of layers: those with an indexer that rotates, and the others; one of them may be empty.
-
-    Return one group if no indexer rotates (with the reason in `unrotated`), or if the indices of the layers are not
-    known.
-    """
+    """Return two groups: layers whose indexer rotates, and the others; one if none does or indices are unknown."""
     main = _main_groups(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
     first = next((group for group in main if not group.unrotated), None)
     if first is None:
@@ -398,12 +341,7 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
 
 
 def _read_indexer(text: Part, unused_group: Layers, length: int | None) -> Recipe:
-    """
-    Return the recipe of the indexers of a text part, the same for all layers.
-
-    `unused_group` has no effect. Raise if indexers don't rotate, or if the text layers whose parameters they use
-    differ in their rotation.
-    """
+    """Return the recipe of a text part's indexers. Raise if they don't rotate, or would differ between layers."""
     del unused_group
     main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)
     return _require_rotation(_indexers.recipe(text, main))

@@ -69,12 +69,7 @@ class Recipe(NamedTuple):
 
 
 def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) -> dict[str, Fact]:
-    """
-    Return ``head_dim``, ``rotary_dim`` and, if the last features of the head rotate, ``start``, all checked.
-
-    `sizes` are values of the config by key; `share` is the fraction of the head that rotates, if the parameters give
-    it. If the head has a separate rotary slice (MLA), both sizes are the width of the slice.
-    """
+    """Return ``head_dim``, ``rotary_dim`` (in MLA both of the slice), and ``start`` if the last features rotate."""
     own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
         width = _width(own_slice)
@@ -118,13 +113,7 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
 
 
 def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
-    """
-    Return how many features of the head rotate: by a formula of the model, else by the config, else by default.
-
-    The default is the model's share of the head or number of features, else the whole head. In the config it is a count
-    or the `share` of the `head`; raise if they disagree or the share is wrong. A count or a default may exceed the
-    head: this is not checked.
-    """
+    """Return how many features rotate, by the model's formula, a count, `share` or default; raise if these disagree."""
     model = part.model
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")
@@ -163,11 +152,7 @@ def _share_of_head(head: Fact, share: Fact) -> int:
 
 
 def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
-    """
-    Raise if a share of the head is given that is not the rotary slice (MLA), which has the width `width`.
-
-    It may be a share of the slice itself, of ``head_dim``, or of the sum of the slice and ``qk_nope_head_dim``.
-    """
+    """Raise unless `share`, if given, of the rotary slice (MLA), the head or the sum of slices is `width` features."""
     if share is None or _share_of_head(width, share) == width.value:
         return
     head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
@@ -181,13 +166,7 @@ def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
 
 
 def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
-    """
-    Return the scheme of the rope type in `facts`, and the values of its parameters by key: checked, with defaults.
-
-    `facts` are the parameters that the config gives; those without effect are among the values. If the scheme depends
-    on the sequence length, so is "length": `length`, or the trained length for None. Raise if the rope type or a
-    parameter is unknown, a parameter is of another scheme, or a value is missing or wrong.
-    """
+    """Return the scheme of the rope type in `facts`, and its parameters by key: checked, with defaults and "length"."""
     kind = rope_type_of(facts)
     if kind not in SCHEMES:
         wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
@@ -239,12 +218,7 @@ def _type_name(facts: Mapping[str, Fact]) -> str:
 
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_type: str) -> Fact:
-    """
-    Return the value of a parameter, checked; if it is missing or null, `default`, or raise if that is `REQUIRED`.
-
-    `facts` are the given parameters; max_position_embeddings is read outside of them. An mscale of 0 counts as missing.
-    A null factor of YaRN stays None.
-    """
+    """Return the value of a parameter, checked; if missing or null, `default`, or raise if that is `REQUIRED`."""
     fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
         if default is not REQUIRED:
@@ -277,12 +251,7 @@ def _positive_number(fact: Fact) -> Fact:
 
 
 def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
-    """
-    Return the recipe of the rotation of one group of layers; raise if a value is missing, wrong or contradicted.
-
-    `length` is the sequence length, for schemes that depend on it; None means the trained length. The group must have
-    rotary embedding: this is not checked.
-    """
+    """Return the recipe of a group of layers, which must rotate. `length` None means the trained length."""
     given = group.parameters
     scheme, values = _values(part, given, length)
     sizes = _head_sizes(part, group.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
@@ -341,11 +310,7 @@ def without_scaling(rotary_dim: int, base: float, /) -> Row:
 
 
 def _pairing(part: Part) -> Fact:
-    """
-    Return the pairing by a flag of the config (`FLAGS`), else by a known model, else by the caller, else "half".
-
-    Raise if two of these disagree, except a flag and a model whose pairing is set by it (`flag_sets_pairing`).
-    """
+    """Return the pairing by a flag of the config, a known model, the caller or else "half"; raise if these disagree."""
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
     given = next((fact for name in FLAGS if (fact := part.get(name))), None)
     if given is not None:
@@ -364,12 +329,7 @@ def _pairing(part: Part) -> Fact:
 
 
 def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
-    """
-    Divide pairs among the axes of M-RoPE: return one row of frequencies for each axis, and facts about the axes.
-
-    `facts` are the parameters, `row` the frequencies of all pairs. Without several axes, return `row` and no facts; if
-    that is because default sections don't fit, a fact says so. Raise if given sections don't fit or aren't allowed.
-    """
+    """Return a row for each axis of M-RoPE and facts about them, or `row` and {}. Raise if sections don't fit."""
     given = next((facts[key] for key in SECTIONS if key in facts), None)
     kind = _arrangement(part, facts, given)
     sections = given or Fact(part.model.sections, part.default)
@@ -387,12 +347,7 @@ def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tup
 
 
 def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -> str:
-    """
-    Return how pairs are divided among axes, as "chunked" or "strided"; "" if neither model nor config says so.
-
-    `sections` are those in the parameters `facts`, if given. Raise if the config asks for another division than that
-    of its model, or gives sections that the model does not use or that are no list.
-    """
+    """Return how axes divide pairs, such as "chunked"; "" if nothing says so. Raise if config and model disagree."""
     model = part.model
     given = next((facts[key] for key in STRIDED if key in facts), None)
     asked = "" if given is None else "strided" if flag(given.source, given.value) else "chunked"
@@ -415,44 +370,26 @@ _WHY = {
 
 
 def _chunked_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """
-    Return a row of frequencies for each axis: that of its section of consecutive pairs, and 0 for all others.
-
-    Raise if sections don't sum to the number of pairs; if they are the default ones, return None instead.
-    """
+    """Return a row for each axis, 0 except for its run of pairs; None if default sections don't sum to the pairs."""
     return None if is_default and sum(sections) != len(row) else axes.chunked(row, sections)
 
 
 def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """
-    Return a row of frequencies for each axis: that of its pairs, which alternate between axes, and 0 for all others.
-
-    Pairs that are left over belong to the first axis. Raise if sections don't fit, unless they are the default ones.
-    """
-    # The default sections of a class need not sum to the number of pairs: the first axis gets those left over.
+    """Return a row for each axis, 0 except for its pairs, which alternate; left-over pairs belong to the first axis."""
+    # only the default sections of a class need not sum to the number of pairs
     return axes.assigned(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
 
 
 def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """
-    Return a row of frequencies for each of n axes: that of pair i if i mod n is the axis, and 0 for all others.
-
-    n is the number of sections. Their sizes are not used, nor is `is_default`.
-    """
+    """Return a row for each of n sections, of any size: the frequency of pair i if i mod n is its index, else 0."""
     return axes.assigned(row, [i % len(sections) for i in range(len(row))])
 
 
 def _last_for_time_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """
-    Return rows of frequencies for (time, height, width), from `sections` for (height, width, time).
-
-    The first pairs alternate between height and width, the last are time's; other pairs of a row have frequency 0.
-    Raise if sections don't sum to the number of pairs (if they are the default ones, return None instead), or unless
-    they are three and the first two are equal.
-    """
+    """Return rows for (time, height, width): time has the last pairs, the others alternate; None as for chunked."""
     if is_default and sum(sections) != len(row):
         return None
-    axes.chunked(row, sections)  # for its checks
+    axes.chunked(row, sections)  # for its checks; sections are for height, width and time
     if len(sections) != 3 or sections[0] != sections[1]:
         raise ArgumentValueError("sections", "be three, with equal numbers for height and width", list(sections))
     return axes.assigned(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])

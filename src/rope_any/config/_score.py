@@ -52,11 +52,7 @@ def _by_half_a_head(rule_input: _RuleInput) -> Fact:  # 1/√(d/2)
 
 
 def _by_slices(rule_input: _RuleInput) -> Fact:  # 1/√(plain + rotary)
-    """
-    Return the scale of a head with a slice without rotary and a rotary slice (MLA), 1 / sqrt(sum of both).
-
-    Raise if a width is missing or ``qk_head_dim`` is not their sum.
-    """
+    """Return the scale of MLA, 1 / sqrt(width without rotary + rotary width). Raise if ``qk_head_dim`` differs."""
     plain, rotary = rule_input.size("qk_nope_head_dim", rule_input.score.plain), rule_input.size("qk_rope_head_dim")
     head = Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}")
     given = rule_input.part.get("qk_head_dim")
@@ -65,11 +61,7 @@ def _by_slices(rule_input: _RuleInput) -> Fact:  # 1/√(plain + rotary)
 
 
 def _with_mscale(rule_input: _RuleInput) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
-    """
-    Return the scale of MLA times mscale², where mscale = 1 + 0.1 ``mscale_all_dim`` ln(factor).
-
-    Without ``mscale_all_dim`` or with rope type default, mscale is 1. Raise if the factor is needed and missing.
-    """
+    """Return the scale of MLA times mscale², where mscale = 1 + 0.1 ``mscale_all_dim`` ln(factor), or 1 unscaled."""
     scale, keys = _by_slices(rule_input), ("rope_type", "mscale_all_dim", "factor")
     kind, c, s = (rule_input.parameters.get(key) or Fact(None, rule_input.part.name(key)) for key in keys)
     if kind.value in (None, "default") or not c.value:
@@ -81,12 +73,7 @@ def _with_mscale(rule_input: _RuleInput) -> Fact:  # m²/√d, m = 1 + 0.1 mscal
 
 
 def _by_key(rule_input: _RuleInput) -> Fact:
-    """
-    Return the score scale: a power of the value of a key, or of its class default; 1 / sqrt(head_dim) without both.
-
-    `rule_input.score` has the key, the power and the default. Raise if the key is null although it has a default, or
-    if the value is not positive.
-    """
+    """Return the value of `Score.key`, or its default, to a power; 1 / sqrt(head_dim) if both are missing."""
     part, key, power, default = rule_input.part, rule_input.score.key, rule_input.score.power, rule_input.score.default
     fact = part.get(key)
     if fact is None and default is None:
@@ -113,12 +100,7 @@ RULES = rules(_by_head, _by_half_a_head, _by_slices, _with_mscale, _by_key, _one
 
 
 def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | None) -> Fact:
-    """
-    Return, as a `Fact`, the factor by which a model multiplies q·k before the softmax, and the formula as its source.
-
-    `sizes` may have head_dim, qk_nope_head_dim and qk_rope_head_dim of layers of this type; `parameters` are those of
-    their rotation under today's names. Raise if the scale is learned or unknown.
-    """
+    """Return the factor of q·k before the softmax, with the formula as its source. Raise if learned or unknown."""
     name, model = part.name("model_type"), MODELS.get(part.model_type or "", Model(rotary=False))
     if name == "general.architecture":
         hint = "GGUF metadata does not give the score scale: read the config.json of the model"

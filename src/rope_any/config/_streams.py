@@ -36,34 +36,10 @@ def stream(
     config: Mapping[str, Any], token_ids: Any, grids: Any, *, like: Array, mask: Any = None, time_advances: bool = True
 ) -> Array:
     """
-    Return the positions (time, height, width) of the tokens of a batch.
+    Return the positions (time, height, width) of the tokens of a batch, ``(batch, seq, 3)``, in the library of `like`.
 
-    Parameters
-    ----------
-    config : mapping
-        The config of the whole model.
-    token_ids : sequence of sequence of int, or array on the host
-        ``(batch, seq)``, with a placeholder for each token of an image, a video or audio.
-    grids : sequence of sequence of numbers, or array on the host
-        The frames, rows and columns of each image and video in patches, before merging, in the order of the tokens,
-        row by row, without the tokens that end rows of patches. A video of Qwen2.5-VL or an Omni model has the seconds
-        from frame to frame as a fourth number.
-    like : array
-        The positions are an array of its library, on its device.
-    mask : sequence of sequence of 0 or 1, or array on the host, optional
-        ``(batch, seq)``, 0 for padding, which gets position 0.
-    time_advances : bool, optional
-        As in `rope_any.positions.mrope`. Must be True for Omni models.
-
-    Returns
-    -------
-    array
-        ``(batch, seq, 3)``: int64 or int32; for Qwen3-Omni, whose times are fractions, float64 or float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the model is unknown, its config lacks a value, an argument is wrong, or grids and tokens do not match.
+    `config` is that of the whole model; other arguments are as in `rope_any.config.positions`. Grids don't count tokens
+    that end rows. Integers, or floats for Qwen3-Omni, whose times are fractions. Raise if grids and tokens don't match.
     """
     model_type = config.get("model_type")
     numbering = STREAMS.get(model_type) if isinstance(model_type, str) else None
@@ -110,12 +86,7 @@ def _kept(value: object) -> int:
 
 
 def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
-    """
-    Return the spans of one sequence for `positions.mrope`: the length of a text, the coordinates of an image or video.
-
-    `token_letters` has a character for the kind of each token. Images and videos take the next grids of `grid_queue`;
-    raise if one does not fit.
-    """
+    """Return a sequence's spans for `positions.mrope`, a length for text, coordinates for an image or video."""
     spans: list[Any] = []
     for run in _RUNS.finditer(token_letters):
         spans += grid_queue.take_for_run(run["grid"]) if run["grid"] else [len(run[0])]
@@ -123,12 +94,7 @@ def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
 
 
 def _omni_positions(token_letters: str, grid_queue: "_Grids", numbering: Numbering) -> list[tuple[float, ...]]:
-    """
-    Return the position (time, height, width) of each token of one sequence in an Omni model.
-
-    `token_letters` has a character for the kind of each token. Images and videos take the next grids of `grid_queue`;
-    raise if one does not fit. `numbering` has the rules of the model.
-    """
+    """Return the (time, height, width) of each token of a sequence in an Omni model. Raise if a grid does not fit."""
     rows: list[tuple[float, ...]] = []
     first: float = 0 if numbering.whole else 0.0
     # the offsets of the start tokens of a video and of its audio, and of their end tokens
@@ -175,13 +141,7 @@ class _Grids:
         self.frames_left = 0
 
     def take_for_run(self, run: str) -> list[Coordinates]:
-        """
-        Take the next grids for consecutive tokens of one kind; return the coordinates (times, rows, columns) of each.
-
-        `run` has a letter, "i" (image) or "v" (video), for each of the tokens. If frames are images of their own
-        (`Numbering.by_frame`), each frame of a video has its own coordinates, and `run` may end between two frames.
-        Raise if a grid does not fit, or if there are too few.
-        """
+        """Take the next grids for a run of letters, one per token; return (times, rows, columns) of each, or raise."""
         medium, left = _KINDS[run[0]], len(run)
         found: list[Coordinates] = []
         while left:
@@ -191,6 +151,7 @@ class _Grids:
             name = f"grids[{self.used}]"
             frames, rows, columns, *seconds = self._next_sizes(name, medium)
             if self.numbering.by_frame and medium == "video":
+                # each frame is an image of its own; the run may end between two
                 self.frames_left, frames = (self.frames_left or frames) - 1, 1
             if (n := frames * rows * columns) > left:
                 got = Text(f"{n} after merging, for a run of {left}")
@@ -204,12 +165,7 @@ class _Grids:
         return found
 
     def _next_sizes(self, name: str, medium: str) -> list[Any]:
-        """
-        Return [frames, rows, columns] of the next grid in tokens (merged); for some videos also the seconds per frame.
-
-        The tokens that end rows in some models are one more column. The grid is not taken. `name` is its name for
-        errors; raise unless it is a grid of this `medium`, "image" or "video".
-        """
+        """Return [frames, rows, columns] in tokens of the next grid, not taken yet, with seconds per frame if timed."""
         sizes = self.grids[self.used]
         timed = medium == "video" and bool(self.numbering.rate)
         if len(sizes) != 3 + timed:
@@ -220,7 +176,7 @@ class _Grids:
             raise ArgumentValueError(name, "be that of an image, with one frame, for image tokens", sizes)
         if rows % self.merge or columns % self.merge:
             raise ArgumentValueError(name, f"have multiples of {self.merge} rows and columns for merging", sizes)
-        columns = columns // self.merge + self.numbering.newline
+        columns = columns // self.merge + self.numbering.newline  # a token may end each row
         return [frames, rows // self.merge, columns, *(positive(name, s) for s in sizes[3:])]
 
     def require_all_used(self) -> None:

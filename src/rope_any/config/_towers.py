@@ -88,12 +88,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in A
 
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """
-    Return the layers of a tower as a tuple of one group.
-
-    For a model type without rotary embedding, the group has only the reason in `unrotated`. Raise if the model type is
-    unknown or refused, a key about rotary embedding is unknown, or a size is wrong.
-    """
+    """Return a tower's layers as one group (only `unrotated` if it can't rotate). Raise if its type is refused."""
     if part.model_type in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{part.model_type} has no rotary embedding")),)
     require_names(part.keys)
@@ -107,12 +102,7 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
 
 
 def recipe(part: Part, group: Layers, /) -> Recipe:
-    """
-    Return the recipe of a tower from `group`, the group that `canonical` returns; raise if a size does not fit.
-
-    Frequencies have a row for each axis of the positions; the source of ``facts["axes"]`` names the axes in order.
-    ``facts["blocks"]``, only if features are paired in blocks, is the number of blocks of the `Rope`.
-    """
+    """Return a tower's recipe from the group of `canonical`: a row for each axis. Raise if a size does not fit."""
     tower, n = _tower_facts(part), len(_tower_facts(part).axes)
     head, base, pairs = group.sizes["head_dim"], group.parameters["rope_theta"], group.parameters.get("pairs")
     multiple = 2 if tower.layout == "one row" else 2 * n
@@ -149,12 +139,7 @@ def _number_by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
 
 
 def _rows_by_axis(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tuple[Row, ...]:
-    """
-    Return one row of frequencies for each axis, from its number of consecutive pairs and its base.
-
-    A row has a frequency for each pair of the head of `head` features, 0 for the pairs of other axes and for the last
-    pairs, which are left over.
-    """
+    """Return a row of frequencies for each axis by its run of pairs and its base; 0 for other and left-over pairs."""
     rows = [frequencies(2 * n, base=base) for n, base in zip(pairs, bases, strict=True)]
     order = [axis for axis, ramp in enumerate(rows) for _ in ramp]
     rest = head // 2 - len(order)
@@ -162,11 +147,7 @@ def _rows_by_axis(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tu
 
 
 def _rows_by_layout(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
-    """
-    Return one row of frequencies for each axis of a tower whose axes share a base, by its `layout` (`LAYOUTS`).
-
-    A row has a frequency for each pair that rotates in a head of `head` features, 0 for the pairs of other axes.
-    """
+    """Return a row of frequencies for each axis of a tower, by its layout and `base`; 0 for the pairs of others."""
     n = len(tower.axes)
     if tower.layout == "one row":
         return axes.alternating(frequencies(head, base=base), n)
@@ -192,11 +173,7 @@ _ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
 
 
 def _type_and_base(part: Part, tower: Tower) -> tuple[Fact, Fact]:
-    """
-    Return the rope type and the base, as Facts.
-
-    Raise for a key about rotary embedding that the class does not read, another rope type, or two different bases.
-    """
+    """Return the rope type and the base. Raise for a key that the class does not read, and if values differ."""
     wanted = f"not be given for {part.model_type}, whose class does not read it"
     known = {*tower.bases, *tower.objects, *tower.unread, *(k for s in tower.pairs + tower.axis_bases for k in s.keys)}
     for key in part.keys:
@@ -229,11 +206,7 @@ def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) 
 
 
 def _head_dim(part: Part, tower: Tower) -> Fact:
-    """
-    Return the head dimension: by the key of the class, or else width / heads, also divided by `Tower.divisor`.
-
-    Raise if the quotient is not whole or differs from ``head_dim``, or the number of heads differs from ``num_heads``.
-    """
+    """Return the head dimension, by the class's key or as width / heads (/ `divisor`). Raise if it is contradicted."""
     if tower.head:
         return _size(part, tower.head)
     width, heads = _size(part, tower.width), _size(part, tower.heads)
@@ -261,12 +234,10 @@ def score(part: Part, group: Layers, /) -> Fact:
 
 def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...] | None:
     """
-    Return a position for each patch of one image or video, or None if the caller of the class gives positions.
+    Return a position for each patch of an image or video, a number for each axis; None if callers give positions.
 
-    `shape` is ``([frames,] rows, columns)`` in patches, before merging. A position has a number for each axis, in the
-    order of the recipe's rows. Patches are in the order of the queries and keys: row by row, by blocks that are merged
-    later, or by windows (Qwen2.5-VL: inside a window by blocks). Class and register tokens are not included. Raise if
-    the tower cannot have a grid of this shape.
+    `shape` is ``([frames,] rows, columns)`` in patches, before merging. Patches are in the order of queries and keys:
+    row by row, by merged blocks, or by windows; no class and register tokens. Raise if the shape is not possible.
     """
     tower = _tower_facts(part)
     frames, rows, columns = grid_shape(shape, MOST_TOKENS)
@@ -295,12 +266,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
 
 
 def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
-    """
-    Return the side of a window in patches, by the key of `size`.
-
-    If the tower has `patch`, this key gives pixels; they are rounded down to whole blocks with a side of `block`
-    patches. Raise if there is no whole block.
-    """
+    """Return the side of a window in patches; with `Tower.patch`, from pixels, in whole blocks. Raise if it is 0."""
     side: int = _size(part, size).value
     if tower.patch:
         side = side // block // _size(part, tower.patch).value * block
@@ -310,12 +276,7 @@ def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
 
 
 def _position_step(part: Part, tower: Tower, shape: tuple[int, int]) -> float:
-    """
-    Return the distance between the positions of neighbouring patches in a grid of `shape`, (rows, columns).
-
-    It is 1, or in a tower with `local` windows, their side divided by the number of columns. Raise if the class has no
-    positions for this shape.
-    """
+    """Return the distance of neighbouring positions: 1, or `local` / columns. Raise if `shape` has no positions."""
     if not tower.image or not tower.patch:
         return 1.0
     sides = [_size(part, size).value for size in (tower.image, tower.local) if size]
