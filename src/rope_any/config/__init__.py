@@ -206,11 +206,11 @@ def explain(
             # a part with grids has no lengths
             lengths = {} if reader.grid else _lengths(reader.part, group, groups, made.facts)
             facts = {**made.facts, **lengths, **_score_of(reader, group)}
-            new = Explanation(label or layer_type, make_rope(made), facts, group.indices)
-            old = found.setdefault(make_rope(made), new)
+            rope = make_rope(made)
+            new = Explanation(label or layer_type, rope, facts, group.indices)
+            old = found.setdefault(rope, new)
             if old is not new:
-                layers = (*(old.layers or ()), *(new.layers or ()))
-                found[make_rope(made)] = old._replace(layers=tuple(sorted(layers)))
+                found[rope] = old._replace(layers=tuple(sorted([*(old.layers or ()), *(new.layers or ())])))
         reasons = [group.unrotated for group in same_label if group.unrotated]
         unrotated = [Explanation(label or layer_type, None, {"rotary": reason}, ()) for reason in reasons[:1]]
         explanations += found.values() or unrotated

@@ -102,9 +102,8 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         groups.append(_fill_in(part.with_values(values), group, written))
     if not sizes and not lists:  # add labels without layers, for which lists by layer have no value
         seen = {each.label for each in groups}
-        groups += [
-            _fill_in(part, Layers(label, indices=(), unrotated=off), written) for label in labels if label not in seen
-        ]
+        unused = [Layers(label, indices=(), unrotated=off) for label in labels if label not in seen]
+        groups += [_fill_in(part, group, written) for group in unused]
     order = [*labels, *dict.fromkeys(each.label for each in groups)]
     return tuple(sorted(groups, key=lambda each: order.index(each.label)))
 
@@ -346,8 +345,7 @@ def _values_of_layer(
         for name in (key, own.get(key), own.get(f"{label}.{key}"))
         if name
     }
-    for key, fact in lists.items():
-        facts[key] = entry_of(fact, index)
+    facts |= {key: entry_of(fact, index) for key, fact in lists.items()}
     return facts | ({own["scaled_layers"]: Fact(index in scaled.value, scaled.source)} if scaled else {})
 
 

@@ -195,14 +195,13 @@ def _component(part: Part, rotation_name: str) -> _Component:
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
         raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", name, _class_hint(name))
-    component = _Component(
-        part, name, PARTS[f"{name}.{rotation_name}"] if rotation_name else CLASSES[name], f"default of {name}"
-    )
-    read = {setting.key for setting in settings(component.row)}.union(component.row.unread)
+    row = PARTS[f"{name}.{rotation_name}"] if rotation_name else CLASSES[name]
+    component = _Component(part, name, row, f"default of {name}")
+    read = {setting.key for setting in settings(row)}.union(row.unread)
     for key, value in part.keys.items():
         if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
             raise ArgumentValueError(part.name(key), f"not be given, since {name} does not read it", value)
-    for setting in component.row.needs:
+    for setting in row.needs:
         value, source = component.read(setting)
         if not same(value, setting.must_be):
             got = Text(f"{brief(value)} ({source})")
@@ -270,9 +269,8 @@ def _head_dim(component: _Component) -> Fact:
     if component.row.kind == "all heads":
         return Fact(_count(f"{source} · {counted}", width * heads), f"{source} · {counted}")
     if width % heads:
-        raise ArgumentValueError(
-            component.part.name(component.row.head[1].key), f"divide {component.row.head[0].key}, {width}", heads
-        )
+        name = component.part.name(component.row.head[1].key)
+        raise ArgumentValueError(name, f"divide {component.row.head[0].key}, {width}", heads)
     return Fact(width // heads, f"{source} // {counted}")
 
 
@@ -286,9 +284,8 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
     "thirds": lambda d: (d // 3,) * 3,
     "quarters": lambda d: (d // 4, d // 8 * 3, d // 8 * 3),
     "sixths": lambda d: (d - 4 * (d // 6), 2 * (d // 6), 2 * (d // 6)),
-    "even sixths": lambda d: (
-        _SPLITS["sixths"](d) if d % 6 < 3 else ()
-    ),  # with 3 to 5, the class divides its table at odd columns
+    # if d % 6 is 3 to 5, the class divides its table at odd columns
+    "even sixths": lambda d: _SPLITS["sixths"](d) if d % 6 < 3 else (),
 }
 """How to divide the head dimension d among the axes: functions that return the number of features of each."""
 
@@ -360,9 +357,8 @@ def _strided(component: _Component, dim: int, base: float) -> Recipe:
     # axis a has pairs a, a + n, …, below n · section
     last = max((section - 1) * len(sections) + a for a, section in enumerate(sections) if a)
     if dim % 2 or last >= dim // 2:
-        raise ArgumentValueError(
-            given.source, f"be sections that fit into the head dimension, {dim}, which must be even", sections
-        )
+        wanted = f"be sections that fit into the head dimension, {dim}, which must be even"
+        raise ArgumentValueError(given.source, wanted, sections)
     rows = assigned(frequencies(dim, base=base), strided_axes(dim // 2, sections))
     facts = {"rotary_dim": Fact(dim, component.default), "mrope_section": Fact(tuple(sections), given.source)}
     return Recipe(rows, component.row.pairing, 1.0, 0, facts)
@@ -445,10 +441,8 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 def _grid_skipping_frames(component: _Component) -> Coordinates:
     """Return coordinates from 0. If a patch has one frame, the second of two is at ``rope_temporal_skip_len`` − 1."""
     frames, rows, columns = map(range, component.shape)
-    if (
-        len(frames) == 2
-        and _list_of_length(component.read(component.find_setting("patch_size")), (3,), lambda _, n: same(n, 1))[0]
-    ):
+    patch = component.find_setting("patch_size")
+    if len(frames) == 2 and _list_of_length(component.read(patch), (3,), lambda _, n: same(n, 1))[0]:
         return (0, component.number(component.find_setting("rope_temporal_skip_len")).value - 1), rows, columns
     return frames, rows, columns
 

@@ -44,9 +44,7 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
             raise ArgumentValueError(str(key), f"not be given in GGUF metadata of architecture {arch}", keys[key])
     model = _model(arch, arch_keys)
     layer = {kind: layer.key for kind, layer in model.layers.items()}
-    has_slice = arch == "deepseek2" or any(
-        f"attention.{key}" in arch_keys for key in ("kv_lora_rank", "key_length_mla")
-    )
+    has_slice = arch == "deepseek2" or {"attention.kv_lora_rank", "attention.key_length_mla"} & arch_keys.keys()
     theirs = facts["keys"] | {
         layer.get("full_attention", "rope_theta"): _BASE,
         layer.get("sliding_attention", "rope_theta_swa"): _SLIDING_BASE,

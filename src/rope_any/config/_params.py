@@ -11,7 +11,7 @@ from typing import Any
 
 from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, choice, flag, integer, positive
 from rope_any.config import _data
-from rope_any.config._load import typed
+from rope_any.config._load import MOST_LAYERS, typed
 from rope_any.config._models import MODELS, Model
 from rope_any.config._schemes import ORIGINAL, unknown_name
 
@@ -19,7 +19,6 @@ MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
 Keys = Mapping[str, Any]
 Translation = tuple[dict[str, Any], dict[str, str], Model]
 
-_MOST_LAYERS = 2**10
 _OTHER_FORMS = {"hidden_size", "architectures", "transformers_version", "_class_name", "general.architecture"}
 _OWN = {MISTRAL: ("mistral",), META: ("meta", "llama4")}  # names of the lists of keys that only one form has
 _SLICES = ("qk_rope_head_dim", "qk_nope_head_dim")  # the two slices of a head of MLA
@@ -116,9 +115,9 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
     """Return sizes by their names in transformers, the keys of `table`. Raise if one that is given is out of range."""
     found = {ours: integer(theirs, keys[theirs]) for ours, theirs in table.items() if theirs in keys}
     for ours, size in found.items():
-        most = _MOST_LAYERS if ours == "num_hidden_layers" else size
+        most = MOST_LAYERS if ours == "num_hidden_layers" else size
         if not 0 < size <= most:
-            raise ArgumentValueError(table[ours], f"be positive, and n_layers at most {_MOST_LAYERS}", size)
+            raise ArgumentValueError(table[ours], f"be positive, and n_layers at most {MOST_LAYERS}", size)
     return found
 
 
@@ -203,14 +202,13 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
     given = _object(keys, "llama_4_scaling", (ORIGINAL, "beta"))
     if "llama_4_scaling" not in keys:
         return {}
-    beta, original = (
-        positive(f"llama_4_scaling.{key}", _needed(given, key, "llama_4_scaling.")) for key in ("beta", ORIGINAL)
-    )
+    path = "llama_4_scaling."
+    beta, original = (positive(f"{path}{key}", _needed(given, key, path)) for key in ("beta", ORIGINAL))
     trained = _object(keys, "yarn").get(ORIGINAL, original)
     if original != trained:  # transformers has one name for both
-        raise ArgumentValueError(f"llama_4_scaling.{ORIGINAL}", f"equal that of yarn, {brief(trained)}", original)
+        raise ArgumentValueError(f"{path}{ORIGINAL}", f"equal that of yarn, {brief(trained)}", original)
     config[ORIGINAL] = given[ORIGINAL]
-    names |= {ORIGINAL: f"llama_4_scaling.{ORIGINAL}", "rope_parameters.llama_4_scaling_beta": "llama_4_scaling.beta"}
+    names |= {ORIGINAL: f"{path}{ORIGINAL}", "rope_parameters.llama_4_scaling_beta": f"{path}beta"}
     return {"llama_4_scaling_beta": beta}
 
 

@@ -133,11 +133,11 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
     outer = None
     levels = []
     for inner in text_path(keys):
-        outer = _model_type(keys, path) or outer
+        outer = model_type_of(keys, path) or outer
         levels.append((keys, path, inner))
         keys, path = keys[inner], (*path, inner)
         require_names(keys)
-    written = _model_type(keys, path)
+    written = model_type_of(keys, path)
     model_type = written or _text_part_of(outer) or None
     model_type = _text_part_of(model_type) or model_type
     if _model(model_type) is UNKNOWN and given is None:
@@ -193,12 +193,8 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
     for key, value in keys.items():
         names = names_of.get(key, (key,))
         is_rotary = key in names_of or (ROTARY.search(key) and not isinstance(value, Mapping))
-        if (
-            value is None
-            or not is_rotary
-            or (SHARE in names and same(value, default_share))
-            or same(value, NEUTRAL.get(key))
-        ):
+        is_default = SHARE in names and same(value, default_share)
+        if value is None or not is_rotary or is_default or same(value, NEUTRAL.get(key)):
             continue
         read = [body[name] for body in objects for name in names if body.get(name) is not None]
         if not read:
@@ -223,7 +219,7 @@ def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return whole + [entry for body in whole for entry in body.values() if isinstance(entry, Mapping)]
 
 
-def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
+def model_type_of(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
     """Return the model type in `keys`, None if empty or missing; raise if it is no name (`path` is for the error)."""
     found = keys.get("model_type")
     if found is not None and not is_name(found):

@@ -18,7 +18,7 @@ from rope_any.config._canonical import Layers, canonical, common_value, groups_b
 from rope_any.config._load import Fact, is_name, load
 from rope_any.config._models import ALL, MODELS, UNKNOWN, Model
 from rope_any.config._params import MISTRAL
-from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
+from rope_any.config._part import ROTARY, TEXT, Part, model_type_of, part_at, part_of, text_path
 from rope_any.config._recipe import Recipe, make_rope, no_rotation, recipe, require_length, score
 
 _MOST_DEPTH = 4  # levels of objects inside a config that are searched
@@ -238,12 +238,8 @@ def _sub_config_readers(
             rotary = any(isinstance(key, str) and ROTARY.search(key) for key in inner)
             if (model_type and (rotary or path[-1] in _NAMES)) or (rotary and path[-1] in _NAMES):
                 name = ".".join((*path, "model_type"))
-                yield (
-                    path,
-                    _refusing_reader(
-                        inner, ArgumentValueError(name, "be one whose rotation is known", model_type), path
-                    ),
-                )
+                error = ArgumentValueError(name, "be one whose rotation is known", model_type)
+                yield path, _refusing_reader(inner, error, path)
 
 
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
@@ -269,20 +265,18 @@ def _sub_configs(
 
 
 def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
-    """Return the model type of the sub-config `inner`, or else by its place in a known model; "" if it is not known."""
-    written = inner.get("model_type")
-    if written is not None and not is_name(written):
-        raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", written)
+    """Return the model type of the sub-config `inner`, as written or by its place in a known model; "" if not known."""
+    written = model_type_of(inner, path) or ""
     if written and written not in outer.values():
-        return str(written)
+        return written
     known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
-    row = MODELS.get(written or "", UNKNOWN)
-    return next(filter(None, known), str(written) if row is not UNKNOWN and not (row.text or row.parts) else "")
+    row = MODELS.get(written, UNKNOWN)
+    return next(filter(None, known), written if row is not UNKNOWN and not (row.text or row.parts) else "")
 
 
-def _is_tower(model_type: object) -> bool:
+def _is_tower(model_type: str) -> bool:
     """Whether a model type is that of a tower in towers.toml: with rotary embedding, or refused."""
-    return isinstance(model_type, str) and (model_type in _towers.TOWERS or model_type in _towers.REFUSED)
+    return model_type in _towers.TOWERS or model_type in _towers.REFUSED
 
 
 def _kind_of(model_type: str) -> str:
@@ -312,11 +306,9 @@ def _has_indexer(text: Part) -> bool:
 def _main_groups(text: Part) -> tuple[Layers, ...]:
     """Return the text layers whose parameters the indexers use: all groups, or those of the indexer's `layer_type`."""
     groups = canonical(text)
-    return (
-        groups
-        if None in groups_by_label(groups)
-        else groups_of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
-    )
+    if None in groups_by_label(groups):
+        return groups
+    return groups_of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
 
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
@@ -344,11 +336,7 @@ def _read_indexer(text: Part, unused_group: Layers, length: int | None) -> Recip
     """Return the recipe of a text part's indexers. Raise if they don't rotate, or would differ between layers."""
     del unused_group
     main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)
-    return _require_rotation(_indexers.recipe(text, main))
-
-
-def _require_rotation(recipe_or_reason: Recipe | Fact) -> Recipe:
-    """Return a recipe unchanged; raise if it is a `Fact`, the reason why there is no rotary embedding."""
-    if isinstance(recipe_or_reason, Fact):
-        raise no_rotation(recipe_or_reason)
-    return recipe_or_reason
+    made = _indexers.recipe(text, main)
+    if isinstance(made, Fact):
+        raise no_rotation(made)
+    return made

@@ -27,7 +27,7 @@ from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._canonical import Layers, class_defaults, first, first_value, rope_type_of, written_parameters
-from rope_any.config._load import LARGEST_HEAD, Fact
+from rope_any.config._load import LARGEST_HEAD, Fact, checked
 from rope_any.config._models import CHANGES_ATTENTION, MODELS
 from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
 from rope_any.config._schemes import (
@@ -228,9 +228,9 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_t
         name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
         raise ArgumentValueError(name, f"be given for {_type_name(facts)}")
     if isinstance(default, bool):
-        return Fact(flag(fact.source, fact.value), fact.source)
+        return checked(fact, flag)
     if key not in ("short_factor", "long_factor"):
-        number = _positive_number(fact)
+        number = checked(fact, positive)
         if key == "factor" and number.value < 1:  # other programs have its reciprocal
             hint = f"write {1 / number.value}" if (1 / number.value).is_integer() else ""
             raise ArgumentValueError(fact.source, "be at least 1", number.value, hint)
@@ -242,11 +242,6 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_t
     return Fact(tuple(positive(fact.source, value) for value in fact.value), fact.source)
 
 
-def _positive_number(fact: Fact) -> Fact:
-    """Return a fact with its value as a float; raise unless it is a positive number."""
-    return Fact(positive(fact.source, fact.value), fact.source)
-
-
 # --- the recipe -------------------------------------------------------------------------------------------
 
 
@@ -256,7 +251,7 @@ def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
     scheme, values = _values(part, given, length)
     sizes = _head_sizes(part, group.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
     values = {**class_defaults(part, group.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
-    values["rope_theta"] = _positive_number(values["rope_theta"])
+    values["rope_theta"] = checked(values["rope_theta"], positive)
     row, factor = _frequencies_by_scheme(scheme, sizes["rotary_dim"], values)
     if part.model.backwards:
         row = tuple(-f for f in row)

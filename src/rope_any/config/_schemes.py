@@ -34,13 +34,8 @@ class Scheme(NamedTuple):
 
 def _ramp(v: Values) -> dict[str, Any]:
     """Return the arguments that `scaling.yarn` and `dynamic_yarn` share: base, original length, ramp, truncation."""
-    return {
-        "base": v["rope_theta"],
-        "original_length": v[ORIGINAL],
-        "beta_fast": v["beta_fast"],
-        "beta_slow": v["beta_slow"],
-        "truncate": v["truncate"],
-    }
+    ramp = {name: v[name] for name in ("beta_fast", "beta_slow", "truncate")}
+    return {"base": v["rope_theta"], "original_length": v[ORIGINAL], **ramp}
 
 
 def _first_given_key(v: Values, *keys: str) -> str | None:

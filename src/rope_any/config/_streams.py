@@ -53,11 +53,9 @@ def stream(
     if len(letters) != len(names):
         raise ArgumentValueError(", ".join(names), "differ", list(letters))
     tokens = _rows_as_lists("token_ids", token_ids)
-    masks = (
-        [[1] * len(ids) for ids in tokens]
-        if mask is None
-        else [[*map(_kept, row)] for row in _rows_as_lists("mask", mask)]
-    )
+    masks = [[1] * len(ids) for ids in tokens]
+    if mask is not None:
+        masks = [[*map(_kept, row)] for row in _rows_as_lists("mask", mask)]
     lengths = [*map(len, tokens)]
     if not tokens or len({*lengths}) > 1 or [*map(len, masks)] != lengths:
         raise ArgumentValueError("token_ids and mask", "have shape (batch, seq)", Text(f"rows of {brief(lengths)}"))
@@ -70,9 +68,8 @@ def stream(
             coordinates = [(0, 0, 0), *_omni_positions(token_letters, grid_queue, numbering)]
             numbers = as_position_array(coordinates, like=like)
         else:
-            of_tokens = positions.mrope(
-                _spans(token_letters, grid_queue) or [0], like=like, time_advances=time_advances
-            )
+            spans = _spans(token_letters, grid_queue) or [0]
+            of_tokens = positions.mrope(spans, like=like, time_advances=time_advances)
             numbers = xp.concat([positions.mrope([1], like=like), of_tokens], axis=0)
         counts = [n * keep for n, keep in zip(accumulate(kept), kept, strict=True)]
         rows.append(xp.take(numbers, as_position_array(counts, like=like), axis=0))
@@ -157,9 +154,7 @@ class _Grids:
                 got = Text(f"{n} after merging, for a run of {left}")
                 raise ArgumentValueError(name, f"fit its {medium} tokens", got)
             times = [i * self.rate * s for s in seconds for i in range(frames)] or range(frames)
-            found.append(
-                [[int(time) for time in times] if self.numbering.whole else times, range(rows), range(columns)]
-            )
+            found.append([[*map(int, times)] if self.numbering.whole else times, range(rows), range(columns)])
             left -= n
             self.used += not self.frames_left
         return found
@@ -191,9 +186,8 @@ def _required_value(keys: Any, *path: str) -> Any:
     """Return the value at a path in the config `keys`, by "_token_index" if "_token_id" is missing; raise if none."""
     found = keys
     for key in path:
-        found = (
-            found.get(key, found.get(key.replace("_token_id", "_token_index"))) if isinstance(found, Mapping) else None
-        )
+        older = key.replace("_token_id", "_token_index")
+        found = found.get(key, found.get(older)) if isinstance(found, Mapping) else None
     if found is None:
         raise ArgumentValueError(".".join(path), "be given")
     return found

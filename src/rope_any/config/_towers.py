@@ -103,18 +103,17 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
 
 def recipe(part: Part, group: Layers, /) -> Recipe:
     """Return a tower's recipe from the group of `canonical`: a row for each axis. Raise if a size does not fit."""
-    tower, n = _tower_facts(part), len(_tower_facts(part).axes)
-    head, base, pairs = group.sizes["head_dim"], group.parameters["rope_theta"], group.parameters.get("pairs")
+    tower, head = _tower_facts(part), group.sizes["head_dim"]
+    n, d = len(tower.axes), head.value
+    base, pairs = group.parameters["rope_theta"], group.parameters.get("pairs")
     multiple = 2 if tower.layout == "one row" else 2 * n
-    if n == 2 and head.value % multiple:
-        raise ArgumentValueError(head.source, f"give a head dimension that is a multiple of {multiple}", head.value)
-    if not 2 * n <= head.value <= LARGEST_HEAD:
-        raise ArgumentValueError(head.source, f"give a head dimension from {2 * n} to {LARGEST_HEAD}", head.value)
-    if pairs and 2 * sum(pairs.value) > head.value:
-        raise ArgumentValueError(pairs.source, f"sum to at most half of the head, {head.value // 2}", list(pairs.value))
-    rows = (
-        _rows_by_axis(head.value, pairs.value, base.value) if pairs else _rows_by_layout(tower, head.value, base.value)
-    )
+    if n == 2 and d % multiple:
+        raise ArgumentValueError(head.source, f"give a head dimension that is a multiple of {multiple}", d)
+    if not 2 * n <= d <= LARGEST_HEAD:
+        raise ArgumentValueError(head.source, f"give a head dimension from {2 * n} to {LARGEST_HEAD}", d)
+    if pairs and 2 * sum(pairs.value) > d:
+        raise ArgumentValueError(pairs.source, f"sum to at most half of the head, {d // 2}", list(pairs.value))
+    rows = _rows_by_axis(d, pairs.value, base.value) if pairs else _rows_by_layout(tower, d, base.value)
     source = part.name("model_type")
     by_model = f"{source} {part.model_type}"
     facts = {
@@ -163,9 +162,8 @@ def _tower_facts(part: Part) -> Tower:
     """Return the facts about a tower by its model type; raise, with the reason, if it is unknown or refused."""
     kind = str(part.model_type)
     if kind not in TOWERS:
-        raise ArgumentValueError(
-            part.name("model_type"), "be that of a supported tower", part.model_type, REFUSED.get(kind, NOTHING)
-        )
+        wanted, hint = "be that of a supported tower", REFUSED.get(kind, NOTHING)
+        raise ArgumentValueError(part.name("model_type"), wanted, part.model_type, hint)
     return TOWERS[kind]
 
 
@@ -257,9 +255,8 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
         # the middle of patch i of n, between −1 and 1: (2i + 1)/n − 1
         return (2 * i + 1) / n - 1 if tower.centred else (i + tower.first) * step
 
-    patches = sorted(
-        product(range(rows), range(columns)), key=lambda patch: [i // side for side in (window, block) for i in patch]
-    )
+    row_by_row = product(range(rows), range(columns))
+    patches = sorted(row_by_row, key=lambda patch: [i // side for side in (window, block) for i in patch])
     chosen = [AXES.index(name) for name in tower.axes]
     positions = ((float(t), position_of(r, rows), position_of(c, columns)) for t in range(frames) for r, c in patches)
     return tuple(tuple(position[axis] for axis in chosen) for position in positions)
