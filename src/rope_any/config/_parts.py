@@ -199,7 +199,7 @@ def rotates(reader: PartReader, /) -> bool:
 
 
 def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
-    """Return the part `name`; for None the text, else the only part, or the only one that rotates. Else raise."""
+    """Return the part `name`; for None text, the only part, the only rotating one, or the only main one. Else raise."""
     if name is not None:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
     if "text" in parts or len(parts) == 1:

@@ -381,7 +381,7 @@ def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row
 
 
 def _last_for_time_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """Return rows for (time, height, width): time has the last pairs, the others alternate; None as for chunked."""
+    """Return rows (time, height, width): last pairs for time, others in turn; None if default sections don't fit."""
     if is_default and sum(sections) != len(row):
         return None
     axes.chunked(row, sections)  # for its checks; sections are for height, width and time
