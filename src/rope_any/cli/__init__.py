@@ -58,11 +58,7 @@ def _no_verb(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON.")] = False,
 ) -> None:
-    """
-    Print the version if asked, or the help if no verb is given, and exit; otherwise return, and the verb runs.
-
-    Raise for --json without --version.
-    """
+    """Print the version if asked, or the help if there is no verb, and exit; raise for --json without --version."""
     if as_json and not version:
         msg = "--json must come after a verb, or with --version"
         raise ValueError(msg)

@@ -16,11 +16,7 @@ _UNITS = {"K": 2**10, "M": 2**20}
 
 
 def _parse_tokens(text: str) -> int:
-    """
-    Return a number of tokens, given as ``131072``, ``128K`` or ``1M``; raise for other text.
-
-    K is 1024 and M is 1024 K; k and m are the same.
-    """
+    """Return a number of tokens, given as ``131072``, ``128K`` (of 1024) or ``1m`` (1024 K); raise for other text."""
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
     if not number.isdecimal():
         raise ArgumentValueError("length", "be a number of tokens, such as 131072, 128K or 1M", text)

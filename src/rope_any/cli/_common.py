@@ -122,11 +122,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _standard_input(ctx: Any) -> Path:
-    """
-    Return a temporary file with the bytes of standard input, which is deleted when the command ends.
-
-    Its suffix follows from its content: .npy, .json, else .safetensors. ``ctx.meta[STDIN]`` is set to its folder.
-    """
+    """Return a temporary file with the bytes of standard input; its folder becomes ``ctx.meta[STDIN]``."""
     data = sys.stdin.buffer.read()
     suffix = "npy" if data.startswith(b"\x93NUMPY") else "json" if data.lstrip().startswith(b"{") else "safetensors"
     ctx.meta[STDIN] = ctx.with_resource(TemporaryDirectory())
@@ -242,13 +238,7 @@ def terminal_width() -> int:
 
 
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
-    """
-    Return a table for `show`: `heads` above the columns, then `rows` of texts, with `gap` spaces between columns.
-
-    If the table is wider than the terminal, columns are folded, and long names in the first and last column
-    break after dots, as in ``rope_scaling.factor``; `gap` is then 1. A first column wider than half of the terminal is
-    folded too, between words if the longest takes at most three quarters of the terminal.
-    """
+    """Return a table for `show`: `heads`, then `rows` of texts, `gap` spaces apart, folded to the terminal's width."""
     from rich.table import Column, Table
 
     cells = [tuple(row) for row in rows]
@@ -271,12 +261,7 @@ def _break_after_dots(text: str, limit: int) -> str:
 
 
 def _first_width(texts: Iterable[str], width: int) -> int | None:
-    """
-    Return the width of the first column of a table that is `width` wide; `texts` are the cells of the column.
-
-    It is the longest line, if this takes at most half of the table; else the longest word, if this takes at most three
-    quarters; else None.
-    """
+    """Return the length of the longest line up to half of `width`, else of the longest word up to 3/4, else None."""
     lines = [line for text in texts for line in text.split("\n")]
     whole = max(map(len, lines))
     word = max((len(word) for line in lines for word in line.split()), default=0)
@@ -285,12 +270,7 @@ def _first_width(texts: Iterable[str], width: int) -> int | None:
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
-    """
-    Show a progress bar if stderr is a terminal; the context gives a function ``step(message, steps=1)``.
-
-    Call ``step`` when that many of the `total` steps are done. The message replaces `description`, which is shown
-    first.
-    """
+    """Show a bar if stderr is a terminal; yield ``step(message, steps=1)``, to call when some of `total` are done."""
     from rich.markup import escape
     from rich.progress import Progress
 

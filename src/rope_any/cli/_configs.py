@@ -44,12 +44,7 @@ def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
 
 
 def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
-    """
-    Return by part what `explain` returns, or the text of its error if a part other than the text cannot be read.
-
-    `options` are those of `explain`, except `part`. Raise if the text cannot be read. If `parts` finds no part, the
-    text is read.
-    """
+    """Return by part what `explain` returns, or the text of its error; but an error of the text part is raised."""
     config = loaded(file)
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
     with naming(file):
@@ -71,11 +66,7 @@ def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[
 
 
 def _heads_of(reader: PartReader) -> str:
-    """
-    Return the numbers of query and key heads of a part, such as "32 / 8"; "32" if no number of key heads is given.
-
-    Return "" if no number of query heads is given, or if a key of `OTHER_HEADS` gives other numbers.
-    """
+    """Return a part's numbers of query and key heads, "32 / 8", or "32" without the second; "" if they are unclear."""
     keys: Mapping[str, Any] = reader.part.keys
     if any(keys[key] is not None and key not in HEAD_KEYS and OTHER_HEADS.fullmatch(key) for key in keys):
         return ""
@@ -108,24 +99,14 @@ def lengths(explanation: Explanation) -> dict[str, float]:
 
 
 def reach(explanation: Explanation) -> dict[str, float]:
-    """
-    Return the lengths in tokens that a rotation is for, by the names of their facts.
-
-    This is "length" alone if the rotation was made for one, else "trained_length" and the like, if the config gives
-    them.
-    """
+    """Return the tokens that a rotation is for, by fact: its "length" alone, or the config's "trained_length", ..."""
     if length := explanation.facts.get("length"):
         return {"length": length.value}
     return {f"{kind}_length": tokens for kind, tokens in lengths(explanation).items()}
 
 
 def title(explanation: Explanation) -> str:
-    """
-    Return the layer type and the layer indices of an explanation as text, like ``full_attention (0-4, 6)``.
-
-    Without indices it is the type alone. Without a type either, it is "all layers" if the indices are not known, and
-    "no layer" if there are none.
-    """
+    """Return a layer type and indices as text: ``full_attention (0-4, 6)``; with neither "all layers" or "no layer"."""
     if not explanation.layers:
         return explanation.layer_type or ("no layer" if explanation.layers == () else "all layers")
     starts = [i for i in explanation.layers if i - 1 not in explanation.layers]

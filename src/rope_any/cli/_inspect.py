@@ -86,11 +86,7 @@ OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base
 
 
 def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
-    """
-    Return a rotation as a row of the overview: texts by column.
-
-    If `explanation` is a text, why the part can't be read, the row says "refused". `heads_of` is the text for heads.
-    """
+    """Return a rotation as a row of the overview, texts by column; a text, why a part can't be read, as "refused"."""
     if isinstance(explanation, str):
         return {"part": part, "rotates": "refused"}
     count = "all" if explanation.layers is None else len(explanation.layers)
@@ -116,11 +112,7 @@ def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[s
 
 
 def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
-    """
-    Print the rotations of one part: all values of the first, and the values of each other that differ from these.
-
-    `part` is its name; `label` begins each heading, and is "" if there is no other part.
-    """
+    """Print the rotations of `part`: the first, then what differs from it in others; `label` begins each heading."""
     for number, one in enumerate(explanations):
         if number:
             show("")
@@ -166,11 +158,7 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
 
 
 def _quartiles(rope: Rope) -> tuple[str, ...]:
-    """
-    Return six texts: the number of pairs that rotate, and their wavelengths: shortest, three quartiles, longest.
-
-    The wavelengths are ``–`` if no pair rotates.
-    """
+    """Return as texts the number of pairs that rotate; shortest wavelength, quartiles and longest, ``–`` if none."""
     tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
     return str(len(tokens)), *(_format_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 
@@ -217,12 +205,7 @@ def diff(
 
 
 def _short(value: object) -> str:
-    """
-    Return a value as one line of text; a list of five numbers or more as its count, least and greatest.
-
-    None becomes ``–``. A value whose text is empty, not printable or longer than `LONGEST` becomes what `shown`
-    returns.
-    """
+    """Return a value as a line of text: None as ``–``, many numbers as count and range, long text by `shown`."""
     if value is None:
         return "–"
     if isinstance(value, tuple | list) and len(value) > 4 and all(map(_is_number, value)):
@@ -277,13 +260,7 @@ def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
 
 
 def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """
-    Return the pairs of rotations to compare: those of one type, those of the same layers, or each with all.
-
-    Each is compared with all if a model has only one rotation. Else types count, if no model has one twice; else
-    layers, if all rotations have numbers of them; else each is compared with all. A type or a layer that only
-    one model has is paired with an empty explanation.
-    """
+    """Return the pairs to compare: by type if unique, else by layer if known; else, or if a model has one, all."""
     ours, theirs = ({one.layer_type: one for one in each} for each in (a, b))
     by_type = len(ours) == len(a) and len(theirs) == len(b)
     if len(a) == 1 or len(b) == 1 or not (by_type or all(one.layers is not None for one in (*a, *b))):
@@ -297,11 +274,7 @@ _NOTHING = Explanation(None, None, {}, None)
 
 
 def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """
-    Return the pairs (rotation in `a`, rotation in `b`) that at least one layer has, in the order of layers.
-
-    Both get the indices of the layers of this pair as `layers`; one is empty for layers that only one model has.
-    """
+    """Return the pairs (of `a`, of `b`) with the layers that both have; `_NOTHING` stands for a model without them."""
     ours, theirs = ({i: one for one in each for i in one.layers or ()} for each in (a, b))
     common: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
     for one in (*a, _NOTHING):
@@ -315,11 +288,7 @@ def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tu
 
 
 def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
-    """
-    Return as a dict the values that differ, and at some positions the largest difference of the two tables.
-
-    The latter is None unless both rotate, with the same number of pairs.
-    """
+    """Return a dict with the values that differ, and the drift by position, None unless tables can be compared."""
     names = [*one.facts, *(name for name in other.facts if name not in one.facts)]
     values = {
         name: [plain(each.facts[name].value) if name in each.facts else None for each in (one, other)] for name in names

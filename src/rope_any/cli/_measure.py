@@ -66,12 +66,7 @@ def _measure(  # noqa: PLR0917  # called once
     job: Sample,
     far: Sample,
 ) -> dict[str, Any] | None:
-    """
-    Return the errors and times of the job in one dtype on one device; None if the library lacks the dtype.
-
-    `job_qk` are its queries and keys in float32. `job` and `far` are exact tables at some positions of the job and at
-    others up to 2³¹; errors are measured only there.
-    """
+    """Return errors, at the two samples, and times of rotating q and k in a dtype; None if the library lacks it."""
     arrays = [lib.put(x, device) for x in job_qk]
     xp = lib.xp
     if not hasattr(xp, dtype):
@@ -103,11 +98,7 @@ def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float
 
 
 def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], sample: Sample) -> float:
-    """
-    Return the largest distance of a pair in `rotated` from x rotated exactly, relative to that pair's length.
-
-    Only the tokens at the positions of the sample are compared.
-    """
+    """Return the largest error of a pair in `rotated`, relative to its length, at the positions of the sample."""
     before, after = (part[0][:, sample.positions - OFFSET] for part in (x, rotated))
     return float(pair_errors(after, rotate_exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
 

@@ -150,11 +150,7 @@ def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
 
 
 def _short_names(files: list[Path]) -> list[str]:
-    """
-    Return a name for each config: that of its folder for config.json, else that of the file, without suffix.
-
-    If two names are equal, return the paths of all instead.
-    """
+    """Return a name for each config: its folder's for config.json, else its own; the paths of all if two are equal."""
     whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
@@ -204,11 +200,7 @@ def _position_number(text: str) -> float:
 
 
 def _draw_decay(rope: Rope, explanation: Explanation, length: int | None = None) -> "Axes":
-    """
-    Draw the decay of scores up to --length, by default the longest length that the rotation is for.
-
-    If the config gives no length, it is the default of `rope_any.plot.decay`.
-    """
+    """Draw the decay of scores up to --length; by default the longest that the rotation is for, if it is known."""
     if length is None and (said := reach(explanation).values()):
         length = min(int(max(said)), 2**31 - 1)
     return ra.plot.decay(rope) if length is None else ra.plot.decay(rope, length=length)

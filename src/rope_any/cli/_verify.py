@@ -174,11 +174,7 @@ def _module(name: str) -> Any:
 
 
 def _like(library: str, dtype: str) -> Array:
-    """
-    Return an array ``(1,)`` of this dtype, on the first device of a library given by name.
-
-    Raise if the name is none of `TITLES`, or the library is not installed or finds no device.
-    """
+    """Return an array ``(1,)`` of a dtype on a library's first device; raise if it is unknown, missing or has none."""
     import numpy as np
 
     if library not in TITLES:

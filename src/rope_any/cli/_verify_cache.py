@@ -26,13 +26,7 @@ def verify_cache(
     as_json: bool,
     **options: Any,
 ) -> bool:
-    """
-    Print the report on an engine's cache in files; return whether all its numbers are within their bounds.
-
-    `tensors` are names in .safetensors files, or empty. `base` is that of `check_cache`; `options` are those of
-    `explain`. Raises unless there are as many files or tensors as the layout has arrays (one, or cosines and sines),
-    or if the config has no rotation or several that differ.
-    """
+    """Print the report on a cache in files, or `tensors` in them, against a config's rotation; return if it passed."""
     arrays = layout_of(layout).arrays
     wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"
     if tensors and len(tensors) != arrays:
@@ -61,11 +55,7 @@ def verify_cache(
 
 
 def _read_tensor(file: Path, tensor: str | None) -> tuple[Any, str]:
-    """
-    Return the array of a .npy file, or a tensor of a .safetensors file, and the name of its dtype.
-
-    `tensor` may be None if a .safetensors file holds only one, and must be None for a .npy file.
-    """
+    """Return the array of a .npy file, or a tensor of a .safetensors file (None: the only one); and its dtype name."""
     if file.suffix == ".safetensors" and file.is_file():
         return read_tensor(file, tensor)
     if tensor is not None:

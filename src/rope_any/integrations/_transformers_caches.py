@@ -150,12 +150,7 @@ def reposition(
 
 
 def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
-    """
-    Yield the rotated keys of each layer of a cache that holds some; raise if it holds anything that can't be moved.
-
-    `model` may be the config; `lengths` are the old and the new sequence length. The keys of an indexer are an item of
-    their own. Cross attention is left out.
-    """
+    """Yield the rotated keys of each layer and indexer of a cache, not of cross attention; raise if some can't move."""
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
     if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
         raise ArgumentTypeError("cache", "be the cache of a model of transformers", Text(type(cache).__name__))
@@ -176,13 +171,7 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
 
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
-    """
-    Return for each layer its rotation at the old and at the new length, a pair; None for one without rotary embedding.
-
-    `name` is None for the rotations of `part` itself, and "indexer" for those of its indexer. Raise if no layer
-    rotates, if the config alone does not determine the rotation, or if it depends on a length in `lengths` that is
-    None.
-    """
+    """Return by layer (old, new) rotations of a part, or its `name`, "indexer"; None without any; raise if unclear."""
     refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
     if refused:
         raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
@@ -199,14 +188,10 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
 
 
 def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
-    """
-    Return the rotations of the layer at an index in the cache; None if it does not rotate.
-
-    `ropes` has an entry for each layer of the config. A cache may have more, since in some models a layer has several
-    in the cache: a larger index has the rotations that all layers share; raise if they differ.
-    """
+    """Return the rotations at an index in the cache, or None; beyond `ropes`, those that all layers share, or raise."""
     if index < len(ropes):
         return ropes[index]
+    # in some models a layer of the config has several in the cache
     if len(set(ropes)) > 1:
         wanted = f"have one layer for each of the {len(ropes)} layers of the config, which differ"
         raise ArgumentValueError("cache", wanted, index + 1)
@@ -224,11 +209,7 @@ def _has_keys(layer: Any, name: str) -> bool:
 
 
 def _norm_weights(model: Any, count: int) -> dict[int, Tensor]:
-    """
-    Return by layer index the weights of ``key_layernorm``, a norm after the rotation.
-
-    Raise if `model` is only a config, if there are not `count` layers with them, or if one is zero or not finite.
-    """
+    """Return the weights of ``key_layernorm`` by layer index; raise unless `count` layers have finite, nonzero ones."""
     modules: Iterable[Any] = model.modules() if isinstance(model, nn.Module) else ()
     norms = {m.layer_idx: m.key_layernorm for m in modules if hasattr(m, "key_layernorm")}
     found: dict[Any, Tensor] = {index: norm.weight.detach() for index, norm in norms.items()}
@@ -242,13 +223,7 @@ def _norm_weights(model: Any, count: int) -> dict[int, Tensor]:
 
 
 def _rotated_keys(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights: Tensor | None) -> Rotated:
-    """
-    Return the keys that a cache's layer holds in the attribute `name` as a `Rotated`, without unused slots.
-
-    `ropes` are the old and the new rotation; `pairing`, if not None, replaces that of both. `weights` of a norm after
-    the rotation, or None, are kept in the result. Raises if `name` is "values" and these have not the shape of a
-    rotated slice of latent attention, or if a layer that is not static holds more keys than it has seen tokens.
-    """
+    """Return a layer's keys in the attribute `name`, without unused slots; `pairing` replaces that of `ropes`."""
     keys, seen = getattr(layer, name), int(layer.get_seq_length())
     if pairing is not None:
         old, new = (changed(rope, pairing=pairing) for rope in ropes)
@@ -275,13 +250,7 @@ def _moved_keys(rotated: Rotated, old: Positions | None, new: Positions | None) 
 
 
 def _last_positions(name: str, positions: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
-    """
-    Return the positions of the keys that a layer holds: the last ones in `positions`.
-
-    `positions` are those of all tokens that the layer has seen, or the first one, from which they are counted. An array
-    with one position for all tokens is returned as it is. Raises for any other number of positions. `name` is for
-    errors.
-    """
+    """Return the positions of a layer's keys: the last of `positions`, or the one for all; raise for other numbers."""
     keys, seen = rotated.held, rotated.seen
     lib = library(keys=keys, **({name: positions} if is_array(positions) else {}))
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else None

@@ -212,7 +212,7 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
     inv_freq: garbage (32 of 32 values are not finite)
     """
     changes: list[Callable[[], None]] = []
-    written: dict[int, Tensor] = {}
+    written: dict[int, Tensor] = {}  # the new values by the id of the old tensor
     lost = [state for state in _states(model, config) if state.finding.verdict not in ("right", "exempt")]
     for slot, _, to_write in lost:
         changes += [] if to_write is None else _write(slot, to_write, written)
@@ -263,12 +263,7 @@ class State(NamedTuple):
 
 
 def _states(model: nn.Module, config: object) -> list[State]:
-    """
-    Return a `State` for each tensor of a model that holds rotary frequencies or tables; `config` is as for `audit`.
-
-    Raises if `model` is no module, or if a given `config` can't be read. If it is None, ``model.config`` is read; if
-    that can't be read, tensors are compared with no config.
-    """
+    """Return a `State` for each rotary tensor of a model, by `config` (raise if unreadable), else ``model.config``."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
     own: Any = getattr(model, "config", None)
@@ -289,12 +284,7 @@ def _states(model: nn.Module, config: object) -> list[State]:
 
 
 def _candidate_slots(model: nn.Module) -> Iterator[Slot]:
-    """
-    Yield each tensor of a model that may hold frequencies or tables, with its `kind`, as far as its name tells.
-
-    Names in `OTHERS` are left out, and so are parameters without a kind. A name in `COMMON` sets the kind only if the
-    path or the class is rotary.
-    """
+    """Yield each tensor that may hold frequencies or tables, with a `kind` if its name tells; parameters only then."""
     for path, module in model.named_modules():
         for holder, key, name, x in _tensors(module):
             attribute = f"{path}.{name}".lstrip(".")
@@ -308,12 +298,7 @@ def _candidate_slots(model: nn.Module) -> Iterator[Slot]:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
-    """
-    Yield (holder, key, name, tensor), fields of a `Slot`, for each real or complex tensor of a module.
-
-    Included are its buffers, parameters and other attributes, also lists and dicts without a leading underscore in the
-    name; not 0-d tensors, and not its children.
-    """
+    """Yield (holder, key, name, tensor) of each real or complex tensor, not 0-d, of a module, its lists and dicts."""
     space = vars(module)
     holders: list[tuple[Any, Any]] = [(None, each) for each in (space["_buffers"], space["_parameters"], space)]
     holders += [(name, each) for name, each in space.items() if isinstance(each, list | dict) and name[0] != "_"]
@@ -324,12 +309,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 
 
 def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
-    """
-    Return the finding for one tensor, with right values if it lost its own; None if it has no frequencies or table.
-
-    `config_rotations` are the lists from `_rotations_by_length`; `why_unknown` is the text for a tensor for which the
-    config gives no values.
-    """
+    """Return what is found of a tensor, and values to write if it is lost; None if it has no frequencies or table."""
     x, options = slot.tensor, list(_options(slot, config_rotations))
     if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
         return None  # embed_positions are learned in other models
@@ -380,12 +360,7 @@ class ConfigRotation(NamedTuple):
 
 
 def _config_rotations(config: object, length: int | None) -> list[ConfigRotation]:
-    """
-    Return the rotations of all parts of a config at a sequence length; raise if it has parts and none can be read.
-
-    A part that can't be read has one item, whose `rope` is None. If `config` is a Rope, it is the only rotation; if it
-    is None, there is none. If `length` is None, it is the trained length.
-    """
+    """Return the rotations of all parts of a config at a length (None: trained); raise if no part can be read."""
     if config is None or isinstance(config, Rope):
         return [ConfigRotation("", config, {}, None)] if config else []
     found: list[ConfigRotation] = []
@@ -407,12 +382,7 @@ def _config_rotations(config: object, length: int | None) -> list[ConfigRotation
 
 
 def _rotations_by_length(slot: Slot, read: Callable[[int | None], list[ConfigRotation]]) -> list[list[ConfigRotation]]:
-    """
-    Return one or two lists of rotations that a tensor may have; if its values are lost, those of the first are right.
-
-    There are two lists for LongRoPE and dynamic NTK, where a forward changes the tensor with the sequence length.
-    `read` returns the rotations of the config for a length; None means the trained length.
-    """
+    """Return the lists of rotations that a tensor may have, two if forwards change it; the first is what is written."""
     usual = _by_path(slot, read(None))
     scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
     own = vars(slot.owner)
@@ -426,12 +396,7 @@ def _rotations_by_length(slot: Slot, read: Callable[[int | None], list[ConfigRot
 
 
 def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigRotation]:
-    """
-    Return those of the rotations that are of the part, and of the type or index of layers, that a tensor's path names.
-
-    If the path names no layers, they are those of all layers of the part. If it fits no part, the only part is taken;
-    without an only part the list is empty, and also if the part is the text but the path is of another (`SIGNS`).
-    """
+    """Return the rotations of the part, and of the layers, that a tensor's path names; [] if it fits no part."""
     signs = {one.part: _path_patterns(one.part) for one in config_rotations}
     fitting = [part for part, needed in signs.items() if all(re.search(sign, slot.description) for sign in needed)]
     if not fitting and len(signs) == 1:
@@ -449,11 +414,7 @@ def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigR
 
 
 def _path_patterns(part: str) -> list[str]:
-    """
-    Return regular expressions; a tensor belongs to this part of the config if all match in its path or class name.
-
-    For the text, and for a Rope that the caller gives (""), there are none.
-    """
+    """Return the patterns that match path or class of each tensor of a part; [] for the text, or a given Rope."""
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
@@ -481,11 +442,7 @@ class Option(NamedTuple):
 
 
 def _options(slot: Slot, rotations_by_length: Iterable[list[ConfigRotation]]) -> Iterator[Option]:
-    """
-    Yield the right values of a tensor for each rotation, in each layout that fits its name and shape.
-
-    `rotations_by_length` has one or two lists of rotations; only values of the first may be written.
-    """
+    """Yield the right values of a tensor by rotation and layout; only those of the first list may be written."""
     if getattr(slot.owner, "freqs_for", "lang") != "lang":
         return  # rotary-embedding-torch: frequencies of pixels
     for i, one in ((i, one) for i, rotations in enumerate(rotations_by_length) for one in rotations):
@@ -525,11 +482,7 @@ def _layouts(slot: Slot, pairs: int) -> list[tuple[str, Layout]]:
 
 
 def _in_layout(kind: str, layout: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
-    """
-    Return the table in a layout, from cosines, sines and angles (rows, pairs), of which it has those of its kind.
-
-    `kind` is a key of `TABLES`. Axes of length 1 are dropped, but not that of the rows.
-    """
+    """Return a table of a kind in `TABLES` in a layout, from parts (rows, pairs), without later axes of length 1."""
     alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
     parts = [cos, sin] if layout.parts == ("cos", "sin") else [sin, cos]
     parts = [torch.complex(cos, sin)] if layout.is_complex else parts if alone is None else [alone]
@@ -544,17 +497,13 @@ def _pairing_of(layout: Layout) -> Pairing | None:
 
 
 def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tuple[tuple[Tensor, Tensor], ...]:
-    """
-    Return right cosines, sines and angles for a table, each as (values, what to divide errors by), all (rows, pairs).
-
-    They are computed from `freqs`, the frequencies of its pairs, not read from the slot. Row i is for position i, with
-    exceptions for some classes.
-    """
+    """Return right cosines, sines, angles (rows, pairs) of `freqs` in a table, each as (values, divisor of errors)."""
     rope: Any = config_rotation.rope
     count, rows = slot.shape[0], as_rows(rope.frequencies)
     used: tuple[Row, ...] = (freqs,)
     side = math.isqrt(count)
     filled = getattr(slot.owner, f"{slot.name}_seq_len", count)  # the other rows of a cache are zeros
+    # row i is for position i, with exceptions for some classes
     p = torch.arange(-count, 0) if slot.name.startswith("neg_") else torch.arange(count)
     p = p.where(p < filled, 0)[:, None].double()
     if slot.name == "freqs_ci" and len(rows) == 2 and len(freqs) == len(rows[0]) and count - side**2 in (0, 1):
@@ -572,16 +521,12 @@ def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tupl
 def _verdict(
     slot: Slot, options: list[Option], why_unknown: str, *, has_config: bool
 ) -> tuple[str, str, float, Tensor | None]:
-    """
-    Return the verdict, text and error of a `Finding`, and the exact values if the tensor has them rounded, else None.
-
-    `options` are the right values by the config. If not `has_config`, values are right if they are those of any base
-    without scaling. `why_unknown` says why the config gives no values; it may end the text if there are no `options`.
-    """
+    """Return verdict, text and error of a `Finding`, and if values are only rounded the exact ones, else None."""
     x, known = slot.tensor, bool(options)
     exempt = _why_exempt(slot)
     if exempt or x.is_meta:
         return "exempt" if exempt else "meta", exempt, math.nan, None
+    # values of any base without scaling are right then
     if not has_config and (rope := _rope_of_values(slot)):
         options = list(_options(slot, [[ConfigRotation("values", rope, {}, None)]]))
     held_values = _as_float64(x)
@@ -611,20 +556,14 @@ def _verdict(
 def _verdict_on_wrong_values(
     slot: Slot, held_values: Tensor, right: list[tuple[Tensor, Tensor]], why_unknown: str, wrong_count: int
 ) -> tuple[str, str]:
-    """
-    Return the verdict and the text of a `Finding` for values that are not right: what they are, if that is known.
-
-    `held_values` are the values in float64, `right` the right ones with their scales, and `wrong_count` how many are
-    wrong. `why_unknown` is empty if the config gives values: then the verdict is "other" if it is known what they are,
-    else "garbage". Otherwise `why_unknown` ends the text, and the verdict is "rounded", "unknown" or "garbage".
-    """
+    """Return verdict and text for wrong values: what they are, if known; a `why_unknown` ends the text."""
     x = slot.tensor
     names = (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _candidate_frequencies(slot))
     name = next(filter(None, names), "")
     ordered = held_values.sort(dim=-1).values
     if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
         name = "the right values in another order"
-    if why_unknown:
+    if why_unknown:  # the config gives no values
         verdict = "rounded" if name and x.dtype in HALF.values() else "unknown" if held_values.any() else "garbage"
         return verdict, "; ".join(filter(None, (name, why_unknown)))
     return ("other", name) if name else ("garbage", f"{wrong_count} of {held_values.numel()} values are wrong")
@@ -638,13 +577,7 @@ def _is_rounded(held_values: Tensor, values: Tensor, scale: Tensor, dtype: torch
 
 
 def _candidate_frequencies(slot: Slot) -> Iterator[list[float]]:
-    """
-    Yield each row of frequencies that a tensor may have, one for each layout that fits its shape.
-
-    A vector holds them itself; a table gives them as the angles in its row of position 1. For a table of cosines, the
-    sines of the same module are read. Yields nothing for a tensor that is sharded or on the meta device, or has no
-    `kind`, or if there are no such sines.
-    """
+    """Yield the frequencies that a tensor may have by layout: itself, or the angles in row 1 of its table."""
     shape = slot.shape
     x: Any = slot.tensor
     if slot.kind == "cos":  # small angles are lost in cosines
@@ -665,11 +598,7 @@ def _candidate_frequencies(slot: Slot) -> Iterator[list[float]]:
 
 
 def _rope_of_values(slot: Slot) -> Rope | None:
-    """
-    Return the rotation of a base without scaling whose frequencies a tensor has; None if no base fits.
-
-    Its pairing is "half", whatever that of the model.
-    """
+    """Return the "half" Rope of the base, without scaling, whose frequencies a tensor has; None if no base fits."""
     for f in _candidate_frequencies(slot):
         n = len(f)
         if n > 1 and abs(f[0] - 1) <= RIGHT and 0 < f[-1] < 0.99:
@@ -681,11 +610,7 @@ def _rope_of_values(slot: Slot) -> Rope | None:
 
 
 def _name_frequencies(f: Sequence[float], eps: float) -> str:
-    """
-    Return as text which base (times a factor, or with scaled slow pairs) has these frequencies; "" if none.
-
-    Frequencies fit to a relative error of 1e-4, or of `eps` if that is larger. Fewer than four give "".
-    """
+    """Return as text the base, with a factor or scaled slow pairs, that has these frequencies; "" if none fits."""
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
         return ""
@@ -718,12 +643,7 @@ def _kept_dtype(slot: Slot, right_values: Tensor) -> torch.dtype:
 
 
 def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
-    """
-    Write the right values of a tensor, into it or as a new one in its module; return functions that undo it.
-
-    `written` holds the new values by the id of the old tensor; this call adds its own. The list is empty if modules
-    share the tensor and an earlier call has written into it: then nothing is written.
-    """
+    """Write right values into a tensor, or a new one into its module; return what undoes it, [] if done already."""
     x, is_first = slot.tensor, id(slot.tensor) not in written
     own_values = _shard_like(right_values.to(_kept_dtype(slot, right_values)), x).to(x.device)
     new = written.setdefault(id(x), own_values)

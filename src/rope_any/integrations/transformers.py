@@ -92,18 +92,14 @@ class Change(NamedTuple):
         self.namespace[self.name] = self.new
 
     def undo(self) -> bool:
-        """
-        Undo the change, but a ``forward`` only if it is still the new one; return whether the change is undone.
-
-        If other code has wrapped the new ``forward`` of a rotary embedding, it stays, but from now on rounds its tables
-        as the class does.
-        """
+        """Undo the change, but not of a ``forward`` that is wrapped now; return whether it is undone."""
         now = self.namespace.get(self.name)
         if self.old is not None and now is not None:
             self.namespace[self.name] = self.old.to(now)  # the model may have been moved
         elif now is self.new:
             del self.namespace[self.name]
-        elif isinstance(self.new, partial):  # its attentions have their own functions again
+        elif isinstance(self.new, partial):
+            # wrapped: it rounds as its class does, since its attentions have their own functions again
             maker = self.new.keywords["maker"]
             self.new.keywords["maker"] = maker._replace(rounds=maker.class_rounds)
             return False
@@ -264,22 +260,13 @@ class TableMaker(NamedTuple):
 
 
 def _exact_tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None, *, maker: TableMaker) -> Any:
-    """
-    Return the tables of position ids in the layout of the model: the new ``forward`` of a rotary embedding.
-
-    They are rounded to the dtype of x if the maker `rounds`; else they are float32, or float64 for a float64 x.
-    """
+    """Return exact tables in the model's layout, in the dtype of x if the maker `rounds`, else float32 or float64."""
     wide = TO_LAYOUT[maker.layout](*maker.by_kind[layer_type].table(position_ids.to(x.device), like=x))
     return tuple(part.to(x.dtype) for part in wide) if maker.rounds else wide
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
-    """
-    Return position ids of transformers, ``(batch, seq)`` or ``(axes, batch, seq)``, as ``(batch, seq, axes)``.
-
-    Ids without axes are repeated for each axis of the Rope; of more axes than it has, the first are used. If the Rope
-    has no axes, ids are returned unchanged.
-    """
+    """Return position ids ``([axes,] batch, seq)`` as ``(batch, seq, axes)`` of the Rope, unchanged if it has none."""
     if not isinstance(rope.frequencies[0], tuple):
         return position_ids
     rows = len(rope.frequencies)
@@ -314,12 +301,7 @@ FROM_LAYOUT: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
-    """
-    Return the maker of a rotary embedding's exact tables; raise unless its own tables agree with them.
-
-    Raises, too, if it is on the meta device, has a ``forward`` of its own or no config, or takes no position ids;
-    and as `_by_length`.
-    """
+    """Return the maker of an embedding's exact tables; raise unless its own agree and it takes position_ids."""
     _refuse_meta(embedding)
     if "forward" in vars(embedding):
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
@@ -341,11 +323,7 @@ def _layer_types(embedding: nn.Module) -> list[str] | list[None]:
 
 
 def _by_length(model_config: Any, layer_type: str | None, length: int | None) -> ByLength:
-    """
-    Return the rotation of a type of layer (None for all layers) for sequences of a length.
-
-    If the length is None, return both rotations of LongRoPE; raise if the rotation of another scheme depends on it.
-    """
+    """Return a layer type's rotation at a length; without one, both of LongRoPE, but raise if another depends on it."""
     read = partial(Rope.from_config, model_config, layer_type=layer_type)
     rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
     if rope == longer:
@@ -376,11 +354,7 @@ def _own_tables(
 
 
 def _table_layout(embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, length: int) -> str | None:
-    """
-    Return the key of `TO_LAYOUT` whose layout an embedding's tables have; None if their values are not the ropes'.
-
-    They are compared at positions below `length`; for the two ropes of LongRoPE, up to the trained length.
-    """
+    """Return the layout (key of `TO_LAYOUT`) of an embedding's tables below a `length`; None if their values differ."""
     lengths = (rope_by_length.trained, rope_by_length.trained + 1) if rope_by_length.longer else (length,)
     axes = len(getattr(embedding, "mrope_section", None) or as_rows(rope_by_length.rope.frequencies))
     probes = [positions for n in lengths for positions in _probes(n, axes)]
@@ -493,12 +467,7 @@ def _rotary_names(code: CodeType) -> set[str]:
 
 
 def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
-    """
-    Whether a class may rotate by itself: a method uses an ``apply_rotary*`` name or has one of `TABLE_ARGUMENTS`.
-
-    If its instance is `replaced`, its ``forward`` does not count. A class in `around`, whose modules contain replaced
-    ones, may take tables to pass them on: its arguments do not count.
-    """
+    """Whether a method (no ``forward`` if `replaced`) names ``apply_rotary*`` or, if not in `around`, takes tables."""
     methods = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     done = unwrap(kind.forward) if replaced else None
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType) and method is not done]
@@ -521,27 +490,17 @@ def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
 
 
 def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
-    """
-    Return a copy of a ``forward`` in which our functions replace the model's rotary functions.
-
-    Ours call `rotate` for large arrays, and the model's function for small ones. `layout` is that of the model's
-    tables. Return None if it calls no rotary function, if `rotate` can't replace one of them, or if it can't be copied.
-    """
+    """Return a copy of a ``forward`` that calls our rotary functions; None if it has none or one can't be replaced."""
     ours = {name: _find_replacement(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
     return _with_globals(forward, ours) if ours and None not in ours.values() else None
 
 
 def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionType | None:
-    """
-    Return a copy of a function whose globals are a copy too, without ``__name__`` and updated by `replacements`.
-
-    If it is a wrapper made by `functools.wraps`, the wrapped function gets these globals, and the wrapper is copied
-    around it. None if a wrapper doesn't hold the wrapped function in its closure, or if one is no Python function.
-    """
+    """Return a copy of a function, and of any it wraps, with globals updated by `replacements`; None if it can't be."""
     if not isinstance(function, FunctionType):
         return None
     cells, inner = function.__closure__ or (), vars(function).get("__wrapped__")
-    if inner is not None:
+    if inner is not None:  # a wrapper made by functools.wraps
         new, replacements = _with_globals(inner, replacements), {}
         if new is None or all(cell.cell_contents is not inner for cell in cells):
             return None
@@ -555,12 +514,7 @@ def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionTyp
 
 
 def _find_replacement(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | None:
-    """
-    Return a function that rotates as `theirs`, a rotary function of transformers, but large arrays by `rotate`.
-
-    `layout` is that of its tables. All options of `rotate` are tried on samples; return None if the results of none
-    agree with those of `theirs`, or if the layout is complex or the names of the arguments are not in `FORMS`.
-    """
+    """Return a function that rotates as `theirs`, large arrays by `rotate`; None if no options of `rotate` agree."""
     names = tuple(name for name in signature(theirs).parameters if name not in ("unsqueeze_dim", "position_ids"))
     if layout not in FROM_LAYOUT or names not in FORMS:
         return None

@@ -535,11 +535,7 @@ def _evenly(count: int, most: int) -> list[int]:
 
 
 def _rope(rope_like: Recipe) -> Rope:
-    """
-    Return `rope_like` if it is a Rope, else a Rope of these frequencies: a tuple, a list or an array.
-
-    Its pairing is then "half", which makes no difference to the pictures. Raise if it is something else.
-    """
+    """Return a Rope unchanged, frequencies (tuple, list or array) as a Rope of pairing "half"; raise for all else."""
     if isinstance(rope_like, Rope):
         return rope_like
     given = _host_numbers("frequencies", rope_like).tolist() if is_array(rope_like) else rope_like
@@ -561,11 +557,7 @@ def _host_numbers(name: str, numbers: Any) -> Numbers:
 
 
 def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
-    """
-    Return positions in the shape that `rope` takes: ``(n,)``, or ``(n, axes)`` if it has a row for each axis.
-
-    For several axes ``(n,)`` is repeated on each. Raise for other shapes.
-    """
+    """Return positions as `rope` takes them, ``(n,)`` or ``(n, axes)``: one for all axes repeats; raise if wrong."""
     axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     if positions.ndim == 1:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
@@ -581,15 +573,11 @@ def _position_label(quantity: str, rope: Rope) -> str:
 
 
 def _as_positions(positions: Any) -> range | Numbers:
-    """
-    Return the argument `positions` as NumPy data, ``(n,)`` or ``(n, axes)``; a range is returned as it is.
-
-    A range may not fit in memory. Raise for numbers that are not finite, and for other shapes and types.
-    """
+    """Return positions as NumPy data, ``(n,)`` or ``(n, axes)``, a range as it is; raise for other shapes or nan."""
     if isinstance(positions, range):
         for end in (positions[:1], positions[-1:]):
             _host_numbers("positions", end)
-        return positions
+        return positions  # it may not fit in memory
     numbers = _host_numbers("positions", positions)
     if numbers.ndim not in {1, 2}:
         wanted = "be one number for a token, or one for each axis"
@@ -626,11 +614,7 @@ def _texts(name: str, texts: object) -> list[str]:
 
 
 def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None = None) -> list[str]:
-    """
-    Return the names `axes` of position axes, by default "axis 0", ... for `count` axes.
-
-    Raise if there are fewer than `count` or more than `at_most`, or if two are equal.
-    """
+    """Return `axes`, by default "axis 0", ...; raise for fewer than `count`, more than `at_most`, or equal names."""
     names = [f"axis {axis}" for axis in range(count)] if axes is None else _texts("axes", axes)
     if not count <= len(names) <= (at_most or len(names)) or len(set(names)) < len(names):
         most = f", at most {at_most}" if at_most else ""
@@ -639,23 +623,14 @@ def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None =
 
 
 def _axes_of_pairs(rope: Rope, names: Sequence[str]) -> list[list[str]]:
-    """
-    Return for each pair a list of the names of the position axes that rotate it; empty if its frequencies are 0.
-
-    `names` are those of all axes. If there are more names than axes, the last ones are used.
-    """
+    """Return for each pair the names of the axes that rotate it; of more `names` than axes, the last ones are used."""
     rows = as_rows(rope.frequencies)
     names = names[-len(rows) :]
     return [[name for name, f in zip(names, column, strict=True) if f] for column in zip(*rows, strict=True)]
 
 
 def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
-    """
-    Return (pair, labels of its cell) for each feature of a head; the pair is None if the feature isn't rotated.
-
-    The labels are the names of the axes that rotate it, [`STILL`] if its frequencies are 0, or [`PASSING`] if it has no
-    pair. By default the head ends with the rotary slice; raise if `head_dim` is less than that.
-    """
+    """Return (pair, labels) for each feature of a head: axis names or [`STILL`]; without pair (None, [`PASSING`])."""
     kinds = _axes_of_pairs(rope, names)
     owners: dict[int, int] = {}
     each = len(kinds) // rope.blocks
@@ -668,32 +643,21 @@ def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> li
 
 
 def _row_labels(title: str, features: int) -> list[str]:
-    """
-    Return a label for each row of `LINE` cells of one recipe: `title`, if one row holds all `features`.
-
-    Else the range of features in the row follows the title.
-    """
+    """Return a label for each row of `LINE` cells: `title`, and if there are several rows, its range of features."""
     if features <= LINE:
         return [title]
     return [f"{title}  {first}–{min(first + LINE, features) - 1}".strip() for first in range(0, features, LINE)]
 
 
 def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
-    """
-    Return ascending distances ``(n,)`` from 0 to `longest`, and for each ``(n, m)``, m distances from it to the next.
-
-    These begin with the distance itself and are irregularly spaced, against aliasing; m is 512 // `pairs`, at least 8.
-    """
+    """Return ascending distances ``(n,)`` from 0 to `longest`, and ``(n, m)``, irregular ones from each to the next."""
     first = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
+    # irregular, against aliasing
     shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
     return first, first[:, None] + (np.diff(first, append=longest + 1)[:, None] * shares).astype(int)
 
 
 def _largest_errors(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
-    """
-    Return the largest error of `table`, (cos, sin), in each group of positions.
-
-    The rows of the table, and of `truth`, are those of the positions of all groups, one group after the other.
-    """
+    """Return the largest error of `table`, (cos, sin), in each group of positions; its rows are those of all groups."""
     off = np.abs(np.asarray(table, dtype=np.float64) - [truth.cos, truth.sin]).max(axis=(0, 2))
     return [float(part.max()) for part in np.split(off, np.cumsum([len(group) for group in groups])[:-1])]

@@ -48,11 +48,7 @@ WIDTH = 7.6  # inches, as wide as the text of a page
 
 @contextmanager
 def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
-    """
-    Yield `ax`, or if it is None the axes of a new figure, `height` inches high and in the style `LOOKS`.
-
-    The style ends with the context. Raise if `ax` is no Axes or not of this `projection`, or if matplotlib is missing.
-    """
+    """Yield `ax`, or axes of a new figure, `height` inches high, in style `LOOKS`; raise for another `projection`."""
     try:
         import matplotlib as mpl
         from matplotlib import pyplot as plt
@@ -69,11 +65,7 @@ def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "re
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:
-    """
-    Return the styles of `count` lines, as keywords for ``plot``: one each, 5 lines at most.
-
-    Of several lines the first is wide and pale; a single one is not. Raise for none or more than 5.
-    """
+    """Return the styles of 1 to 5 lines, as keywords for ``plot``; of several the first is wide and pale."""
     if not 1 <= count <= 1 + len(STYLES):
         raise ArgumentValueError("ropes", f"be from 1 to {1 + len(STYLES)}, so that they can be distinguished", count)
     others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]
@@ -93,13 +85,10 @@ def set_text_color(ax: "_AxesBase", like: "Axes") -> None:
 
 
 def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
-    """
-    Return RGBA colours, ``(count, 4)``, for lines on `ax`: from dark to light if its text is dark, else light to dark.
-
-    The last ones too can be told from the background.
-    """
+    """Return RGBA colours, ``(count, 4)``, for lines on `ax`: dark to light if its text is dark, else light to dark."""
     import matplotlib as mpl
 
+    # the last ones too can be told from the background
     ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(text_color(ax))) < 0.5 else (1.0, 0.3)
     return np.asarray(mpl.colormaps["cividis"](np.linspace(*ends, count)))
 
@@ -132,11 +121,7 @@ def label_right(ax: "Axes", name: str, height: float, above: float = 0) -> None:
 
 
 def draw_lengths(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
-    """
-    Draw context lengths, one or more for each name, as horizontal lines labelled at the right without overlap.
-
-    A length that several names share is drawn once, with all their names.
-    """
+    """Draw lengths by name as horizontal lines, equal ones once, with their names at the right, without overlap."""
     names: dict[float, list[str]] = {}
     for name, each in lengths.items():
         for length in dict.fromkeys(as_sequence(each)):
@@ -158,11 +143,8 @@ def as_sequence(lengths: float | Sequence[float]) -> Sequence[float]:
 
 
 def add_legend(ax: "Axes", drawn: Sequence[Any], *, wrap_width: int = 100, **options: Any) -> None:
-    """
-    Add a legend of the artists `drawn`, whose labels are wrapped at `wrap_width` characters and shown literally.
-
-    matplotlib would hide labels like ``_...`` and parse ``$``. `options` are those of ``ax.legend``.
-    """
+    """Add a legend of the artists `drawn`, with labels wrapped and shown literally; `options` are of ``ax.legend``."""
+    # matplotlib would hide labels like _... and parse $
     legend = ax.legend(drawn, [""] * len(drawn), labelcolor=text_color(ax), facecolor=ax.get_facecolor(), **options)
     legend.get_title().set_color(text_color(ax))
     for text, one in zip(legend.get_texts(), drawn, strict=True):

@@ -177,12 +177,7 @@ def check_cache(
 
 
 def _on_one_axis(name: str, rope: object) -> Rope:
-    """
-    Return a Rope of one axis that rotates as `rope` does at positions that are equal on all its axes.
-
-    Raise if a pair has frequencies other than 0 on several axes, if heads have their own frequencies, or if `rope`,
-    called `name` in errors, is no Rope.
-    """
+    """Return `rope` as a Rope of one axis, for equal positions on all axes; raise if a pair rotates by several axes."""
     if not isinstance(rope, Rope):
         raise no_rope(name, rope)
     columns = [[f for f in column if f] or [0.0] for column in zip(*as_rows(rope.frequencies), strict=True)]
@@ -221,20 +216,12 @@ class _Reading(NamedTuple):
         return "row" if "seq" in LAYOUTS[self.layout].names else "pair"
 
     def largest(self, numbers: Data) -> Data:
-        """
-        Return an array of one axis: the largest of `numbers`, of the shape of `values`, for each row of the cache.
-
-        In a layout without rows, it is the largest for each pair.
-        """
+        """Return the largest of `numbers`, shaped like `values`, for each row; for each pair if there are no rows."""
         return np.asarray(numbers.max(axis=(0, 1, 2, 4 if self.unit == "row" else 3)))
 
 
 def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
-    """
-    Return `arrays`, those of a cache or changed ones, as read in `layout`; None if their shape doesn't fit it.
-
-    By default `layout` is that of the cache. `note`, which the result keeps, says what was changed.
-    """
+    """Return `arrays` as read in `layout`, by default that of the cache; None if their shape doesn't fit the layout."""
     try:
         parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
     except ArgumentValueError:
@@ -243,13 +230,7 @@ def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: s
 
 
 def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterator[_Reading]:
-    """
-    Yield readings of a cache in its layout, each after undoing one mistake that the cache may have.
-
-    `own_reading` is the cache as read in its layout: then the mistakes are reversed pairs, reciprocals, and rows that
-    are repeated. None if its shape doesn't fit: then they are numbers that are repeated in each row, reversed axes, and
-    another shape. Twice means that both halves are equal.
-    """
+    """Yield readings of a cache in its layout, each with a mistake undone; `own_reading` is None if it is unfit."""
     if own_reading is not None:
         values = own_reading.values
         yield own_reading._replace(values=values[..., ::-1], note="the pairs are in reverse order")
@@ -273,12 +254,7 @@ def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterato
 
 
 def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
-    """
-    Yield readings of a cache in other layouts of the same kind: divisors and reciprocals are one kind.
-
-    They are the layouts that fit its shape; if `reshaped`, those that don't, for which its numbers are reshaped.
-    Layouts of other dtypes or of another number of arrays are left out.
-    """
+    """Yield readings of a cache in layouts of the same kind that fit its shape or, if `reshaped`, that don't fit it."""
     own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
     for name, row in LAYOUTS.items():
         kinds, shape = {row.holds, own.holds}, _shape_in_layout(cache, name)
@@ -305,16 +281,11 @@ def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
 
 
 def _base_of_divisors(cache: _Cache) -> float | None:
-    """
-    Return the base B, if the numbers of a cache are divisors ``B^(-i/pairs) / f`` for the frequencies f of its Rope.
-
-    B is computed from the last number. None if the cache has another shape than f, or numbers that are too small or too
-    large for divisors; whether they fit B is not checked.
-    """
+    """Return the base of the divisors in a cache, computed from the last one; None if its numbers can't be divisors."""
     f, given = np.asarray(cache.rope.frequencies), cache.arrays[0].astype(np.float64)
     if len(f) < 2 or given.shape != f.shape or not f[-1] * given[-1] > 0:
         return None
-    base = float((f[-1] * given[-1]) ** (-len(f) / (len(f) - 1)))
+    base = float((f[-1] * given[-1]) ** (-len(f) / (len(f) - 1)))  # each is base^(-i/pairs) / f
     # divisors are 1, 8, ...; reciprocals of other frequencies come close to their base, and other numbers are below 1
     return base if given.min() > 0.9 and given.max() < base < 1e12 else None
 
@@ -323,11 +294,7 @@ def _base_of_divisors(cache: _Cache) -> float | None:
 
 
 def _reading_errors(cache: _Cache, reading: _Reading) -> tuple[Data, Data]:
-    """
-    Return two arrays of the shape of ``reading.values``: the error of each number, and error / bound.
-
-    `check_cache` states the bounds. The ratio is infinite for nan.
-    """
+    """Return the error of each number of a reading, and error / bound of `check_cache`, both shaped like its values."""
     row, f = LAYOUTS[reading.layout], np.asarray(cache.rope.frequencies)
     count, pairs = reading.values.shape[-2:]
     angle, roundoff = np.arange(count, dtype=np.float64)[:, None] * f, 2.0 ** -DIGITS[cache.dtype]
@@ -358,12 +325,7 @@ def _fits(cache: _Cache, reading: _Reading) -> bool:
 
 
 def _starts_well(cache: _Cache, reading: _Reading) -> bool:
-    """
-    Whether a wrong cache is probably read in the right layout.
-
-    That is if row 0 (pair 0 in a layout without rows) is within its bounds, and more than 90% of all numbers equal
-    their first copy.
-    """
+    """Whether row 0 (without rows: pair 0) of a reading is right, and over 90% of numbers equal their first copy."""
     first = reading._replace(values=reading.values[..., :1, :])
     agree = (reading.values == reading.values[:, :1]).mean() > 0.9
     return bool(agree and reading.largest(_reading_errors(cache, first)[1])[0] <= 1)
@@ -373,11 +335,7 @@ def _starts_well(cache: _Cache, reading: _Reading) -> bool:
 
 
 def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
-    """
-    Return the report of a cache as read in its layout, or if its shape doesn't fit, in the likeliest way to read it.
-
-    Raise if there is no likely way. `others` are those of `check_cache`.
-    """
+    """Return the report of a cache in its layout, or if its shape doesn't fit, in the likeliest; raise if none is."""
     given = best = _read_in_layout(cache, cache.arrays)
     causes: tuple[str, ...] = ()
     if given is None or not _fits(cache, given):
@@ -405,12 +363,7 @@ def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
 def _diagnose(
     cache: _Cache, own_reading: _Reading | None, others: Mapping[str, Rope]
 ) -> tuple[_Reading | None, tuple[str, ...]]:
-    """
-    Return the likeliest reading of a wrong cache, and its likely mistakes as texts, () if none is known.
-
-    `own_reading` is the cache as read in its layout, or None if its shape doesn't fit. It is returned if no other
-    reading is likelier.
-    """
+    """Return the likeliest reading of a wrong cache, perhaps `own_reading`, and its likely mistakes as texts, or ()."""
     if own_reading is not None and not own_reading.values.any():
         return own_reading, ("all numbers are 0",)
     few = own_reading and _wrong_rows_text(
@@ -434,11 +387,7 @@ def _diagnose(
 
 
 def _reading_cause(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
-    """
-    Return the cause that `readings` (one or more) show, as a tuple of one text: the layouts in which they are read.
-
-    If the first is in the layout of the cache, it is the note of this one, or () if that is empty.
-    """
+    """Return one text in a tuple, the layouts of `readings`; if the first has the cache's layout, its note, or ()."""
     note, names = readings[0].note, [one.layout for one in readings]
     if names[0] == cache.layout:
         return (note,) if note else ()
@@ -446,11 +395,7 @@ def _reading_cause(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
 
 
 def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
-    """
-    Return which bools of `wrong`, ``(n,)``, are True, as a text about each `unit` ("row" or "pair").
-
-    The text has at most `RUNS` runs of indices. Return "" if no bool is True, or more than ``most * (n - 1)`` are.
-    """
+    """Return a text that lists where `wrong` ``(n,)`` is True; "" for nowhere, or in more than ``most * (n - 1)``."""
     found = np.flatnonzero(wrong)
     if not len(found) or len(found) > most * (len(wrong) - 1):
         return ""
@@ -461,11 +406,7 @@ def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
 
 
 def _causes(cache: _Cache, reading: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
-    """
-    Return the likely mistakes of a cache, read in the right layout, of which most rows are wrong.
-
-    Empty if none is known, or if all numbers of `reading` are within their bounds.
-    """
+    """Return the likely mistakes of a cache, read in the right layout, with many wrong rows; () if none is known."""
     ratio = _reading_errors(cache, reading)[1]
     if ratio.max() <= 1:
         return ()
@@ -504,11 +445,7 @@ def _guess(cache: _Cache, reading: _Reading) -> tuple[str, ...]:
 
 
 def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
-    """
-    Return some positions ``(n,)`` and a cache's cosines and sines there, ``(n, pairs)``, without second copies.
-
-    They are computed from angles, divisors or reciprocals if `reading` has these.
-    """
+    """Return some positions ``(n,)`` and a reading's cosines and sines there, ``(n, pairs)``, computed if need be."""
     row, values = LAYOUTS[reading.layout], reading.values[:, 0, 0]
     count = values.shape[-2] if reading.unit == "row" else LONGEST_ANGLES
     count = count if row.holds == "cos and sin" else min(count, LONGEST_ANGLES)
@@ -523,11 +460,7 @@ def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
 
 
 def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, ...]:
-    """
-    Return a tuple of the cause if fast pairs are right and the slowest ones are scaled by one number; () if not.
-
-    `right` is the rotation that should turn x into y, and `rows` are the positions of their tokens.
-    """
+    """Return (cause,) if `right` turns x into y but for slow pairs, whose frequencies one number scales; else ()."""
     places = np.asarray([p for p in POWERS if p in rows])
     before, after = (np.hypot(*np.split(z, 2, axis=1)) for z in (x, y))
     if {0, 1} - {*places.tolist()} or not np.abs(after / before / right.factor - 1).max() < 1e-2:  # nan, too

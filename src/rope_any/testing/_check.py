@@ -219,15 +219,12 @@ def check_rotary(
 
 
 class _Task(NamedTuple):
-    """
-    The rotation that the function should compute, the features of a head, and the positions to call it with.
-
-    `runs` has one `Sample` for each call, by its name in the report: its first position, or that of a case.
-    """
+    """The rotation that the function should compute, the features of a head, and the positions to call it with."""
 
     right: Rotary
     head_dim: int
     runs: dict[Any, Sample]
+    """A `Sample` for each call, by its name in the report: its first position, or that of a case."""
 
 
 def _task(
@@ -241,11 +238,7 @@ def _task(
     attention_factor: Any,
     longest: Any,
 ) -> _Task:
-    """
-    Return the task for the options of `check_rotary`, of which None means the default.
-
-    Raise if one is wrong, or if they don't fit each other.
-    """
+    """Return the task for the options of `check_rotary`, of which None means the default; raise if they are wrong."""
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
     first = 0 if start is None else int32("start", start, least=0)
     if rotary_dim is None and frequencies is None and (dim - first < 2 or (dim - first) % 2):
@@ -262,11 +255,7 @@ def _task(
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
-    """
-    Return `frequencies`; or if that is None, those of `base` for `rotary_dim` features, by default `all_features`.
-
-    Raise if `frequencies` is given and one of the other two also.
-    """
+    """Return `frequencies`, or if None those of `base` for `rotary_dim`, by default `all_features`; raise for both."""
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
@@ -275,11 +264,7 @@ def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row
 
 
 def _task_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Task:
-    """
-    Return the task for a `Case`: its rotation in the given pairing, its head size, and its positions with cos and sin.
-
-    `options` are the other options of `check_rotary`. Raise if one is not None, or if `case` is no `Case`.
-    """
+    """Return the task for a `Case` in the given pairing; raise for no `Case`, or if one of `options` is not None."""
     if not isinstance(case, Case):
         raise ArgumentTypeError("case", "be one of rope_any.testing.cases()", case)
     if too_many := [name for name, value in options.items() if value is not None]:
@@ -334,36 +319,25 @@ class _Subject(NamedTuple):
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def run(self, x: Array, positions: Array) -> Any:
-        """
-        Call the function once, and return its result for x; with the option `in_place`, x after the call.
-
-        With the option `keys`, the last third of the heads of x is given as k, the others as q, and both results are
-        joined again. One head is given as both, and the result for q is returned. Raise if one of the two results is
-        invalid; a result that is no pair, and any without `keys`, is returned unchecked.
-        """
+        """Call the function once; return its result for x, or x with `in_place`; `keys` splits x into q and k."""
         if "keys" not in self.asked:
             y = self.function(x, positions)
             return x if "in_place" in self.asked else y
         heads = x.shape[1]
         shared = max(heads // 3, 1)
+        # one head is q and k, and the result for q counts
         parts = (x[:, : heads - shared, :, :], x[:, heads - shared :, :, :]) if heads > 1 else (x, x + 0)
         both = self.function(*parts, positions)
         both = parts if "in_place" in self.asked else both
         if not isinstance(both, tuple | list) or len(both) != 2:
-            return both
+            return both  # refused by the caller
         for part, y in zip(parts, both, strict=True):
             if (problem := _why_invalid(self.lib, y, part)) is not None:
                 raise _RefusedError(problem)
         return self.lib.xp.concat(tuple(both), axis=1) if heads > 1 else both[0]
 
     def __call__(self, data: Data, positions: Any, *, view: "_View | None" = None, dtype: str | None = None) -> Data:
-        """
-        Call the function with x = `data`; return its result in NumPy.
-
-        x is an array of its own, or the `view` of a larger one. Positions are cast to `dtype`, if given. How far
-        the call breaks promises, such as to leave x unchanged, goes into `violations`. Raise `_RefusedError` if the
-        function raises or its result is invalid.
-        """
+        """Return the result for x = `data` in NumPy, positions in `dtype`; raise `_RefusedError` if it is invalid."""
         buffer = self.put(data if view is None else view.around(data))
         x = buffer if view is None else view.x_of(self.lib.xp, buffer)
         where = as_position_array(positions, like=self.like)
@@ -415,11 +389,7 @@ class _View(NamedTuple):
 
 
 def _fused(x: Data) -> Data:
-    """
-    Return a fused projection of q, k and v, ``(batch, seq, 3, heads, head_dim)``, whose second array is x.
-
-    x is ``(batch, heads, seq, head_dim)``; the other two arrays are ones.
-    """
+    """Return x ``(batch, heads, seq, dim)`` as the second of q, k, v ``(batch, seq, 3, heads, dim)``; the rest is 1."""
     rows = np.moveaxis(x, 1, 2)
     return np.stack([np.ones_like(rows), rows, np.ones_like(rows)], axis=2)
 
@@ -431,11 +401,7 @@ _VIEWS = (
 
 
 def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
-    """
-    Return what is wrong with the result y for x, as text: another library or shape, or a complex dtype.
-
-    None if it is none of these. Another real dtype is no fault here.
-    """
+    """Return why y can't be the result for x: another library or shape, or a complex dtype; None if it can be."""
     if find(y) is not lib:
         return f"returned {type(y).__name__}, where x is {type(x).__name__}"
     if tuple(y.shape) != tuple(x.shape):
@@ -445,11 +411,7 @@ def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
 
 
 def _hints(subject: _Subject, why: str) -> Iterator[str]:
-    """
-    Yield texts that say which option of `check_rotary` a failed function may need: `keys` or `like`.
-
-    They follow from `why`, the text of the failure, from the parameters of the function, and from `like`.
-    """
+    """Yield texts on the option of `check_rotary`, `keys` or `like`, that a function may need; `why` is its failure."""
     if "missing 1 required positional argument" in why and _takes_three(subject.function):
         yield "function(q, k, positions) needs keys=True, on the command line --keys"
     if "numpy.ndarray" in why and isinstance(subject.like, np.ndarray):
@@ -505,15 +467,9 @@ def _report(task: _Task, subject: _Subject) -> Report:
 
 
 def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: float, *, keys: bool) -> tuple[str, ...]:
-    """
-    Return likely mistakes, as texts, guessed from the one head of one row of the batch with the largest error.
-
-    `runs` are (x, y, positions), and `worst` is the largest error of each head in each row over all runs, ``(rows,
-    heads)``. If `keys`, the last head is that of k, and a guess is made for q and for k. Return () if no mistake is
-    known.
-    """
+    """Return likely mistakes in `runs` (x, y, positions), from the head with the largest error ``worst[row, head]``."""
     positions = np.concatenate([run[2] for run in runs])
-    kinds = {"queries": slice(-1), "keys": slice(-1, None)} if keys else {"": slice(None)}
+    kinds = {"queries": slice(-1), "keys": slice(-1, None)} if keys else {"": slice(None)}  # the last head is that of k
     found: dict[str, list[str]] = {}
     for name, heads in kinds.items():
         errors = worst[:, heads]
@@ -527,11 +483,7 @@ def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: flo
 
 
 def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, ...]:
-    """
-    Return the cause if positions run along the axis of rows or of heads, not along that of tokens; () if not.
-
-    `run` is (x, y, positions) of one call.
-    """
+    """Return a tuple of the cause if positions of a call run along the axis of rows or heads, not tokens; else ()."""
     right, (x, y, positions) = task.right, run
     for axis, name in enumerate(("the rows of the batch", "the heads")):
         index = np.indices(x.shape[:-1])[axis].reshape(-1, 1)  # of each vector, along the axis
@@ -543,15 +495,11 @@ def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, 
 
 
 def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
-    """
-    Return a tuple of one text, up to which position a function is correct; () if its first error is above the bound.
-
-    `errors` is by the names of `runs`, in their order; at least one must be above the bound.
-    """
+    """Return a tuple of one text, up to which position a function is correct; () if its first error is too large."""
     right = [*takewhile(lambda name: errors[name] <= bound, errors)]
     if not right:
         return ()
-    wrong = list(errors)[len(right)]
+    wrong = list(errors)[len(right)]  # there is one
     return (f"correct up to position {runs[right[-1]].positions[-1].tolist()}, wrong at {wrong}",)
 
 
@@ -561,11 +509,7 @@ def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: flo
 def _properties(
     task: _Task, subject: _Subject, *, bound: float
 ) -> tuple[dict[str, Property], dict[Any, str], tuple[str, ...]]:
-    """
-    Return by property its result, and the text of an exception or invalid result; and the causes that are known.
-
-    A property holds if its error is at most `bound`. Those of options that are not asked for are not tested.
-    """
+    """Return by property the results (they hold up to `bound`) and the failures of calls; and the known causes."""
     found: dict[str, Property] = {}
     refusals: dict[Any, str] = {}
     causes: list[str] = []
@@ -621,22 +565,14 @@ def _rotary_slice(task: _Task, x: Data) -> Data:
 
 
 def _length_error(task: _Task, subject: _Subject) -> float:
-    """
-    Return how much the norms of rotary slices change, relative to them: the largest change at `NEAR_POSITIONS`.
-
-    The change by the attention factor does not count.
-    """
+    """Return the largest relative change of norms of rotary slices, but for the factor, at `NEAR_POSITIONS`."""
     of = np.sqrt((_rotary_slice(task, _inputs(task, subject)) ** 2).sum(axis=-1)) * task.right.factor
     slices = (_rotary_slice(task, y) for y in _outputs(task, subject))
     return float(np.max([np.abs(np.sqrt((y**2).sum(axis=-1)) / of - 1) for y in slices]))
 
 
 def _distance_error(task: _Task, subject: _Subject) -> float:
-    """
-    Return the largest change of a score if all positions are shifted.
-
-    Scores are those of the first head, as queries, with the others, as keys, after results are scaled to norm 1.
-    """
+    """Return the largest change of scores between heads, after scaling results to norm 1, if positions are shifted."""
     units = [y / np.sqrt((y * y).sum(axis=-1, keepdims=True)) for y in _outputs(task, subject)]
     here, *further = (y[:, :1] @ np.swapaxes(y[:, 1:], -1, -2) for y in units)
     return float(np.max([np.abs(scores - here) for scores in further]))
@@ -651,12 +587,7 @@ def _composition_error(task: _Task, subject: _Subject) -> float:
 
 
 def _independence_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """
-    Return the largest relative change of results if other tokens, heads and rows are in the call; and its cause or "".
-
-    Three calls are compared with one of all: rows and heads in reverse order, the first head alone, and the last token
-    alone. The cause is a text if in the last of them only the first row is right.
-    """
+    """Return the largest relative change of results if other tokens, heads, rows share a call; and its cause or ""."""
     x, positions = _inputs(task, subject), _consecutive(task, 10)
     y = subject(x, positions)
     others = np.flip(subject(np.flip(x, (0, 1)), positions), (0, 1)) - y
@@ -668,11 +599,7 @@ def _independence_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _batching_error(task: _Task, subject: _Subject) -> float:
-    """
-    Return the largest relative error of a large call against eight calls on parts of its x.
-
-    The parts are x cut in half along rows, heads and tokens at once. Errors are relative to the lengths in x.
-    """
+    """Return the largest relative error of a large call against eight on parts of x: halves of rows, heads, tokens."""
     rows, heads, length = LONG
     length = min(length, 1 + int(max(sample.positions.max() for sample in task.runs.values())))
     x, positions = subject.features(rows, heads, length, task.head_dim), _consecutive(task, 0, length)
@@ -683,11 +610,7 @@ def _batching_error(task: _Task, subject: _Subject) -> float:
 
 
 def _view_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """
-    Return how much results differ if x is a view of a larger array, relative to those for x alone; and the cause.
-
-    The cause is that the strides of x are ignored, or "" if that isn't so.
-    """
+    """Return the relative change of results if x is a view of a larger array; and the cause, ignored strides, or ""."""
     x, positions = _inputs(task, subject), _consecutive(task, 10)
     y, worst, cause = subject(x, positions), 0.0, ""
     for view in _VIEWS:
@@ -708,11 +631,7 @@ def _dtype_error(task: _Task, subject: _Subject) -> float:
 
 
 def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """
-    Return the relative error of a call with positions for each row against one call for each row; and the cause.
-
-    The cause is that all rows are rotated by the positions of the first, or "" if that isn't so.
-    """
+    """Return the relative error of a call with positions for each row against a call for each; and its cause or ""."""
     x, begins = _inputs(task, subject), (10, 57)
     rows = [_consecutive(task, begin) for begin in begins]
     each = np.concatenate([subject(x[[i]], positions) for i, positions in enumerate(rows)])
@@ -723,12 +642,7 @@ def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """
-    Return the error of the function's gradient against the inverse rotation, and its likely causes as one text.
-
-    The error is 0 if it is within the bound of the dtype, and infinite if the gradient of a run is all zeros. Raise
-    `_RefusedError` if the function or its gradient raises.
-    """
+    """Return the error of the gradient against the inverse rotation, 0 within the bound, and the causes as one text."""
     right, lib, runs, worst = task.right, subject.lib, [], 0.0
     pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
     for sample in task.runs.values():

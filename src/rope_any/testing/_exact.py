@@ -24,11 +24,7 @@ class Sample(NamedTuple):
 
 
 def exact(positions: Any, frequencies: Any, /) -> Sample:
-    """
-    Return the `Sample` of positions ``(n,)`` or ``(n, axes)``, for one row of frequencies or a row for each axis.
-
-    Its cosines and sines are ``(n, pairs)``.
-    """
+    """Return the `Sample` of positions ``(n,)`` or ``(n, axes)``, for a row of frequencies or one for each axis."""
     table = [[(float(z.real), float(z.imag)) for z in row] for row in unit_rotations(positions, frequencies)]
     cos, sin = np.moveaxis(np.asarray(table), -1, 0)
     return Sample(np.asarray(positions), cos, sin)
@@ -59,22 +55,14 @@ def mpmath() -> Any:
 
 @cache
 def _context(mp: Any) -> Any:
-    """
-    Return a separate mpmath context of 60 digits, the same at each call.
-
-    All threads share mpmath's own, and each may change its digits.
-    """
+    """Return one mpmath context of 60 digits for all calls, apart from mpmath's own, which any thread may change."""
     context = mp.MPContext()
     context.dps = DIGITS
     return context
 
 
 def rotate_exactly(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, factor: float = 1.0) -> Data:
-    """
-    Return x ``(..., n, features)`` in float64, its pairs from feature `start` on rotated by the n rows of `sample`.
-
-    The rotated pairs are multiplied by `factor`, the attention factor.
-    """
+    """Return x ``(..., n, features)`` in float64, pairs from `start` on rotated by `sample` (n rows) times `factor`."""
     pairs = sample.cos.shape[-1]
     where = members(pairing, start, pairs)
     first, second = where[:pairs], where[pairs:]
@@ -91,11 +79,7 @@ def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: 
 
 
 def features(*shape: int, bits: int = 4) -> Data:
-    """
-    Return an array of floats of this shape, the same at each call: multiples of ``2**-bits`` of either sign.
-
-    They are from 15/16 to 2 in magnitude. `bits` must be at least 4.
-    """
+    """Return floats of this shape, the same in each call: multiples of ``2**-bits``, 15/16 to 2 with either sign."""
     n = np.arange(1, math.prod(shape) + 1)
     digits = n * 40_503 % 65_537
     # an odd number of units in the last place, below 1/16 in total: any rounding changes the number

@@ -97,26 +97,20 @@ POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are 
 
 def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) -> tuple[str, ...]:
     """
-    Return the likely mistakes, as texts, of a function that rotated x ``(n, head_dim)`` to y.
+    Return the likely mistakes, as texts, of a function that rotated x ``(n, head_dim)`` at `positions` to y.
 
-    `positions` are ``(n, axes)``. The mistakes are those of one of many wrong rotations: of those whose errors,
-    relative to the lengths of pairs, are within `bound`, one with the fewest mistakes, of several one of the closest.
-    If none is within it, but one is close at the smallest positions, return its mistakes and "something else at larger
-    positions"; else none. If y has infinite or NaN values, return only these. `right` itself is not tried: if y is
-    right, a harmless mistake may be returned, such as frequencies in float32.
+    They are the fewest that bring all errors, relative to the lengths of pairs, within `bound`. If there are none, they
+    are those that fit the smallest positions, with "something else at larger positions"; or (). `right` itself is not
+    tried: if y is right, a harmless mistake may be returned, such as frequencies in float32.
     """
     reach = np.abs(positions).max(axis=1)
     near = reach <= reach.min() + 7
 
     def miss(r: Rotary, rows: Any = slice(None), slack: float = 0.0) -> Data:
-        """
-        Return the relative error of y against the rotation `r` for each pair: the largest in most of the tokens `rows`.
-
-        `slack` is subtracted for each radian of the largest angle. After the pairs come absolute errors, one by one, of
-        the features that `right` rotates and `r` does not, without `slack`.
-        """
+        """Return the largest error of y against `r` in most `rows`: of each pair, then of each feature it leaves."""
         want, pairs = rotate_wrongly(r, x[rows], positions[rows]), r.pairs
         off = pair_errors(y[rows], want, r.out or r.pairing, start=r.start, pairs=pairs)
+        # `slack` for each radian of the largest angle
         off = off - slack * reach[rows, None] * np.abs(r.frequencies).sum(axis=0) if slack else off
         # features of the rotary slice that `r` does not rotate, one by one
         rest = sorted({*_rotary_features(right)} - {*_rotary_features(r)})
@@ -125,11 +119,7 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
         return np.where(np.isnan(most), np.inf, most)  # float16 overflows
 
     def closest(r: Rotary) -> float:
-        """
-        Return the largest error in `miss`, each pair with the error of its frequency in `r` that fits y best.
-
-        If no error of the frequencies can bring it within the bound, return some number above the bound.
-        """
+        """Return the largest error in `miss`, each pair with its best ulps; any above the bound if none helps."""
         ulps = _ulps(r)
         if len(ulps) > 1 and (least := np.max(miss(r, slack=_RADIANS_OF_ULPS))) > bound:
             return float(least)
@@ -175,11 +165,7 @@ def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Ro
 
 
 def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Change]:
-    """
-    Yield functions that return a copy of a `Rotary` with one more mistake, or None if the mistake doesn't apply.
-
-    The mistakes are all but those of rounding. Some are measured: another base is that which would turn x into y.
-    """
+    """Yield functions that copy a `Rotary` with one more mistake, not of rounding, or return None if it can't."""
     pairs, head_dim = right.pairs, x.shape[-1]
     other = _other(right.pairing)
     yield _change(f"the other pairing: {other}", pairing=other)
@@ -201,6 +187,7 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
     yield lambda r: _other_width(r, _changed_features(x, y))
     yield lambda r: _change(f"features are returned in the order {_other(r.pairing)}", out=_other(r.pairing))(r)
     yield lambda r: _change(f"tables in the feature order of {_other(r.pairing)}", table_pairing=_other(r.pairing))(r)
+    # other bases and factors are those that would turn x into y
     rows = [row[0] for p in POWERS if len(row := np.flatnonzero((positions == p).all(axis=1)))]
     places = positions[rows, 0]
     if len(right.frequencies) == 1 and {0, 1} <= set(places):
@@ -228,11 +215,7 @@ def _index_in_call(positions: Data) -> Data:
 
 
 def _first_of_call(positions: Data) -> Data:
-    """
-    Return for each token the position of the first token in its call, ``(tokens, axes)``.
-
-    A call ends where the positions on the first axis stop being consecutive.
-    """
+    """Return the position of the first token in each token's call, ``(tokens, axes)``; calls are consecutive runs."""
     begins = np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1
     return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
 
@@ -296,11 +279,7 @@ def _changed_features(x: Data, y: Data) -> range:
 
 
 def _other_width(r: Rotary, moved: range) -> Rotary | None:
-    """
-    Return `r` with the features `moved` as its rotary slice, and the frequencies of its base for this width.
-
-    None if `moved` is empty, of an odd or the same width, or if the frequencies of `r` are no powers of a base.
-    """
+    """Return `r` with the rotary slice `moved`, its base kept; None for an odd, empty or equal width, or no base."""
     width, pairs = len(moved), r.pairs
     if not width or width % 2 or width == 2 * pairs or not _has_base(r):
         return None
@@ -311,11 +290,7 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
-    """
-    Return `r` with the attention factor that y shows: the median factor by which pairs are longer in y than in x.
-
-    None if `r` has it already, or if it is not between 1e-3 and 1e3.
-    """
+    """Return `r` with the median factor from lengths of pairs in x to those in y; None if its own, or not plausible."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
@@ -326,11 +301,7 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
 
 
 def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
-    """
-    Return the frequency of each pair, ``(pairs,)``, by which x was rotated to y at `positions` 0, 1, 10, 100, ...
-
-    `r` must have the right pairing, start and direction of this rotation.
-    """
+    """Return the frequencies ``(pairs,)`` that rotate x to y at `positions` 0, 1, 10, ..., in the pairs of `r`."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
@@ -342,11 +313,7 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
 
 
 def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """
-    Return `r` with the frequencies of the base, rounded to `digits` digits, that is closest to those `measured`.
-
-    None if the base is not between 1 and 1e12, if `r` has its frequencies already, or if all measured ones are tiny.
-    """
+    """Return `r` with the frequencies of the base, in so many digits, closest to `measured`; None if no other fits."""
     pairs = len(measured)
     # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
     i = np.flatnonzero(measured[1:] > 1e-3) + 1
@@ -367,11 +334,7 @@ def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
 
 
 def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """
-    Return `r` with all frequencies times one number: the median of `measured` / its own, rounded to `digits` digits.
-
-    None if the number is 1, or not between 1e-6 and 1e3.
-    """
+    """Return `r` with all frequencies times the median of `measured` / its own, in so many digits; None if it is 1."""
     f = r.frequencies[0]
     fast = f > 1e-3
     scale = float(f"{np.median(measured[fast] / f[fast]):.{digits}g}") if fast.any() else 1.0
@@ -381,11 +344,7 @@ def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None
 
 
 def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """
-    Yield (faults, fields of `Rotary`) for each way to round.
-
-    That is none, one of positions, frequencies and angles, one of table and products, or one of each group.
-    """
+    """Yield (faults, fields of `Rotary`) for each way to round: none, one before the table, one from it on, or both."""
     angles: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), {})]
     tables = angles.copy()
     for dtype in ("float32", "bfloat16", "float16"):
