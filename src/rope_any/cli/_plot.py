@@ -234,18 +234,17 @@ def _drawn(ax: "Axes") -> dict[str, Any]:
         labels["right"] = right.get_ylabel()
     return {
         "axes": labels,
-        "lines": [{"label": line.get_gid() or str(line.get_label()), **_points(line)} for line in ax.lines],
+        "lines": [
+            {
+                "label": line.get_gid() or str(line.get_label()),
+                "x": np.asarray(line.get_xdata()).tolist(),
+                "y": np.asarray(line.get_ydata()).tolist(),
+            }
+            for line in ax.lines
+        ],
         "images": [np.asarray(image.get_array()).tolist() for image in ax.images],
         "texts": [{"text": text.get_text(), "at": getattr(text, "xy", text.get_position())} for text in ax.texts],
     }
-
-
-def _points(line: Any) -> dict[str, list[float]]:
-    """Return the points of a line as {"x": [...], "y": [...]}."""
-    import numpy as np
-
-    x, y = line.get_data()
-    return {"x": np.asarray(x).tolist(), "y": np.asarray(y).tolist()}
 
 
 def _save(file: Path) -> None:

@@ -477,15 +477,10 @@ def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Mo
     return (takes and kind not in around) or any(map(_rotary_names, codes))
 
 
-def _is_in(path: Path, owner: Path) -> bool:
-    """Whether the module at `path` is inside the one at `owner`, or is it; "" is the path of the model."""
-    return f"{path}.".startswith(f"{owner}." if owner else "")
-
-
 def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
     """Return the rotary embedding whose parent is the nearest module around `path`; None if no parent is around it."""
     owners = {embedding: embedding.rpartition(".")[0] for embedding in embeddings}
-    above = [embedding for embedding, owner in owners.items() if _is_in(path, owner)]
+    above = [embedding for embedding, owner in owners.items() if not owner or f"{path}.".startswith(f"{owner}.")]
     return max(above, key=lambda embedding: len(owners[embedding]), default=None)
 
 

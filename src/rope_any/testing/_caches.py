@@ -348,13 +348,12 @@ def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
     count, pairs = shown.values.shape[-2:]
     size = f"{count} rows of {pairs} pairs" if shown.unit == "row" else f"{pairs} pairs"
     read_as = f", read as {shown.layout}" if shown.layout != cache.layout else ""
-    first = int(wrong[0]) if len(wrong) else None
     return CacheReport(
         subject=f"layout {cache.layout}{read_as}, {size}, {cache.dtype}",
         passed=given is not None and not len(wrong),
         errors=tuple(error.tolist()),
         ratios=tuple(ratio.tolist()),
-        first_wrong=first,
+        first_wrong=int(wrong[0]) if len(wrong) else None,
         wrong=len(wrong),
         causes=causes,
     )

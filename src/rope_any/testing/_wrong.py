@@ -120,7 +120,7 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
 
     def closest(r: Rotary) -> float:
         """Return the largest error in `miss`, each pair with its best ulps; any above the bound if none helps."""
-        ulps = _ulps(r)
+        ulps = range(-8, 9) if r.frequency_dtype == "float32" else range(1)  # powers in float32 differ by method
         if len(ulps) > 1 and (least := np.max(miss(r, slack=_RADIANS_OF_ULPS))) > bound:
             return float(least)
         return float(np.max(np.min([miss(r._replace(ulps=n)) for n in ulps], axis=0)))
@@ -145,11 +145,6 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
 def _rotary_features(r: Rotary) -> range:
     """Return the indices of the features that `r` rotates."""
     return range(r.start, r.start + 2 * r.pairs)
-
-
-def _ulps(r: Rotary) -> range:
-    """Return the errors to try for frequencies: −8 to 8 ulps in float32, whose powers differ by method; else only 0."""
-    return range(-8, 9) if r.frequency_dtype == "float32" else range(1)
 
 
 def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Rotary]:
@@ -182,8 +177,10 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
         yield _change("the attention factor counted twice", factor=right.factor**2)
     for start in {0, head_dim - 2 * pairs} - {right.start}:
         yield _change(f"another slice: features {start} to {start + 2 * pairs - 1} are rotated", start=start)
-    if 2 * pairs < head_dim and len(right.frequencies) == 1:
-        yield _head_exponents(right, head_dim, pairs)
+    if 2 * pairs < head_dim and _has_base(right):
+        # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
+        slower = right.frequencies ** (2 * pairs / head_dim)
+        yield _change("exponents over head_dim rather than rotary_dim", frequencies=slower)
     yield lambda r: _other_width(r, _changed_features(x, y))
     yield lambda r: _change(f"features are returned in the order {_other(r.pairing)}", out=_other(r.pairing))(r)
     yield lambda r: _change(f"tables in the feature order of {_other(r.pairing)}", table_pairing=_other(r.pairing))(r)
@@ -250,20 +247,6 @@ FREQUENCIES: dict[str, Callable[[Data], Data]] = {
 def _other(pairing: Pairing) -> Pairing:
     """Return the pairing that is not `pairing`."""
     return "interleaved" if pairing == "half" else "half"
-
-
-def _head_exponents(right: Rotary, head_dim: int, pairs: int) -> Change:
-    """Return a function that adds the mistake of exponents 2i / head_dim, for 2i / rotary_dim, to a `Rotary`."""
-
-    def change(r: Rotary) -> Rotary | None:
-        """Return `r` with exponents 2i / head_dim; None if the frequencies of `right` are not powers of a base."""
-        if not _has_base(right):
-            return None
-        # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
-        slower = right.frequencies ** (2 * pairs / head_dim)
-        return r._replace(frequencies=slower, faults=(*r.faults, "exponents over head_dim rather than rotary_dim"))
-
-    return change
 
 
 def _has_base(r: Rotary) -> bool:
