@@ -86,7 +86,7 @@ OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base
 
 
 def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
-    """Return a rotation as a row of the overview, texts by column; a text, why a part can't be read, as "refused"."""
+    """Return a rotation, or "refused" if `explanation` is a text, as a row of the overview: texts by column."""
     if isinstance(explanation, str):
         return {"part": part, "rotates": "refused"}
     count = "all" if explanation.layers is None else len(explanation.layers)
@@ -158,7 +158,7 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
 
 
 def _quartiles(rope: Rope) -> tuple[str, ...]:
-    """Return as texts the number of pairs that rotate; shortest wavelength, quartiles and longest, ``–`` if none."""
+    """Return six texts: how many pairs rotate; their shortest, quartile and longest wavelengths (``–`` if none)."""
     tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
     return str(len(tokens)), *(_format_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 

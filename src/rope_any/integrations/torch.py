@@ -414,7 +414,7 @@ def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigR
 
 
 def _path_patterns(part: str) -> list[str]:
-    """Return the patterns that match path or class of each tensor of a part; [] for the text, or a given Rope."""
+    """Return patterns that all match in path or class of a tensor of this part; [] for the text, or a given Rope."""
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 

@@ -266,7 +266,7 @@ def _exact_tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
-    """Return position ids ``([axes,] batch, seq)`` as ``(batch, seq, axes)`` of the Rope, unchanged if it has none."""
+    """Return position ids ``([axes,] batch, seq)`` as ``(batch, seq, axes)`` for a Rope with axes, else unchanged."""
     if not isinstance(rope.frequencies[0], tuple):
         return position_ids
     rows = len(rope.frequencies)

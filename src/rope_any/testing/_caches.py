@@ -230,7 +230,7 @@ def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: s
 
 
 def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterator[_Reading]:
-    """Yield readings of a cache in its layout, each with a mistake undone; `own_reading` is None if it is unfit."""
+    """Yield readings in the layout of a cache, each with a mistake undone; `own_reading` is None for a wrong shape."""
     if own_reading is not None:
         values = own_reading.values
         yield own_reading._replace(values=values[..., ::-1], note="the pairs are in reverse order")

@@ -319,7 +319,7 @@ class _Subject(NamedTuple):
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def run(self, x: Array, positions: Array) -> Any:
-        """Call the function once; return its result for x, or x with `in_place`; `keys` splits x into q and k."""
+        """Call the function once; return its result for x, or x if `in_place`; if `keys`, x is split into q and k."""
         if "keys" not in self.asked:
             y = self.function(x, positions)
             return x if "in_place" in self.asked else y
@@ -565,7 +565,7 @@ def _rotary_slice(task: _Task, x: Data) -> Data:
 
 
 def _length_error(task: _Task, subject: _Subject) -> float:
-    """Return the largest relative change of norms of rotary slices, but for the factor, at `NEAR_POSITIONS`."""
+    """Return the largest relative change of norms of rotary slices, except by the factor, at `NEAR_POSITIONS`."""
     of = np.sqrt((_rotary_slice(task, _inputs(task, subject)) ** 2).sum(axis=-1)) * task.right.factor
     slices = (_rotary_slice(task, y) for y in _outputs(task, subject))
     return float(np.max([np.abs(np.sqrt((y**2).sum(axis=-1)) / of - 1) for y in slices]))

@@ -97,7 +97,7 @@ POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are 
 
 def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) -> tuple[str, ...]:
     """
-    Return the likely mistakes, as texts, of a function that rotated x ``(n, head_dim)`` at `positions` to y.
+    Return likely mistakes, as texts, of a function that rotated x ``(n, head_dim)`` to y at positions ``(n, axes)``.
 
     They are the fewest that bring all errors, relative to the lengths of pairs, within `bound`. If there are none, they
     are those that fit the smallest positions, with "something else at larger positions"; or (). `right` itself is not
@@ -273,7 +273,7 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
-    """Return `r` with the median factor from lengths of pairs in x to those in y; None if its own, or not plausible."""
+    """Return `r` with the attention factor of y: the median of |y| / |x| of pairs; None if its own, or absurd."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
