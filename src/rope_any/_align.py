@@ -25,18 +25,14 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
-    """
-    Return x as `Tokens`: with its library, its name in errors, its token axis counted from 0, and the number of tokens.
-
-    Raises if `seq_axis` is no axis of x or its last one, or if Dask does not know the number of tokens (nan).
-    """
+    """Return x as `Tokens`; raise unless `seq_axis` is an axis of x other than its last, and of known length."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
         one = APPLY if name == "k" else f"write {name}[None, :] if it is one token"
         hints = {0: "", 1: one, 2: "write -2 for (seq, head_dim)"}
         hint = hints.get(x.ndim, "write -2 for (..., heads, seq, head_dim), -3 for (..., seq, heads, head_dim)")
         raise ArgumentValueError("seq_axis", f"be an axis of {name} other than its last", got, hint)
-    if isinstance(count := x.shape[seq_axis], float):
+    if isinstance(count := x.shape[seq_axis], float):  # nan: Dask does not know it
         require_known(name, x.shape)
     return Tokens(lib, name, x, seq_axis % int(x.ndim), count)
 
@@ -44,12 +40,7 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
 def expand_positions(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
 ) -> Positions:
-    """
-    Return consecutive positions from a start: an int, a 0-d array, or None (0). Return other positions unchanged.
-
-    From a start they are a range or an array ``(seq,)`` if `axes` is None, else ``(seq, axes)``, equal on all axes.
-    Raises for a start if the number of tokens is unknown, and as `integer` and `consecutive`.
-    """
+    """Return positions, or from a start (int, 0-d array, None: 0) consecutive ones, ``(seq,)`` or ``(seq, axes)``."""
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
         return number
@@ -66,11 +57,7 @@ def expand_positions(
 def positions_by_axis(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str
 ) -> list[SplitPositions]:
-    """
-    Return one `SplitPositions` for each of `axes` position axes (one if `axes` is None), sharded if `tokens.x` is.
-
-    A single number is the position of the first token, and None is 0. Raises unless positions fit the tokens.
-    """
+    """Expand a start; return one `SplitPositions` per position axis, sharded like `tokens.x`; raise unless they fit."""
     at = split_positions(tokens.lib, expand_positions(tokens, positions, axes, name=name), like=tokens.x, name=name)
     numbers = by_axis(shard_positions(tokens, at.numbers, axes, name=name), axes)
     rests = [None] * len(numbers) if at.rest is None else by_axis(at.rest, axes)
@@ -78,12 +65,7 @@ def positions_by_axis(
 
 
 def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, name: str = "positions") -> Array:
-    """
-    Return an array of positions, sharded as `tokens.x` if that is; raise unless its shape fits.
-
-    `axes` is the number of position axes, the length of its last axis; None if it has one number for each token. Raises
-    also if its shards would have to be sent between processes.
-    """
+    """Return an array of positions, sharded like `tokens.x`; raise unless it fits and nothing has to be sent."""
     shape = tuple(by_axis(positions, axes, name=name)[0].shape)
     along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
     return _sharding.shard_like(name, positions, along[: positions.ndim], like=tokens.x)
@@ -101,9 +83,8 @@ def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable
     """
     Return a function that moves and adds axes of a table so that it broadcasts to all axes of `tokens.x` but the last.
 
-    `positions_shape` is the shape of the table without its pairs: ``(seq,)``, ``(batch, seq)``, ... Raises if it
-    doesn't fit x. Returns None for ``(seq,)`` and ``(1,)`` if tokens are along axis -2: such a table broadcasts as it
-    is.
+    `positions_shape` is the shape of the table without its pairs; raises if it doesn't fit x. Returns None for
+    ``(seq,)`` and ``(1,)`` if tokens are along axis -2: such a table broadcasts as it is.
     """
     x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
     if seq == x.ndim - 2 and (positions_shape == (1,) or positions_shape == (x.shape[seq],)):
@@ -123,11 +104,7 @@ def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable
 
 
 def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str) -> tuple[int, ...]:
-    """
-    Return the axis of `tokens.x` for each axis of positions: its first axes without the token axis, then that.
-
-    Raises unless each length is 1 or that of the axis of x; `argument` is the name of the positions in the error.
-    """
+    """Return the axis of `tokens.x` for each axis of positions; raise unless lengths are equal, or 1 in positions."""
     (_, name, x, seq, _) = tokens
     axes = _axes_if_fits(x.shape, seq, positions_shape)
     if axes is None:
@@ -141,11 +118,7 @@ def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str)
 
 
 def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """
-    Return the axis in `shape`, that of x, for each axis of positions: its first axes but `seq_axis`, then `seq_axis`.
-
-    None unless each length of `positions_shape` is 1 or that of the axis of x.
-    """
+    """Return the axis of x for each axis of positions, `seq_axis` last; None unless lengths are 1 or as in x."""
     last = len(positions_shape) - 1
     axes = (*(axis + (axis >= seq_axis) for axis in range(last)), seq_axis)
     fits = 0 <= last < len(shape) - 1 and all(
@@ -158,9 +131,8 @@ def align_head_table(tokens: Tokens, table: Table, heads: int, /) -> Table:
     """
     Return a table ``(..., heads, seq, pairs)`` with as many axes and heads as `tokens.x`.
 
-    If x has n times `heads` heads, each head of the table is repeated n times in succession. A table of fewer than
-    three axes is returned unchanged; of others axis -3 is the heads, and another length than `heads`, such as 1, stays.
-    Raises unless the number of heads of x is a multiple of `heads`.
+    Each head is repeated for its group of heads of x. A table of fewer than three axes is returned unchanged, and one
+    head stays one. Raises unless x has a multiple of `heads`.
     """
     (lib, name, x, seq, _), ndim = tokens, table.cos.ndim
     if ndim < 3:
@@ -183,12 +155,7 @@ def align_head_table(tokens: Tokens, table: Table, heads: int, /) -> Table:
 
 
 def query_tail(values: Array, queries: int, keys: int, /, *, axis: int) -> Array:
-    """
-    Return the last `queries` entries of `values` along a negative axis that has one for each of `keys` keys.
-
-    If that axis is missing or has another length, all keys share the values, and they are returned unchanged. Raises if
-    they are sharded along it.
-    """
+    """Return the last `queries` values along a negative axis, or all if it isn't `keys` long; raise if it's sharded."""
     if values.ndim < -axis or values.shape[axis] != keys:
         return values
     return _sharding.last_tokens("positions", values, queries, axis=axis)

@@ -20,11 +20,7 @@ _LOCK = threading.Lock()
 
 
 def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
-    """
-    Cache a plan, unless the key is None; if the cache is full, clear all of it first.
-
-    A plan must not hold an array or depend on the values of one.
-    """
+    """Cache a plan, which must hold no array, unless the key is None; if the cache is full, clear all of it first."""
     if key is None:
         return
     if len(PLANS) >= _MOST_PLANS:
@@ -43,13 +39,7 @@ def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) 
 
 
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
-    """
-    Return the rows of a field of `prepared`, each as an array on the device of `like`, cached if the library can.
-
-    Cached arrays live as long as the frequencies, because a captured CUDA graph continues to read their memory;
-    raise if a capture would have to make them. If ``lib.keeps_constants()`` is false (under a tracer, a
-    transform or a torch mode, and always on CuPy, for example), the cache is neither read nor written.
-    """
+    """Return the rows of a field of `prepared` as arrays on the device of `like`, cached if the library keeps them."""
 
     def make() -> list[Array]:
         """Create one array for each row of the field, on the device of `like`."""
@@ -69,16 +59,12 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
 
     if not lib.keeps_constants():
         return make()
+    # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
     return cached(prepared, (lib, field, lib.placement(like), dtype), make_cacheable)
 
 
 def reposition_frequencies(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:
-    """
-    Return the frequencies by which `Rope.reposition` rotates keys, for the axes of new and then of old positions.
-
-    They are the rows of `prepared`, for the angle at the new positions, and the negated rows of `source`, which
-    subtract the angle at the old ones. Cached, except under torch.compile.
-    """
+    """Return the rows of `prepared` for new positions, then those of `source`, negated, for old ones; cached."""
     compiling = is_compiling()
     moves = None if compiling else _MOVES.get(prepared)
     found = None if moves is None else moves.get(source)

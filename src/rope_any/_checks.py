@@ -7,11 +7,9 @@ from typing import Any
 
 
 class ArgumentError(Exception):
-    """
-    A wrong argument: ``(argument, wanted, got, hint, where)``. The last three are optional.
+    """A wrong argument: ``(argument, wanted, got, hint, where)``, the last three optional; `str` composes the text."""
 
-    `str` composes the text. There is no ``__init__``, because torch.compile can't trace one.
-    """
+    # There is no __init__, because torch.compile can't trace one.
 
     @property
     def argument(self) -> str:
@@ -182,11 +180,7 @@ def no_rope(name: str, value: object) -> ArgumentTypeError:
 
 
 def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
-    """
-    Return the error "`user` needs a package, which is missing", with the extra of rope-any to install.
-
-    `user` is a module or function of rope_any; the package is the one that `error` names.
-    """
+    """Return the error that `user`, a module or function, needs the package in `error`, and which extra installs it."""
     text = f'{user} needs {error.name}, which is missing; install it by: pip install "rope-any[{extra}]"'
     return ModuleNotFoundError(text, name=error.name)
 
@@ -198,12 +192,7 @@ def shown(value: object) -> str:
 
 
 def brief(value: object) -> str:
-    """
-    Return a value as text for an error message, or the name of its type if the text would be long.
-
-    Long are more than 40 characters or items, several lines, and a container that holds a container with items. A
-    `Text` is never long.
-    """
+    """Return a value as text for an error; its type's name if that is over 40 characters, several lines or nested."""
     kind = type(value).__name__
     if isinstance(value, Text):
         return str(value)

@@ -12,11 +12,7 @@ from rope_any._checks import NOTHING, ArgumentValueError, Text
 
 
 def require_replaceable(targets: list[Path], *, overwrite: bool) -> None:
-    """
-    Raise if one of the targets, all in one folder, exists; with `overwrite`, only if it is not a regular file.
-
-    Raises also if that folder can't be made because its path, or a path above it, is a file.
-    """
+    """Raise if a target exists (with `overwrite`: is not a regular file), or if the folder of all can't be made."""
     if not (place := _existing_ancestor(targets[0].parent)).is_dir():
         raise ArgumentValueError(place, "be a folder, to write to", Text("a file"))
     for target in targets:
@@ -38,12 +34,7 @@ def require_not_source(targets: list[Path], sources: list[Path]) -> None:
 
 @contextmanager
 def replace_together(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
-    """
-    Yield a temporary path for each of `targets` (all in one folder); at exit move all new files there, or none.
-
-    The caller writes the new files. They are lost if the caller raises, or if `require_replaceable` raises at exit:
-    call it before, too. The folder is made at exit.
-    """
+    """Yield a temporary path for each target (all in one folder) to write to; at exit move all there, or none."""
     folder = targets[0].parent
     with _exit_on_signal(), tempfile.TemporaryDirectory(dir=_existing_ancestor(folder), prefix=".rope-any-") as scratch:
         new, old = Path(scratch) / "new", Path(scratch) / "old"
@@ -74,11 +65,7 @@ def _move_back(old: Path, new: Path) -> None:
 
 @contextmanager
 def _exit_on_signal() -> Iterator[None]:
-    """
-    Make SIGTERM and SIGHUP raise SystemExit within this context, so that cleanup runs.
-
-    Does nothing outside the main thread, and nothing for a signal whose handler is not the default.
-    """
+    """Make SIGTERM and SIGHUP raise SystemExit in this context, in the main thread, unless they have a handler."""
 
     def leave(number: int, _: object) -> None:
         """Handle a signal: ignore the next ones, and raise SystemExit with the status that a shell would report."""

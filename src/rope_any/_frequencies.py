@@ -20,11 +20,7 @@ INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹²
 
 @dataclass(frozen=True, eq=False)
 class PreparedFrequencies:
-    """
-    Host frequencies in the forms that exact products need; the first four fields have one row per axis.
-
-    A row holds the frequencies of all heads, head by head.
-    """
+    """Host frequencies in the forms that exact products need: rows by axis, each of all heads, head by head."""
 
     rows: tuple[Row, ...]
     """Radians per position."""
@@ -99,11 +95,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
 
 def as_row(values: object, name: str = "frequencies") -> Row:
-    """
-    Return one row of frequencies, given as a tuple or a list, as a tuple of floats; `name` is its name in errors.
-
-    Raises for another type (an array), an empty row, and a value that is no number up to 65536 in magnitude.
-    """
+    """Return one row of frequencies, a tuple or list, as floats; raise for other types, none, or one beyond 65536."""
     numbers = enumerate(_require_sequence(values, name))
     row = tuple(value if type(value) is float else real(f"{name}[{i}]", value) for i, value in numbers)
     for f in row:
@@ -115,12 +107,7 @@ def as_row(values: object, name: str = "frequencies") -> Row:
 
 
 def as_frequencies(values: object, depth: int = 3, name: str = "frequencies") -> Frequencies:
-    """
-    Return host frequencies, tuples or lists nested at most `depth` deep, as tuples of floats nested in the same way.
-
-    Raises for another type (an array), deeper nesting, numbers beside rows, rows that differ in length; and as
-    `as_row`. `name` is the name of `values` in errors.
-    """
+    """Return frequencies, nested up to `depth` deep, as tuples of floats; raise for other types and for uneven rows."""
     values = _require_sequence(values, name)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values, name)

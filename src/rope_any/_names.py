@@ -11,13 +11,7 @@ SHORTEST = 3
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """
-    Return the known name that is near to `name`, ignoring case; None if none is near.
-
-    Near is the most similar name; if none is similar, the only name that begins with `name`; else the longest name that
-    `name` extends by a word, as ``beta_fast`` extends ``beta``. If `name` is in lower case and differs from the near
-    one only in digits, they are versions of a model, and the result is None.
-    """
+    """Return the known name that `name` resembles, abbreviates or extends by a word, ignoring case; None if none."""
     from difflib import get_close_matches  # slow to import, and only errors need it
 
     lower = {each.lower(): each for each in known}
@@ -26,6 +20,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if not found:
         return None
     near = lower[found[0]]
+    # in lower case, and with other digits alone: another version of a model
     is_version = near != typed and name.islower() and re.sub(r"\d", "", name) == re.sub(r"\d", "", near)
     return None if is_version else near
 
@@ -42,10 +37,6 @@ def _by_prefix(typed: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: object, known: Iterable[str], others: Mapping[str, str] = MappingProxyType({})) -> str:
-    """
-    Return "did you mean ...?" with the known name that is near to `name`, or "" if none is, or if `name` is no string.
-
-    `others` maps other names in lower case to known ones, which need not be near: they are looked up first.
-    """
+    """Return "did you mean X?", X the known name near to `name` or to its alias in `others`; "" if there is none."""
     near = nearest(others.get(name.lower(), name), known) if isinstance(name, str) else None
     return "" if near is None else f"did you mean {near}?"

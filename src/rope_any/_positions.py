@@ -41,11 +41,7 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
-    """
-    Return positions ``(..., axes)`` as one array ``(...)`` for each axis; raise for another last axis.
-
-    If `axes` is None, return a list of the positions as they are.
-    """
+    """Split positions ``(..., axes)`` into arrays ``(...)``, or return [positions] for None; raise for another axis."""
     if axes is None:
         return [positions]
     shape = tuple(positions.shape)
@@ -61,12 +57,7 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
 def consecutive(
     start: Any, length: int, /, *, like: Array, name: str = "positions", lib: Library | None = None
 ) -> Array:
-    """
-    Return `length` int64 positions ``start, start + 1, ...`` on the device of `like`; int32 if it has no float64.
-
-    `start` is an int or a 0-d array of integers. Raises if it is of another type or dtype, and for ints that
-    `require_fit` refuses.
-    """
+    """Return `length` positions from `start`, an int or 0-d integer array: int64, or int32 if `like` has no float64."""
     given = is_array(start)
     lib = lib or library(**({name: start} if given else {}), like=like)
     xp, wide, place = lib.xp, lib.has_float64(like), lib.device_kwargs(like)
@@ -89,9 +80,7 @@ def as_position_array(
     """
     Return positions as an array: int64 or, without float64, int32; real numbers float64 or float32.
 
-    An array of float32 or float64 stays as it is; Python's floats become float64 if the device has it. Host numbers are
-    put on the device of `like`. Raises if neither `positions` nor `like` is an array, if Dask does not know a length,
-    and as `read_positions`.
+    Arrays of float32 or float64 stay as they are. Host numbers are put on the device of `like`, which must be given.
     """
     given = array_or_none(positions)
     reference, named = reference_array(positions, given, like), {name: given, "like": like}
@@ -127,11 +116,7 @@ def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
 
 
 def _broadcast_and_stack(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
-    """
-    Broadcast arrays to one shape, and stack them along a new last axis.
-
-    An array with fewer axes than the most in `like` first gets axes of length 1 before its last one.
-    """
+    """Stack arrays, broadcast, along a new last axis; first insert axes before their last, up to the most in `like`."""
     most = max(column.ndim for column in like)
     full = list(columns)
     while any(column.ndim < most for column in full):
@@ -142,11 +127,7 @@ def _broadcast_and_stack(xp: Any, columns: Sequence[Array], *, like: Sequence[Ar
 def as_numbers(
     lib: Library, like: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
-    """
-    Return (positions in float64, None) if `wide`; else (nearest int32, float32 rest), with None for integers.
-
-    Host numbers are put on the device of `like`. Raises as `read_positions`.
-    """
+    """Return (float64 positions, None) if `wide`; else (nearest int32, float32 rest), the rest None for integers."""
     given, rest = read_positions(lib, like, positions, wide=wide, name=name)
     xp = lib.xp
     if wide:
@@ -164,9 +145,8 @@ def read_positions(
     """
     Return positions as (array, rest): an array as it is, with None; `SplitPositions` unchanged.
 
-    Host numbers are put on the device of `like`: if `wide`, as int64, or float64 if one is real; else as int32, with
-    the float32 rest if one is real. Raises for an array of another dtype than integers, float32 and float64, and for
-    host values that are not finite or too large.
+    Host numbers are put on the device of `like`: as int64, or float64 if one is real; unless `wide`, as int32 with a
+    float32 rest. Raises for arrays that are no integers, float32 or float64, and for numbers that are too large.
     """
     if isinstance(positions, SplitPositions):
         return positions
@@ -218,11 +198,7 @@ _WANTED = "be an array, an int, a range or a sequence of finite numbers"
 
 
 def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
-    """
-    Return (flat list of numbers, shape) of nested sequences; of a single number, shape ().
-
-    Raises unless all are finite numbers, in rows of equal length, nested at most `deepest` deep.
-    """
+    """Return (flat list, shape) of nested numbers; raise unless finite, in even rows, nested up to `deepest` deep."""
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
             raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))

@@ -438,12 +438,7 @@ class Rope:
         outs: tuple[Array | None, ...],
         lib: Library | None = None,
     ) -> tuple[Array, ...]:
-        """
-        Rotate arrays `xs` by the cached plan for such a call; if there is none, check the arrays and make a plan.
-
-        `outs` has an array or None for each x. A new plan is cached if the arrays have a signature. The plan checks in
-        each run what its key does not hold (overlap of outputs, memory).
-        """
+        """Rotate arrays `xs` by the cached plan for such a call; if there is none, check the arrays and make a plan."""
         arrays = xs if outs[0] is None else xs + outs
         positions_key: object = type(positions)
         if positions_key is Table:
@@ -517,13 +512,7 @@ class Rope:
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
-        """
-        Return the table of a call, or a pair of tables for q and k: those given, unchecked, or made from positions.
-
-        If there are fewer queries than keys, only the last rows of the table of q are kept. For `inverse`, the table is
-        divided by the square of the attention factor. If each head has frequencies, the tables get the heads and axes
-        of the arrays.
-        """
+        """Return the table of a call, or a pair for q and k, given or made from positions, and fitted to the call."""
         names, axis, fused, inverse, _ = call
         if call_plan.adds_angles:
             first = integer("positions", positions) if positions else 0
@@ -553,12 +542,7 @@ class Rope:
     def _make_table(
         self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
-        """
-        Return a table of `positions`, those of the last of `tokens` (k, if there are q and k), sharded as that is.
-
-        A pair of tables if q and k are sharded and differ in length or placements; q takes the last positions. Tables
-        are float64 if `like` is, else float32.
-        """
+        """Return a table of the positions of the last of `tokens`; a pair if q and k are sharded differently."""
         last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def table_for(tokens: Tokens, token_positions: Positions | None) -> Table:
@@ -618,12 +602,7 @@ def _as_pair(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
 
 
 def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
-    """
-    Return `arrays` with those of `positions` appended, for a plan's signature, and what else its key has of positions.
-
-    That is their type; for a range (range, stop − start, step); for a pair of tables whether it is one table twice.
-    Sequences of numbers are appended as they are, and have no signature.
-    """
+    """Return `arrays` with those of `positions` appended, and the other facts on positions that a plan's key needs."""
     positions_key: object = type(positions)
     if positions_key is BentTable:
         return arrays + positions, positions_key  # type: ignore[operator]  # a table is a tuple
@@ -648,12 +627,7 @@ def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
 def _one_library(
     names: tuple[str, ...], xs: tuple[Array, ...], positions: object, outs: tuple[Array | None, ...]
 ) -> Library:
-    """
-    Return the one library of all arrays of a call.
-
-    Raises for several libraries, for a tuple or list of arrays, for a k that is no array, and if only one of q and k is
-    sharded.
-    """
+    """Return the library of all arrays of a call; raise if one is no array, or only one of q and k is sharded."""
     named = dict(zip(names, xs, strict=True))
     for name, x in named.items():
         if isinstance(x, tuple | list) and not isinstance(x, Table) and any(map(is_array, x)):

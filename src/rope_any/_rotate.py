@@ -107,13 +107,7 @@ def require_rotatable(
     name: str = "x",
     table_is_argument: bool = False,
 ) -> None:
-    """
-    Raise unless x is a floating-point array that has the features of a table's pairs, and `out`, if given, fits it.
-
-    `out` needs the shape and dtype of x, and no gradients may be recorded. x must be sharded if the table is. The other
-    axes of x and the table are not compared. x is called `name` in errors. If `table_is_argument` (the user gave cos
-    and sin), the hint for a table of twice the width says how to halve it.
-    """
+    """Raise unless x, called `name`, is floating-point and has the features of the table's pairs, and `out` fits x."""
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
     if x.ndim == 0:
@@ -175,9 +169,8 @@ def plan_of(
     """
     Return a plan: a function ``(xs, table or tables, outs)`` that rotates arrays like the given ones.
 
-    All arrays must be checked already; `named` has their names in errors. `tables` has one table for each array, maybe
-    the same. `broadcasters` has, for each, None or a function that fits its axes to the array; the plan calls it. If
-    there are outputs, each run of the plan checks them for overlap.
+    All arrays must be checked already. `broadcasters` has for each array None or a function that fits the axes of its
+    table to it; the plan calls it. If there are outputs, each run of the plan checks them for overlap.
     """
     names, xs = tuple(named), tuple(named.values())
     writes = any(out is not None for out in outs)

@@ -33,11 +33,7 @@ class Entry(NamedTuple):
 
 
 def checkpoint_file(source: Path, /) -> Path:
-    """
-    Return `source` if it is a file; if it is a folder, its model.safetensors or model.safetensors.index.json.
-
-    Raises if `source` does not exist, or the folder has both of these files or neither.
-    """
+    """Return a file, or the model.safetensors or index of a folder; raise if it has both or neither, or is missing."""
     if not source.exists():
         wanted = "be a .safetensors file, the index of several or a folder"
         raise ArgumentValueError(source, wanted, NOTHING, "there is no such file")
@@ -51,12 +47,7 @@ def checkpoint_file(source: Path, /) -> Path:
 
 
 def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
-    """
-    Return {file: {tensor name: header entry}} of a checkpoint: of each file in an index, or of `source` itself.
-
-    `source` is a file: an index if its name ends in .json. Raises if an index and its files list different tensors, or
-    one of them is malformed.
-    """
+    """Return {file: {tensor name: entry}} of a .safetensors file, or of all in an index; raise if these disagree."""
     if source.suffix != ".json":
         return {source: read_entries(source)}
     listed = _weight_map(source)
@@ -115,12 +106,7 @@ _READABLE = {
 
 
 def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], str]:
-    """
-    Return (NumPy array of a tensor, name of its dtype); the array of a bfloat16 tensor is float32.
-
-    If `name` is None, it is the only tensor of the file. Raises if there is no such tensor, several for None, or it is
-    of another dtype than those in `_READABLE`.
-    """
+    """Return (NumPy array, dtype name) of a tensor, for None the only one; bfloat16 as float32; raise if unreadable."""
     found = read_entries(file)
     if not found:
         raise ArgumentValueError(file, "contain a tensor", NOTHING)
@@ -146,11 +132,10 @@ def copy(
     report_progress: Callable[[str, int], None],
 ) -> None:
     """
-    Copy a file with the features of the tensors in `axes` (name to axis) reordered; overwrite `target`.
+    Copy a file over `target`, with the features of the tensors in `axes` (name to axis) reordered.
 
-    Along that axis, new feature i of each group of ``len(order)`` is the old feature ``order[i]`` of the group.
-    ``report_progress(name, bytes)`` is called for each chunk that is read, with its length. Raises if `source` is no
-    whole safetensors file. The axes must hold whole groups; that is not checked.
+    New feature i of each group of ``len(order)`` is the old ``order[i]``; that groups are whole is not checked.
+    ``report_progress(name, bytes)`` is called for each chunk.
     """
     found = read_entries(source)
     with source.open("rb") as old, target.open("wb") as new:
@@ -181,12 +166,7 @@ def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
 
 
 def _entry(name: str, value: Any, start: int) -> Entry:
-    """
-    Return the entry of a tensor from its `value` in the JSON header.
-
-    `start` is the offset in the file from which the header's ``data_offsets`` count. Raises a LookupError, TypeError or
-    ValueError if the value is malformed.
-    """
+    """Return a tensor's entry from its `value` in the header, with offsets from `start`; raise if it is malformed."""
     shape, (begin, end) = value["shape"], value["data_offsets"]
     bits = 8 if value["dtype"] == "BOOL" else int(re.findall(r"\d+", value["dtype"])[0])  # of BF16, F8_E4M3, ...
     whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))

@@ -41,11 +41,7 @@ class Rotation(NamedTuple):
         return self.lib.cast(cos, dtype), -s if self.inverse else s
 
     def rotary_slice(self, x: X, table: Table) -> X:
-        """
-        Return the features of x that rotate: from `start` on, two for each pair of the table.
-
-        They are x itself if all features rotate, else a view of x in a library that has views.
-        """
+        """Return the features of x that rotate, two from `start` on for each pair of the table; x itself if all do."""
         features = 2 * table.cos.shape[-1]
         rotary: X = x if features == x.shape[-1] else x[..., self.start : self.start + features]
         return rotary
@@ -58,11 +54,7 @@ class Rotation(NamedTuple):
                     out[..., passing] = x[..., passing]
 
     def with_passthrough(self, x: X, rotated: Array) -> X:
-        """
-        Return an array like x with `rotated` in place of its rotary slice, in the dtype of x.
-
-        If all features rotate, the result may be the object `rotated`.
-        """
+        """Return an array like x with `rotated`, cast, in place of its rotary slice; maybe the object `rotated`."""
         end = self.start + rotated.shape[-1]
         before = [x[..., : self.start]] if self.start else []  # JAX has no empty arrays on a mesh
         after = [x[..., end:]] if end < x.shape[-1] else []
@@ -81,13 +73,8 @@ the same `signature`, and holds no array.
 
 
 def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
-    """
-    Write x, all of whose features rotate, into `out`, rotated; `xp` has functions with ``out=``.
-
-    `factors` are (c, s, −s): c has the cosine of each feature, s the sine of each pair, negated for the inverse
-    rotation. `products` are two scratch arrays like x. `out` may be x.
-    """
-    (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2
+    """Write x, rotated in all features by `factors` (c, s, −s), into `out`, which may be x, by way of `products`."""
+    (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2  # c by feature, s and −s by pair
     # b·s at the place of a, and a·(−s) at the place of b
     first, second = split(x, pairing, 0, pairs)
     for place, b, s in zip(split(bs, pairing, 0, pairs), (second, first), signed, strict=True):
@@ -131,12 +118,8 @@ def _rotate_partitions(rotation: Rotation, x: X, table: Table, out: X | None) ->
 
 
 def _rotate_partition(x: Array, cos: Array, sin: Array, *, options: tuple[Any, ...], out: Array | None = None) -> Array:
-    """
-    Return one chunk or shard x, rotated by the first schedule that applies to it; in `out` if given.
-
-    `options` are the fields of a `Rotation` after its library, which may be another: a chunk of Dask is of NumPy.
-    """
-    return dispatch(Rotation(library(x=x), *options), (x,), Table(cos, sin), (out,))[0]
+    """Return one chunk or shard x rotated, in `out` if given; `options` are a `Rotation`'s fields after its library."""
+    return dispatch(Rotation(library(x=x), *options), (x,), Table(cos, sin), (out,))[0]  # a Dask chunk may be NumPy's
 
 
 def _plan_feature_blocks(
@@ -151,11 +134,7 @@ def _plan_feature_blocks(
         return lib.reshape_last_axes(some, 1, blocks, some.shape[-1] // blocks)
 
     def as_blocks(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Any, ...]:
-        """
-        Return (xs, table, outs), each array with a new batch axis of blocks before its last axis.
-
-        Of xs and outs only the rotary slices are returned, and None for each of outs unless `writes`.
-        """
+        """Return (rotary slices of xs, table, those of outs or Nones), each with an axis of blocks before its last."""
         parts, places = (tuple([blocked(rotation.rotary_slice(x, table)) for x in a]) for a in (xs, writes * outs))
         return parts, Table(*map(blocked, table)), places or (None,) * len(xs)  # a place is a view of `out`
 
@@ -194,18 +173,13 @@ def _rotate_without_gradient(rotation: Rotation, x: X, cos: Array, sin: Array) -
 def _vjp(
     rotation: Rotation, g: Array, saved: tuple[Array | None, Array, Array], needs_gradient: tuple[bool, ...]
 ) -> tuple[Array | None, ...]:
-    """
-    Return the gradients of x, cos and sin, given g, the gradient of the rotated x.
-
-    `saved` is (x, cos, sin), and `needs_gradient` says for each of them whether its gradient is wanted; None stands for
-    a gradient that is not. The x in `saved` is None if only its own gradient is wanted.
-    """
+    """Return the gradients of `saved` x, cos and sin, None if not needed, given g, the gradient of the rotated x."""
     (x, cos, sin), lib = saved, rotation.lib
     # of x: Rᵀ g, the rotation backwards
     of_x = None
     if needs_gradient[0]:
         of_x = _rotate_without_gradient(rotation._replace(inverse=not rotation.inverse), g, cos, sin)
-    if x is None:
+    if x is None:  # only its own gradient is needed
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
     dtype, pairs = rotation.dtype(x), cos.shape[-1]
@@ -220,12 +194,7 @@ def _vjp(
 
 
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """
-    Return the plan that rotates all arrays of a call by one loop compiled by Numba, in one pass over their memory.
-
-    If the arrays or Numba do not allow it, warn and return the plan of a rotation without ``fused=True``. Arrays with
-    strided features or unaligned rows are rotated as copies, and empty ones without the loop; neither gives a warning.
-    """
+    """Return the plan that rotates all arrays of a call by one loop compiled by Numba, in one pass over memory."""
     # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype = rotation.lib, rotation.dtype(xs[0])
     host: Any = lib.host
@@ -235,7 +204,7 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
         warn_fallback("the loop needs tensors with memory of their own and without a negative bit")
     elif any(prod(x.shape) for x in xs):
         if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
-            return partial(_rotate_copies, rotation)
+            return partial(_rotate_copies, rotation)  # strided features or unaligned rows
         try:
             launch = _launcher(rotation, xs, results, factors, has_out=outs[0] is not None)
             return _plan_launch(rotation, xs, table, outs, launch=launch)
@@ -252,12 +221,7 @@ def _plan_launch(
     *,
     launch: Callable[[int], object],
 ) -> Plan:
-    """
-    Return the plan that rotates by `launch`, the function that `_launcher` returns.
-
-    If an array of a call is not aligned, the plan rotates copies of all; if a tensor in `outs` may not be written to,
-    it raises. The arrays given here are those of the first call.
-    """
+    """Return the plan that rotates arrays like these by `launch` (of `_launcher`), or as copies if one is unaligned."""
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
@@ -288,13 +252,7 @@ def _plan_launch(
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
 ) -> Callable[[int], object]:
-    """
-    Return a function that runs the compiled loop on arrays of these dtypes, shapes and strides.
-
-    Its argument is the ``id`` of the object that `pack_addresses` makes of xs, `results`, cos and sin (one x is packed
-    twice). It returns whether they are all aligned; if not, it writes nothing. `has_out` says whether `results` are
-    arrays of the caller: large ones are then written past the CPU's caches, new ones only in huge pages.
-    """
+    """Return the loop for arrays like these: ``id`` of their packed addresses → whether all are aligned and rotated."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
@@ -327,11 +285,7 @@ def _has_plain_rows(host: Any, x: Array) -> bool:
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """
-    Rotate contiguous copies of xs by copies of the table, because the loop cannot use the originals.
-
-    Return `outs`, into which the results are copied, or new arrays for Nones.
-    """
+    """Rotate contiguous copies of xs, for the loop, by copies of the table; return `outs`, or new arrays for Nones."""
     lib = rotation.lib
     host: Any = lib.host
     copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
@@ -340,11 +294,7 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """
-    Rotate a CuPy array by one kernel that `cupy.fuse` compiles, in one pass over its memory.
-
-    If the compiler fails, warn and rotate without ``fused=True``.
-    """
+    """Rotate a CuPy array by one kernel that `cupy.fuse` compiles, in one pass over its memory."""
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
     factors = (lib.cast(part, rotation.dtype(x)) for part in table)
@@ -354,15 +304,11 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
     if write_pairs(lib, to, source, table=(c, s), layout=layout):
         rotation.copy_passthrough(x, table, result)
         return result
-    return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]
+    return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]  # the compiler failed
 
 
 def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """
-    Rotate the whole array by a compiled function.
-
-    The library compiles it, as by jax.jit. If compiled functions cannot write into `out`, the result is copied into it.
-    """
+    """Rotate the whole array by a compiled function."""
     function, compiler = _compiled(rotation), rotation.lib.compiler
     if out is not None and compiler is not None and compiler.takes_out:
         function(x, *table, out)
@@ -382,11 +328,7 @@ def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -
 
 @cache
 def _compiled(rotation: Rotation) -> Callable[..., Array]:
-    """
-    Return the function ``(x, cos, sin[, out])`` → rotated x, compiled by the library's compiler.
-
-    After a call in which the compiler fails, it runs eagerly. The same function is returned for equal rotations.
-    """
+    """Return the function ``(x, cos, sin[, out])`` → rotated x, compiled by the library; after a failure, eager."""
 
     def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
         """Return x rotated, in `out` if given; the compiler of the library compiles this function."""
@@ -430,11 +372,7 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
 
 
 def _rotate_real(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """
-    Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · ±sin.
-
-    So a pair (a, b) becomes (a · cos − b · sin, b · cos − a · (−sin)).
-    """
+    """Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · ±sin."""
     pairing = rotation.pairing
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
@@ -505,12 +443,10 @@ def _rotate_by_tiles(
     buffer_count: int = 0,
 ) -> X:
     """
-    Rotate a CPU array tile by tile, into `out` or a new array.
+    Rotate a CPU array tile by tile, into `out` or a new array; features outside the rotary slice are copied.
 
-    For each part (c, s) of the table ``make_factors(c, s)`` is called, and its result passed to
-    ``rotate_tile(host, out, x, factors, buffers)``, which writes one tile of `out`. `buffer_count` is the number of
-    tile-sized buffers that `rotate_tile` needs. A tile has up to ``tile_size_factor * host.tile_size()`` elements, and
-    at most 2²⁰, or one row if that is longer. Features outside the rotary slice are copied.
+    ``rotate_tile(host, out, x, make_factors(c, s), buffers)`` writes one tile; `buffer_count` is the number of buffers.
+    A tile has up to ``tile_size_factor * host.tile_size()`` elements, and at most 2²⁰, or one row if that is longer.
     """
     lib = rotation.lib
     host: Any = lib.host
@@ -544,11 +480,7 @@ def _rotate_by_tiles(
 
 
 def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
-    """
-    Return views of out, x, cos and sin with the batch axes of all in descending order of the strides of x.
-
-    `table` is (cos, sin), which get axes of length 1, before their own, up to the rank of x.
-    """
+    """Return views of out, x, cos, sin, all of x's rank, with batch axes in descending order of the strides of x."""
     batch = x.ndim - 1
     strides = lib.host.strides(x) if lib.host is not None else x.strides
     order = sorted(range(batch), key=lambda axis: -abs(strides[axis]))
@@ -559,11 +491,7 @@ def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> 
 
 
 def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """
-    Return the batch shape of a tile of at most `rows` rows (1 or more), for arrays of the batch `shape`.
-
-    As many last axes as fit are whole, the axis before them is cut to what still fits, axes before that to 1.
-    """
+    """Return the batch shape of a tile of up to `rows` rows: last axes whole, the one before them cut, the others 1."""
     axis, inner = len(shape), 1
     while axis and inner * shape[axis - 1] <= rows:
         axis -= 1
@@ -576,12 +504,7 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table_shape: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """
-    Yield for each tile the indices, tuples of slices, of its part of the table and of the tile itself.
-
-    `shape` and `table_shape` are the batch shapes of x and of the table, of equal rank; the table is broadcast along
-    axes of length 1. Tiles with the same part of the table follow each other.
-    """
+    """Yield (part of the table, tile), both as tuples of slices, for all tiles; those of one part are consecutive."""
     everything = [slice(None)]  # faster than a slice with ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -610,11 +533,7 @@ class Schedule(NamedTuple):
 
 
 def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """
-    Whether ``fused=True`` is given, xs are not traced, and the library's compiler accepts the arrays.
-
-    If only the compiler is at fault, because there is none or it refuses, warn.
-    """
+    """Whether ``fused=True`` is given, xs are not traced, and a compiler takes all arrays; warn if only that fails."""
     lib = rotation.lib
     if not rotation.fused or lib.is_traced(xs[0]):
         return False
@@ -625,12 +544,7 @@ def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
 
 
 def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """
-    Whether all arrays are NumPy's, or plain torch tensors in CPU memory, so that ``out=`` can be used.
-
-    False for tensors that are traced, transformed or recorded, and for other libraries; raise if the storage of
-    one was freed.
-    """
+    """Whether all are NumPy's, or torch's, plain and on a CPU, not traced, transformed or recorded: for ``out=``."""
     return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 
@@ -645,11 +559,7 @@ def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs
 def _is_complex_reproducible(
     rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> bool:
-    """
-    Whether pairs are interleaved, and complex products give a pair the same bits at any place in an array.
-
-    False also if `_supports_out` is false.
-    """
+    """Whether pairs are interleaved, `_supports_out`, and complex products have the same bits anywhere in an array."""
     if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
@@ -657,11 +567,7 @@ def _is_complex_reproducible(
 
 
 def _can_run_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """
-    Whether ``fused=True`` is given, and Numba can compile a loop for the arrays.
-
-    They must be in CPU memory, not traced, transformed or recorded, and no torch mode may be active.
-    """
+    """Whether ``fused=True`` is given, `_supports_out`, no torch mode is active, and Numba can compile a loop."""
     if not rotation.fused or not rotation.lib.keeps_constants() or not _supports_out(rotation, xs, table, outs):
         return False  # a torch mode would not see what the loop does
     host: Any = rotation.lib.host
@@ -703,9 +609,5 @@ def plan_schedule(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
 
 
 def dispatch(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...], /) -> tuple[X, ...]:
-    """
-    Rotate checked arrays of one dtype by one table, with the first of `SCHEDULES` that applies to them.
-
-    Return `outs`, or new arrays if these are Nones.
-    """
+    """Rotate checked arrays of one dtype by one table, into `outs` or new arrays, by the schedule that applies."""
     return plan_schedule(rotation, xs, table, outs)(xs, table, outs)

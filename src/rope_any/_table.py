@@ -212,11 +212,7 @@ def table(
     fused: bool = False,
     on_fallback: Callable[[str], None] = warn_fallback,
 ) -> Table:
-    """
-    Return the table of prepared or learned frequencies, with the parameters and results of `cos_sin`.
-
-    `lib` is the library of the arrays, if known. `on_fallback` gets the reason, a text, if `fused` is not possible.
-    """
+    """Return the table as `cos_sin` does, of prepared or learned frequencies; `on_fallback` gets why `fused` fails."""
     options: dict[str, Any] = {"dtype": dtype, "like": like, "lib": lib, "fused": fused, "on_fallback": on_fallback}
     made = _joined_table(positions, frequencies, attention_factor, **options)
     if not isinstance(frequencies, PreparedFrequencies) or frequencies.heads is None:
@@ -242,11 +238,7 @@ def _joined_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table:
-    """
-    Return the table as `table` does, but for prepared frequencies with the pairs of all heads along its last axis.
-
-    That axis goes head by head. Learned frequencies of heads give ``(..., heads, seq, pairs)``, as in `table`.
-    """
+    """Return the table as `table` does, but prepared frequencies of heads give one last axis of pairs, head by head."""
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -305,12 +297,7 @@ def _fast_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table | None:
-    """
-    Return the table by `consecutive_table` or, if `fused`, by a compiler; None if neither applies.
-
-    `factor_and_dtype` are the attention factor and the dtype; `like` is an array on the device of the table.
-    `on_fallback` gets the reason if `fused` is not possible; it is not called if `like` is traced.
-    """
+    """Return the table by `consecutive_table` or, if `fused`, by a compiler; None if neither applies."""
     factor, dtype = factor_and_dtype
     if dtype == lib.xp.float32 and can_add_angles(lib, like, positions, frequencies):
         at: Any = positions
@@ -328,12 +315,7 @@ def _fast_table(
 
 
 def can_add_angles(lib: Library, like: Array, positions: object, frequencies: PreparedFrequencies | Array) -> bool:
-    """
-    Whether `consecutive_table` can make the table: positions are a range of step 1, frequencies are one row.
-
-    False also for learned frequencies, for a `like` that is no NumPy array or torch tensor in CPU memory, and while
-    constants can't be kept (under a tracer, a transform or a torch mode).
-    """
+    """Whether `consecutive_table` can make the table: a range of step 1, one prepared row, CPU memory, no tracer."""
     return (
         isinstance(positions, range)
         and positions.step == 1
@@ -348,12 +330,7 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
 def consecutive_table(
     lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float, *, fused: bool = False
 ) -> Table:
-    """
-    Return the float32 table of positions `first` to ``first + count - 1`` on a CPU, times the attention factor.
-
-    It is made by angle addition or, if `fused` and Numba can compile, by Numba's loop; there is no warning if it can't.
-    Raises if a position exceeds 2⁵³ in magnitude.
-    """
+    """Return the float32 table of `count` positions from `first`, on a CPU, times the factor; raise beyond 2⁵³."""
     host: Any = lib.host
     if not -(2**53) <= first <= 2**53 - count:
         require_fit(first, first + max(count - 1, 0), wide=True)
@@ -388,11 +365,7 @@ def _fused_table(
     frequencies: PreparedFrequencies | Array,
     factor_and_dtype: tuple[float, Any],
 ) -> Table | str:
-    """
-    Return the table made by Numba or the library's compiler, or a text that says why it can't be made so.
-
-    `factor_and_dtype` are the attention factor and the dtype; `like` is an array on the device of the table.
-    """
+    """Return the table made by Numba or the library's compiler, or a text that says why it can't be made so."""
     if lib.compiler is None:
         return f"{lib.name} has no compiler"
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
@@ -417,12 +390,7 @@ def _fused_table(
 def _compiled_table(
     lib: Library, rows: Frequencies | None, factor: float, dtype: Any
 ) -> Callable[..., tuple[Array, Array]]:
-    """
-    Return the function ``(numbers, rest, learned)`` → (cos, sin), compiled by the library's compiler; cached.
-
-    `numbers` and `rest` are the fields of `SplitPositions`. If `rows` is None, the frequencies are the array `learned`;
-    else they are `rows`, and `learned` is None. If the compiler fails, the function runs eagerly.
-    """
+    """Return the compiled ``(numbers, rest, learned)`` → (cos, sin), of `rows`, or of `learned` if they're None."""
     prepared = None if rows is None else prepare(rows)
 
     def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
@@ -464,11 +432,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     factor_and_dtype: tuple[float, Any],
     table_maker: Callable[..., Any],
 ) -> Table | str:
-    """
-    Return the table on a CPU, made by `table_maker` (Numba's float32 loop), or a text that says why it can't be.
-
-    `factor_and_dtype` are the attention factor and the dtype. Raises for positions that `read_positions` refuses.
-    """
+    """Return the table on a CPU, made by `table_maker` (Numba's float32 loop), or a text that says why it can't be."""
     xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, factor_and_dtype, cast("HostMemory", lib.host)
     if dtype == xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
@@ -493,12 +457,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
-    """
-    Return positions as a DTensor on the mesh of the sharded `like`: as they are if sharded, else replicated.
-
-    Raises if they hold partial sums, or if frequencies have rows, one for each of the position axes, and the last axis
-    of positions is sharded.
-    """
+    """Return positions as a DTensor on the mesh of `like`, replicated if plain; raise if the summed axis is sharded."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
     _sharding.require_unsharded(
@@ -510,11 +469,7 @@ def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, 
 def _table_in_tiles(
     lib: Library, make: Callable[[Array], Table], positions: Array, frequencies: PreparedFrequencies, dtype: Any
 ) -> Table:
-    """
-    Return the table ``make(positions)`` of `dtype`; on a CPU, call `make` for tiles of positions that fit the cache.
-
-    One call makes small tables, and those of arrays off the CPU, traced, transformed or recorded.
-    """
+    """Return the table ``make(positions)`` of `dtype`; on a CPU by calls for tiles of positions that fit the cache."""
     xp = lib.xp
     if lib.host is None or not lib.supports_out(positions):
         return make(positions)
@@ -532,12 +487,7 @@ def _table_in_tiles(
 
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
-    """
-    Return the dtype of a table: `dtype` if not None; else float64 if an array in `deciding` has it, or float32.
-
-    `wide` is whether the device has float64. Raises for float64 if the device or the library's cosine has not, and for
-    a `dtype` that `Library.floating_dtype` refuses.
-    """
+    """Return `dtype`, for None float64 if one of `deciding` is, else float32; raise if the library lacks its cosine."""
     xp = lib.xp
     if dtype is None:
         found = any(a is not None and lib.dtype_name(a.dtype) == "float64" for a in deciding)
@@ -559,14 +509,9 @@ def _table_by_int64(
     fixed_point: list[Array],
     axes: int | None,
 ) -> Table:
-    """
-    Return the float32 table of int64 positions p, ``(...)`` or ``(..., axes)``.
-
-    `fixed_point` has the frequencies of each axis: integers in units of 2⁻⁶⁴ turns, so that
-    overflow of their products with p drops whole turns.
-    """
+    """Return the float32 table of int64 positions, with `fixed_point` in units of 2⁻⁶⁴ turns."""
     xp, columns = lib.xp, _columns(p, axes)
-    # turns times 2⁶⁴
+    # turns times 2⁶⁴; overflow drops whole turns
     phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
 
@@ -574,12 +519,7 @@ def _table_by_int64(
 def _table_by_float64(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
-    """
-    Return the table, in float32 or float64, of float64 positions ``(...)`` or ``(..., axes)``.
-
-    `pieces` are `high` and `low` of the frequencies, each with a row per axis, in turns (of 2π
-    radians) per position. Their sum is a frequency; products with `high` are exact.
-    """
+    """Return the table of float64 positions; high + low in `pieces` are turns per position."""
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
         # p · f / 2π = p·high + p·low, the first free of rounding errors, and so is near − round
@@ -591,11 +531,7 @@ def _table_by_float64(
 def _table_by_int32(
     lib: Library, numbers: Array, position_rest: Array | None, frequencies: PreparedFrequencies
 ) -> Table:
-    """
-    Return the float32 table on a library without float64, by 32-bit integer products and float32 angles.
-
-    `numbers` are int32 positions; `position_rest`, float32 or None, is added to them.
-    """
+    """Return the float32 table of int32 positions, plus a float32 rest or None, by 32-bit products: without float64."""
     xp = lib.xp
     dtype = xp.float32
     words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=numbers))
@@ -623,12 +559,7 @@ def _table_by_int32(
 
 
 def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequencies: Array, dtype: Any) -> Table:
-    """
-    Return the table of learned frequencies (an array), by plain products, through which gradients flow.
-
-    The positions are ``numbers + rest``, or `numbers` if `rest` is None. Raises unless the frequencies are
-    floating-point and have one to three axes, none of length 0; and if positions do not fit them.
-    """
+    """Return the table of learned frequencies (an array) at ``numbers + rest``, with gradients; raise if unfit."""
     xp = lib.xp
     if lib.is_integer(frequencies):
         raise ArgumentTypeError("frequencies", "be floating-point", Text("integers"), POSITIONS_FIRST)
@@ -657,11 +588,7 @@ def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
 
 
 def _columns(positions: Array, axes: int | None) -> list[Array]:
-    """
-    Return positions as a list of arrays ``(..., 1)``, one for each position axis.
-
-    `positions` are ``(...)`` if `axes` is None, else ``(..., axes)``; raise for another last axis.
-    """
+    """Return positions as a list of ``(..., 1)``, one per axis, or of all for None; raise for another last axis."""
     return [column[..., None] for column in by_axis(positions, axes)]
 
 
@@ -703,11 +630,7 @@ def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None =
 
 
 def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
-    """
-    Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low), by int32 products alone.
-
-    n and `high` are signed int32; `middle` and `low` are from 0 to 2¹⁶ − 1.
-    """
+    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low), by int32 products alone."""
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16

@@ -160,11 +160,7 @@ def fope(
     xp = lib.xp
 
     def mix(part: Array, coefficients: Array, padding: float) -> Array:
-        """
-        Return ``part @ coefficients``, of cos or sin, with further pairs of value `padding` up to n pairs.
-
-        If the coefficients have an axis of heads, the result has it before that of tokens.
-        """
+        """Return ``part @ coefficients``, by head if they have heads, with further pairs of value `padding` up to n."""
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
             part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)
@@ -254,12 +250,7 @@ def _require_table(table: object) -> None:
 
 
 def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
-    """
-    Return (library of a table, numbers of its positions, rest); raise unless the table has a row for each position.
-
-    The numbers are float64 and the rest None; without float64 the numbers are int32, and the rest is float32, or None
-    for integers.
-    """
+    """Return (library, float64 positions, None), or (library, int32, float32 rest); raise unless they fit the table."""
     _require_table(table)
     given = {"positions": positions} if is_array(positions) else {}
     lib = library(cos=table.cos, sin=table.sin, **given)

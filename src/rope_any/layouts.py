@@ -404,12 +404,7 @@ def arrays_of(cache: Any, layout: str) -> list[Array]:
 
 
 def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = None) -> list[Array]:
-    """
-    Return the numbers of a cache as arrays ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
-
-    Of cosines and sines these are two arrays, in the order of the layout; of angles, divisors or reciprocals one. Axes
-    that the layout lacks have length 1. Raises without `rotary_dim` if the shape does not tell it.
-    """
+    """Return a cache as one array or two (parts), ``(copies, batch, seq, pairs)``; raise if its shape doesn't fit."""
     engine_layout, lib = layout_of(layout), require_array("cache", arrays[0])
     if engine_layout.is_complex:
         arrays = [lib.xp.real(arrays[0]), lib.xp.imag(arrays[0])]
@@ -430,12 +425,7 @@ def values_of(x: Array) -> Any:
 
 
 def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -> Any:
-    """
-    Return the cache made of a table: one array, or a pair for a layout of two; `layout` is the name for errors.
-
-    If `dtype` is None, that of the table is used if the layout has it, else the first one of the layout. Raises if the
-    table's shape or `dtype` does not fit the layout, or the cache would have more digits than the table.
-    """
+    """Return the cache made of a table, a pair for a layout of two arrays; raise if its shape or dtype doesn't fit."""
     lib = library(cos=source.cos, sin=source.sin)
     shape = tuple(source.cos.shape)
     require_known("source", shape)
@@ -468,12 +458,7 @@ def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -
 
 
 def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
-    """
-    Return the frequencies of a Rope; raise if it has what a layout of frequencies cannot hold.
-
-    That is several axes, heads with their own frequencies, an attention factor, a start, blocks, or another pairing
-    than that of the layout. `layout` is the name for errors.
-    """
+    """Return the frequencies of a Rope; raise if it has anything else that the layout lacks, such as axes or blocks."""
     (row_of_all, *others) = as_rows(rope.frequencies)
     if others:
         got = Text(f"{len(others) + 1} axes")
@@ -493,22 +478,14 @@ def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
 
 
 def divided(engine_layout: Layout, pairs: int, base: float | None) -> Row:
-    """
-    Return what the numbers of a cache of reciprocals or divisors divide, for each pair: frequency = result / number.
-
-    For reciprocals these are ones; for divisors the frequencies of `base`, which must be given.
-    """
+    """Return what the numbers of a cache divide, by pair: ones for reciprocals, frequencies of `base` for divisors."""
     if engine_layout.holds == "reciprocals":
         return (1.0,) * pairs
     return frequencies(2 * pairs, base=base)  # type: ignore[arg-type]  # given for divisors
 
 
 def _row_of_angles(angles: Array) -> Row:
-    """
-    Return row 1 of angles ``(seq, pairs)``, the frequencies; raise unless the positions are 0, 1, 2 and so on.
-
-    Only the first two rows and the last one are compared. Raises also if there are fewer than two rows.
-    """
+    """Return row 1 of angles ``(seq, pairs)``: the frequencies; raise unless the ends fit positions 0, 1, 2, ..."""
     count = angles.shape[0]
     if count < 2:
         raise ArgumentValueError("cache", "have two rows or more, to tell frequencies", count)
@@ -539,12 +516,7 @@ def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layo
 
 
 def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layout, rotary_dim: int | None) -> Array:
-    """
-    Return an array of a cache reordered to ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
-
-    An array of both cosines and sines gets an axis of length 2 before these. Axes that the layout lacks have length 1.
-    Raises without `rotary_dim` if the shape does not tell it. `layout` is the name for errors.
-    """
+    """Return an array of a cache as ``([part,] copies, batch, seq, pairs)``; raise unless its shape fits the layout."""
     axes = [axis.split("*") for axis in engine_layout.axes.split()]
     sizes = {"part": 2, "copy": 2, "1": 1}
     if rotary_dim is not None:

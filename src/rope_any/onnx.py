@@ -130,11 +130,7 @@ def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...
 
 
 def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
-    """
-    Rotate graph values q and k by ONNX's operator RotaryEmbedding, with a table of positions 0 to ``length - 1``.
-
-    Raises if the operator cannot express `rope`, or if the table is too large for a file.
-    """
+    """Rotate q and k by ONNX's RotaryEmbedding and a table of `length` positions; raise if it can't express `rope`."""
     from spox.opset.ai.onnx import v23 as onnx
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)

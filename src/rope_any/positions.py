@@ -150,12 +150,7 @@ def ragged(
 def _sequence_starts(
     name: str, ends: Array | Sequence[int], length: int | None, /, *, like: Array | None
 ) -> tuple[Array, int]:
-    """
-    Return the cumulative lengths `ends` as an array ``(sequences + 1,)``, and the number of tokens.
-
-    The number is `length`, by default the last of `ends`. If `ends` is an array, its values are not checked, and
-    `length` must be given. Raise if an argument is wrong; errors call `ends` by `name`.
-    """
+    """Return (`ends` as an array ``(sequences + 1,)``, number of tokens); raise if wrong; array values aren't read."""
     starts = _integers(name, ends, like=like, least=0)
     if starts.ndim != 1 or starts.shape[0] == 0:
         raise ArgumentValueError(name, "have shape (sequences + 1,)", tuple(starts.shape))
@@ -174,12 +169,7 @@ def _count_in_sequences(starts: Array, offsets: Array, length: int) -> Array:
 
 
 def _total(name: str, ends: list[int], length: int | None) -> int:
-    """
-    Return `length`, by default the last of the cumulative lengths `ends`, of which there must be one or more.
-
-    Raise if `ends` don't start at 0, if one is less than the one before it, or if `length` is less than the last.
-    Errors call `ends` by `name`.
-    """
+    """Return `length`, or the last of `ends` for None; raise unless `ends` start at 0, never fall, and fit `length`."""
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
         hint = "write [0, *ends], or [0, *accumulate(lengths)]" if min(ends) > 0 else ""
         raise ArgumentValueError(name, "start at 0 and not fall", ends, hint)
@@ -525,11 +515,7 @@ def _axis_positions(points: Positions, /, *, like: Array) -> Array:
 
 
 def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
-    """
-    Return how many points a window has along each axis, 1 if `window` is None.
-
-    Raise unless `window` has a number for each axis that divides the axis's length, which `lengths` has.
-    """
+    """Return the points of a window along each axis, 1 for None; raise unless they divide the `lengths` of the axes."""
     sizes = [1] * len(lengths) if window is None else _host_integers("window", window, least=1)
     if len(sizes) != len(lengths) or any(n % size for n, size in zip(lengths, sizes, strict=True)):
         raise ArgumentValueError("window", f"divide the lengths of the axes, {lengths}", sizes)
@@ -537,12 +523,7 @@ def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]
 
 
 def _grid_coordinates(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
-    """
-    Return for each axis an array ``(points,)``: the coordinates on it of all points of the grid.
-
-    `axes` has the coordinates along each axis, `sizes` the number of points of a window along it. Points are ordered
-    window by window; among windows and in each, the last axis varies fastest.
-    """
+    """Return for each axis the coordinates of all points ``(points,)``, window by window, the last axis fastest."""
     # each axis is split in two, (windows, points in one): first the windows of all axes, then the points in them
     shape = (*(axis.shape[0] // size for axis, size in zip(axes, sizes, strict=True)), *sizes)
     own = [tuple(n if i % len(axes) == a else 1 for i, n in enumerate(shape)) for a in range(len(axes))]
@@ -842,12 +823,7 @@ def gather_order(
 def _chunks(
     length: int, ranks: int, cumulative_lengths: Sequence[int] | None, *, zigzag: bool
 ) -> tuple[int, list[tuple[int, int]]]:
-    """
-    Return the number of chunks of a document; and for each document its first token and the tokens in a chunk.
-
-    All documents have the same number of chunks; empty documents are left out. Without `cumulative_lengths` all tokens
-    are one document. Raise if one can't be divided into equal chunks, or an argument is wrong.
-    """
+    """Return (chunks per document, [(first token, tokens in a chunk) per document]); raise if they don't divide."""
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
     n, wanted = int32("length", length, least=1), f"a multiple of {count}, the number of chunks for {ranks} ranks"
     if cumulative_lengths is None:
@@ -871,12 +847,7 @@ def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
 
 
 def _positions_in_chunks(documents: list[tuple[list[Any], int]], *, like: Array | None) -> Array:
-    """
-    Return the positions of the tokens of chunks as one array ``(tokens,)``, one chunk after the other.
-
-    `documents` has for each document the first positions of its chunks, all ints or all arrays ``(1,)``, and the number
-    of tokens in each chunk.
-    """
+    """Return ``(tokens,)`` positions; `documents` are [(first positions of its chunks, tokens in each chunk), ...]."""
     rows = []
     for starts, size in documents:
         first = library(start=starts[0]).xp.concat(starts) if is_array(starts[0]) else starts
@@ -1021,9 +992,8 @@ def _place_spans(
     Return the coordinates by axis of each run of `_runs`, and the end: one more than the largest coordinate.
 
     The runs of a span have one origin: `start`, or one more than the largest coordinate in the last run of the span
-    before; unless `time_advances`, times don't count there. With `diagonal`, the `step` of `_runs`, only times count,
-    for the end too, and rows and columns are offsets from the time. Times and the end are floats if any coordinate is
-    one, or with `diagonal`. Raise for `spans` or options that `mrope` cannot take.
+    before; unless `time_advances`, times don't count there. With `diagonal`, only times count, for the end too, and
+    rows and columns are offsets from the time. Times and the end are floats if a coordinate is, or with `diagonal`.
     """
     if not isinstance(spans, tuple | list):
         hint = "config.positions(config, token_ids=ids, grids=grids) reads the ids of the tokens"
@@ -1047,18 +1017,13 @@ def _place_spans(
 
 
 def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
-    """
-    Return the coordinates of a span by axis in runs: one, or for a video with audio runs of frames and of audio.
-
-    A `step` other than 0 multiplies the times of an image or a video, and puts 0 in the middle of rows and
-    columns. In each `chunk` of time frames come before audio; if it is 0, tokens are in the order of time.
-    """
-    if step and len(axes) > 1:
+    """Return the coordinates of a span by axis in runs: one, or for a video with audio runs of frames and of audio."""
+    if step and len(axes) > 1:  # VideoRoPE: rows and columns are counted from their middle
         sides = [[c - int(max(side)) // 2 for c in side] for side in axes[1:3]]
         axes = ([step * time for time in axes[0]], *sides, *axes[3:])
     if len(axes) < 4:
         return [axes]
-    times, rows, columns, audio = axes
+    times, rows, columns, audio = axes  # in the order of time; in each chunk frames come before audio
     tokens = sorted((t // chunk if chunk else t, kind, t) for kind, axis in enumerate((times, audio)) for t in axis)
     runs = [(kind, [t for *_, t in run]) for kind, run in groupby(tokens, key=lambda token: token[1])]
     return [(run,) if is_audio else (run, rows, columns) for is_audio, run in runs]
@@ -1077,11 +1042,7 @@ def _span_length(axes: Coordinates) -> float:
 
 
 def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordinates:
-    """
-    Return the coordinates of a span by axis: one for text, three for an image or video, a fourth for audio.
-
-    Raise if the span, called `name` in errors, is anything else.
-    """
+    """Return coordinates by axis: one for text, three for an image or video, a fourth for audio; raise for others."""
     if isinstance(span, Integral):
         return (range(int32(name, span, least=0)),)
     wanted = "be a number of text tokens or (frames, rows, columns)"
@@ -1094,11 +1055,7 @@ def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordi
 
 
 def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
-    """
-    Return the coordinates on one axis: ``range(n)`` for a count n; else those given, all floats if one is.
-
-    Raise if there is none, or one is not a number from 0 to below 2³¹; errors call the axis `name`.
-    """
+    """Return the coordinates on an axis: ``range(n)`` for n, else those given (all floats if one is); raise below 0."""
     if not isinstance(axis, range | tuple | list):
         return range(int32(name, axis, least=1))
     if not axis:
@@ -1343,11 +1300,7 @@ def _integer_positions(positions: Positions, like: Array | None) -> Array:
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:
-    """
-    Return `values`, an array or a sequence of integers, as an int64 array, or int32 on a device without float64.
-
-    Raise for other types, and for a number of a sequence (not of an array) that is not from `least` to 2³¹ − 1.
-    """
+    """Return an array or sequence of integers as int64 (int32 without float64); raise for a host number < `least`."""
     if is_array(values):
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)

@@ -44,11 +44,7 @@ def register(record: Library) -> None:
 
 
 def find(x: object) -> Library | None:
-    """
-    Return the record of an array's library; None if `x` is not an array.
-
-    A library without a file in this folder and without a registered record gets a record of defaults.
-    """
+    """Return the record of an array's library, or a new one of defaults if it has none; None if `x` is not an array."""
     kind = type(x)
     if is_compiling():  # Dynamo would guard a dict lookup and recompile as the dict grows; it can follow this import
         from rope_any._arrays.torch import LIBRARY
@@ -66,14 +62,7 @@ def is_compiling() -> bool:
 
 
 def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
-    """
-    Return the key under which a plan for these arrays is cached: record, dtypes, devices, shapes and strides.
-
-    All but the first may be None. The result is None if no plan may be cached: the library has no `signature` (only
-    NumPy and PyTorch do); an array is of a subclass or of another library; tensors are traced, transformed or recorded
-    for gradients, have a negative bit or lack memory; a torch mode is active; or `find` has not yet seen the type of
-    the first array.
-    """
+    """Return the key of a plan for these arrays (or Nones): dtypes, devices, strides; None if none may be cached."""
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
     facts = record.signature(arrays)
@@ -81,12 +70,7 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
 
 
 def _look_up(kind: type, x: object) -> Library | None:
-    """
-    Return the record for `x`, whose type is `kind`, by the names of its base classes; None if x is no array.
-
-    If such a class is of a package with a file in this folder, that file is imported. An array of a library without
-    a file and without a registered record gets a record of defaults.
-    """
+    """Return the record for x of class `kind`: of its package's file, registered, or of defaults; None if no array."""
     known = False
     for cls in kind.__mro__:
         package = str(cls.__module__).partition(".")[0]
@@ -127,12 +111,7 @@ def require_array(name: str, x: object) -> Library:
 
 
 def library(**arrays: Array) -> Library:
-    """
-    Return the `Library` record of the arrays, all of one library; errors call each array by its keyword.
-
-    Raises a TypeError if one is no supported array or they come from several libraries, and a ValueError if
-    they are on different devices or device meshes, or not on the device where their library creates new arrays.
-    """
+    """Return the record of the library of arrays; raise if one is no array, or if libraries or devices differ."""
     given = tuple(arrays.values())
     record = find(given[0])
     if record is not None and record.are_plain(given):

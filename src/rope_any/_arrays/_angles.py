@@ -32,12 +32,7 @@ class Angles(NamedTuple):
     """One item: the number of the last block used, and the complex row of its first position, for decoding."""
 
     def cos_sin(self, first: int, count: int, threads: Callable[[], int]) -> tuple[Floats, Floats]:
-        """
-        Return float32 cosines and sines of `count` positions from `first` on, each ``(count, pairs)``.
-
-        `threads` returns how many threads a large table may use. If all positions are in one block of 64, that block
-        is kept in `last_block`.
-        """
+        """Return float32 cos and sin ``(count, pairs)`` of positions from `first`, in up to ``threads()`` threads."""
         row, within_block, last_block = self
         i, j = divmod(first, _BLOCK)
         if j + count <= _BLOCK:
@@ -68,11 +63,7 @@ class Angles(NamedTuple):
 
 
 def precompute(fixed_point: tuple[int, ...]) -> Angles:
-    """
-    Return the `Angles` of one row of frequencies: cos and sin at positions 0 to 63, from which tables are made.
-
-    `fixed_point` has one number for each pair, in units of 2⁻⁶⁴ turns per position.
-    """
+    """Return the `Angles` of one row of frequencies, given as integers in units of 2⁻⁶⁴ turns per position."""
     row = np.asarray(fixed_point, dtype=np.int64)
     zero = _unit_circle(row, np.arange(1))
     return Angles(row, _unit_circle(row, np.arange(_BLOCK)), [(0, zero)])

@@ -31,12 +31,7 @@ _WARNED: set[str] = set()
 
 
 def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[..., Array]:
-    """
-    Return `function` compiled by the compiler of `lib`, with `function` itself as the fallback.
-
-    If a compiled call fails, the returned function calls `function` instead. If that succeeds, it warns and from then
-    on runs eagerly; else it raises what `function` raises.
-    """
+    """Return `function`, compiled; if a call fails and `function` itself works, warn, and from then on run eagerly."""
     compiler: Any = lib.compiler
     fast = compiler.compile(function)
 
@@ -57,11 +52,7 @@ def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[
 
 
 def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
-    """
-    Write the rotated x into `out` by the library's own fused kernel; return whether it worked. Only CuPy has one.
-
-    All features of x rotate; `table` is (cos, sin). If the compiler fails, warn and return False; nothing is written.
-    """
+    """Write x, rotated, into `out` by a kernel of the library (CuPy); if that fails, warn and return False."""
     compiler: Any = lib.compiler
     try:
         compiler.write_pairs(out, x, table, layout)

@@ -38,11 +38,7 @@ def has_half_precision() -> bool:
 
 
 def _alias_scope(builder: Any, scope: str) -> Any:
-    """
-    Add the alias scope named `scope` to the metadata of the LLVM module; return it for a load or store to refer to.
-
-    LLVM assumes that loads and stores with this scope as ``noalias`` do not overlap those with it as ``alias.scope``.
-    """
+    """Return an LLVM alias scope: loads and stores with it as ``noalias`` overlap none with it as ``alias.scope``."""
     module = builder.module
     domain = module.add_metadata(["rope_any"])
     return module.add_metadata([module.add_metadata([f"rope_any {scope}", domain])])
@@ -57,16 +53,12 @@ def reader(scope: str, noalias_scope: str) -> Any:
     """
     Return an intrinsic ``(number, address, index)`` that loads ``address[index]`` as the type of `number`.
 
-    `number` gives the type alone. Numba's int16 and uint16 stand for float16 and bfloat16, which become float32.
+    `number` gives the type alone. Numba's int16 and uint16 represent float16 and bfloat16, which become float32.
     `scope` is the alias scope to read from, `noalias_scope` a scope that does not overlap it.
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
-        """
-        Return the Numba signature of the load, and the function that generates its LLVM code.
-
-        Numba passes types: `kind` is the type in memory. The load returns it if it is float64 or int64, else float32.
-        """
+        """Return the Numba signature of the load, given Numba types, and the function that generates its LLVM code."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Generate the LLVM load: read the value at ``address[index]``, widened to float32 if it has 16 bits."""
@@ -91,17 +83,11 @@ def writer(scope: str, noalias_scope: str) -> Any:
     """
     Return an intrinsic ``(number, address, index, value)`` that stores `value` at ``address[index]``.
 
-    `number` gives the type in memory alone, as for `reader`. For float16 and bfloat16 the value is a float32, which is
-    rounded to nearest, ties to even. `scope` is the alias scope to write to, `noalias_scope` one that does not overlap
-    it.
+    `number` and the scopes are as for `reader`. A float32 `value` is rounded to float16 or bfloat16, ties to even.
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, value: Any) -> Any:
-        """
-        Return the Numba signature of the store, and the function that generates its LLVM code.
-
-        Numba passes types: `kind` is the type in memory, and `value` that of the value to store.
-        """
+        """Return the Numba signature of the store, given Numba types, and the function that generates its LLVM code."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Generate the LLVM store: round the value to the type in memory, write it to ``address[index]``."""
@@ -193,13 +179,8 @@ fence: Any = intrinsic(_fence)
 
 
 def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) -> Callable[..., int]:
-    """
-    Compile a function for one signature with Numba, or load it from Numba's disk cache; return its entry point.
-
-    `sources` are functions or modules of other files that are inlined into it. A hash of their source becomes part of
-    the function's ``__qualname__``, and so of the cache key: Numba's own key covers only the function's file. If no
-    cache directory can be written, it is compiled in each process.
-    """
+    """Return the entry point of a function compiled by Numba, or from its disk cache; `sources` are inlined into it."""
+    # This is part of the cache key; Numba's own covers the function's file alone.
     function.__qualname__ = f"{function.__name__}_{source_hash(*sources)}"
     try:
         fast: Any = njit(signature, nogil=True, cache=True)(function)

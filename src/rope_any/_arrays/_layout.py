@@ -75,12 +75,7 @@ def encode(
 
 
 def _merged(batch: BatchAxes) -> list[tuple[int, ...]]:
-    """
-    Return the batch axes in ascending order of the stride of x; axes that are contiguous in all arrays become one.
-
-    An axis is (length, and strides of x, its result, cos and sin). Axes of length 1 are left out; if fewer than two
-    axes remain, axes of length 1 with strides of 0 are appended.
-    """
+    """Return axes (length, strides of x, out, cos, sin) by rising stride of x, contiguous ones merged, at least two."""
     axes = sorted((axis for axis in zip(*batch, strict=True) if axis[0] != 1), key=lambda axis: abs(axis[X]))
     merged: list[tuple[int, ...]] = []
     for n, *strides in axes:

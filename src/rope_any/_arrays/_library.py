@@ -257,12 +257,7 @@ class Library:
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
 
     def floating_dtype(self, dtype: Any) -> Any:
-        """
-        Return the library's dtype for `dtype`: a name in FLOATING, or any library's dtype of such a name.
-
-        A dtype of NumPy or ml_dtypes that the library's namespace does not export is returned unchanged, if the library
-        has NumPy's dtypes. Raises a TypeError for all others.
-        """
+        """Return the library's dtype for `dtype`, a name in FLOATING or a dtype of such a name; raise for others."""
         try:
             name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
         except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
@@ -298,11 +293,7 @@ class Library:
             raise ArgumentTypeError(name, "be integers", Text(f"an array of {self.dtype_name(x.dtype)}"))
 
     def count_at_or_below(self, bounds: Array, values: Array) -> Array:
-        """
-        Return for each value how many of the ascending `bounds` are less than or equal to it.
-
-        Both have one axis. Which integer dtype the counts have depends on the library.
-        """
+        """Return for each value how many of the ascending `bounds`, of one axis, are less than or equal to it."""
         try:
             return self.xp.searchsorted(bounds, values, side="right")
         except (AttributeError, ValueError):  # before 2023.12 it is missing; array-api-strict's needs 64-bit types

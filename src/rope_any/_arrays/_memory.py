@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 def require_writable(
     lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, others: dict[str, Array]
 ) -> None:
-    """
-    Raise a ValueError unless the result of rotating `onto` can be written into `x`, the argument called `name`.
-
-    The elements of `x` must be assignable and must not overlap. `x` must be `onto` itself (the same elements at
-    the same addresses) or disjoint from it, and be disjoint from `others` (arrays or None, by argument). If one of `x`
-    and `onto` is sharded, both must have the same mesh and placements; then only the local shards count. Overlap is
-    not checked for arrays without known addresses.
-    """
+    """Raise unless x, called `name`, can be written, and is `onto` itself or shares no memory with it or `others`."""
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
@@ -37,7 +30,7 @@ def require_writable(
         raise ArgumentValueError(name, "be an array that can be written", Text(f"one that {which}"))
     target = lib.addresses(x)
     if target is None:
-        return
+        return  # overlap cannot be checked
     if _overlaps_itself(target):
         got = Text("a broadcast or self-overlapping view")
         raise ArgumentValueError(name, "have an address for each element", got)
@@ -53,12 +46,7 @@ def require_writable(
 def passes_fast_overlap_check(
     lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
 ) -> bool:
-    """
-    Whether each of `outs` is writable, and shares memory with no array but its own x, of which it has all.
-
-    Its own x is the one of `xs` at the same index. The check compares the address ranges of contiguous arrays: False
-    may also mean that it cannot tell.
-    """
+    """Whether each of `outs` is writable and overlaps no array but all of its own x; False also if that is unknown."""
     spans = [lib.span(array) for array in (*outs, *xs, *others)]
     if None in spans or any(map(lib.read_only, outs)):
         return False
@@ -121,13 +109,10 @@ def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
 
 @cache
 def tile_size() -> int:
-    """
-    Return how many elements one core rotates at a time, by the size of its L2 cache.
-
-    A tile and its intermediate results take 16 bytes per element. They fit in half of a large L2 cache (measured on
-    Intel's of 2 MiB). If L2 is small or its size is unknown, they take 2 MiB: a small L2 comes with a fast L3, of
-    which a core's share holds them (measured on AMD).
-    """
+    """Return how many elements one core rotates at a time, by the size of its L2 cache."""
+    # A tile and its intermediate results take 16 bytes per element. They fit in half of a large L2 cache (measured on
+    # Intel's of 2 MiB). If L2 is small or its size is unknown, they take 2 MiB: a small L2 comes with a fast L3, of
+    # which a core's share holds them (measured on AMD).
     file = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")  # on Linux: "2048K"
     try:
         second = int(file.read_text(encoding="ascii").strip().removesuffix("K")) * 2**10
@@ -151,12 +136,8 @@ def has_huge_pages() -> bool:
 
 
 def ask_for_huge_pages(address: int, size: int) -> None:
-    """
-    Request huge pages for the `size` bytes of new memory at `address`; do nothing unless `has_huge_pages`.
-
-    The first write to each page is slow, and huge pages are fewer. NumPy makes this request itself.
-    """
-    if has_huge_pages():
+    """Request huge pages for the `size` bytes of new memory at `address`; do nothing unless `has_huge_pages`."""
+    if has_huge_pages():  # fewer pages: the first write to each is slow; NumPy makes this request itself
         first, end = -(-address // _PAGE) * _PAGE, (address + size) // _PAGE * _PAGE
         _system().madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), _HUGE_PAGES_WANTED)
 

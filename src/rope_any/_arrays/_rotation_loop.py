@@ -49,9 +49,8 @@ def _rotate_row(
     """
     Rotate up to `MOST_PAIRS` pairs of one row; x, out, cos and sin are the addresses of their first numbers.
 
-    `number` gives the type of x alone, and `scratch` is the address of scratch memory. `direction` is 1 or -1, in
-    the type of cos and sin. `pair_stride` and `gap` are the elements from a pair to the next (1 in half pairing,
-    else 2) and between the members of a pair.
+    `number` gives the type of x alone; `direction` is 1 or -1, in the type of cos and sin. `pair_stride` and `gap` are
+    the elements from a pair to the next (1 in half pairing, else 2) and between the members of a pair.
     """
     for i in range(pairs):
         a, b = _read_input(number, x, pair_stride * i), _read_input(number, x, pair_stride * i + gap)
@@ -80,12 +79,7 @@ def _read_axis(axis_address: int) -> tuple[int, int, int, int, int]:
 def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
-    """
-    Rotate units `begin` to ``end - 1`` of a layout: tiles of the innermost axis, whose table rows stay in the cache.
-
-    `layout` is its address, and `addresses` are those of the data of q, k, their results, cos and sin. `pairs` is the
-    number of pairs in a row. `number`, `direction` and `pair_stride` are as for `_rotate_row`.
-    """
+    """Rotate units `begin` to ``end - 1`` of a layout; `addresses` are of q, k, their results, cos and sin."""
     scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
@@ -128,12 +122,7 @@ def _rotate_units(
 
 @njit(forceinline=True)
 def _address(layout: int, packed: int, i: int) -> int:
-    """
-    Return the data address of the i-th array in the tuple or bytes object at address `packed`.
-
-    `layout` is the address of a table of int64 numbers, with the offsets in these objects. If its data offset is 0, the
-    items of the object are the data addresses.
-    """
+    """Return the data address of the i-th array in the object at `packed`, a tuple or bytes, by a layout's offsets."""
     slot = int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i)
     data_offset = int64_at(layout, _layout.DATA_OFFSET)
     address: int = int64_at(slot + data_offset, 0) if data_offset else slot
@@ -183,9 +172,8 @@ def rotation_loop(dtype: str, pairing: str) -> Callable[..., int]:
     Return the loop that rotates arrays of a dtype in a pairing, compiled or from the disk cache.
 
     It takes a zero of the Numba type of the dtype (an int for 16-bit floats); the direction, 1.0 or -1.0; the address
-    of a layout (`_layout.encode`); the first unit (a tile of rows) and the one after the last; and the address of an
-    object that packs six arrays: q, k, their results, cos, sin (a single array is given twice). It returns 1, or 0 if
-    an array is not aligned in memory; then it has written nothing.
+    of a layout; the first unit and the one after the last; and the address of an object that packs six arrays. It
+    returns 1, or 0 if an array is not aligned in memory; then it has written nothing.
     """
     number = _NUMBA_TYPES[dtype]
     real = types.float64 if number is types.float64 else types.float32

@@ -28,14 +28,7 @@ def local(x: Array) -> Array:
 
 
 def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
-    """
-    Return ``function(x, *tables, out=out)`` shard by shard, without communication.
-
-    The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last. The
-    result is sharded as x is, or written into the shards of `out`. Raises if x is sharded along its features or holds
-    partial sums, if shards are not those of `distribute_tensor` (which may be uneven), or if a table would have to be
-    sent.
-    """
+    """Return ``function(x, *tables, out=out)`` by shards; raise if features are sharded, or something would be sent."""
     from torch.distributed.tensor import Partial
 
     require_unsharded("x", x, axis=x.ndim - 1, axis_text="its features, which are rotated in pairs")
@@ -54,11 +47,7 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
 
 
 def require_unsharded(name: str, x: Array, /, *, axis: int, axis_text: str) -> None:
-    """
-    Raise if a tensor is sharded along `axis`, which the error calls `axis_text`, or holds partial sums.
-
-    `axis` must not be negative. Plain arrays pass.
-    """
+    """Raise if a DTensor holds partial sums or is sharded along `axis`, from 0 on, called `axis_text` in the error."""
     if not is_sharded(x):
         return
     if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
@@ -73,11 +62,8 @@ def _placement_error(name: str, wanted: str, x: Array) -> ArgumentValueError:
 
 
 def _require_default_shards(name: str, x: Array) -> None:
-    """
-    Raise unless this process's shard of the DTensor `x` has the shape that `distribute_tensor` gives it.
-
-    Otherwise the tokens of the shard are unknown. The error calls x `name`. Outside of the mesh nothing is checked.
-    """
+    """Raise unless this process's shard of the DTensor x has the shape that `distribute_tensor` would give it."""
+    # If it has another, its tokens are unknown. The coordinate is None outside of the mesh.
     wanted, at = list(x.shape), x.device_mesh.get_coordinate()
     for placed, shards, shard in zip(x.placements, x.device_mesh.shape, at or (), strict=False):
         if placed.is_shard():
@@ -90,11 +76,7 @@ def _require_default_shards(name: str, x: Array) -> None:
 
 
 def replicated(a: Array, /, *, like: Array) -> Array:
-    """
-    Return `a`, of which every process has a full copy, as a replicated DTensor on the mesh of `like`.
-
-    Return `a` itself if it is already sharded, or if `like` is not.
-    """
+    """Return `a`, equal in all processes, as a replicated DTensor like `like`; as it is if sharded, or `like` isn't."""
     if is_sharded(a) or not is_sharded(like):
         return a
     from torch.distributed.tensor import DTensor, Replicate
@@ -106,10 +88,8 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
     """
     Return `a`, called `name`, sharded as `like` is, or `a` itself if `like` is not sharded.
 
-    Axis i of `a` corresponds to axis ``axes[i]`` of `like`. It is sharded like that axis if their lengths are
-    equal and that axis is not the last one of `like`. A replicated `a`, or a plain one that every process has
-    in full, is cut locally. Raises if resharding `a` would need communication, or if its shards are not cut as
-    by `distribute_tensor`.
+    Axis i of `a` is sharded like axis ``axes[i]`` of `like`, if their lengths are equal and that is not its last axis.
+    A plain `a` is one that every process has in full. Raises if something would have to be sent between processes.
     """
     if not is_sharded(like):
         return a

@@ -77,12 +77,8 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 @njit(forceinline=True)
 def _write_row(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
-    """
-    Write float32 cosines and sines of `pairs` phases, from address `scratch` to `cos`, `sin`.
-
-    A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the
-    coefficients of their polynomials, times the attention factor.
-    """
+    """Write float32 cosines and sines of `pairs` phases from `scratch` to `cos` and `sin`."""
+    # the coefficients of the polynomials, times the attention factor
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
         # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
@@ -117,9 +113,10 @@ def _make_rows(
     sin: int,
 ) -> int:
     """
-    Compute rows `begin` to ``end - 1`` of a float32 table in the memory at `cos` and `sin`; return 1.
+    Compute rows `begin` to ``end - 1`` of a float32 table whose row 0 is at `cos` and `sin`; return 1.
 
-    The parameters are those of `table_loop`. A row whose position is not finite is NaN.
+    `frequencies` is the address of what `pack_frequencies` returns; `positions` that of float64 (`real` is 1) or int64
+    positions, or 0 if they are ``first + row * step``. A row whose position is not finite is NaN.
     """
     c0, c1, c2, c3, c4 = _COS
     s0, s1, s2, s3, s4 = _SIN
@@ -161,23 +158,12 @@ def _make_rows(
 
 @cache
 def table_loop() -> Callable[..., int]:
-    """
-    Return the loop that computes rows of a float32 table, compiled or from the disk cache. The loop returns 1.
-
-    It takes the address of what `pack_frequencies` returns; the attention factor; the address of the positions, 0 if
-    they are ``first + row * step``; 1 if positions are float64, 0 if int64; first and step; the numbers of axes and of
-    pairs; the first row and the one after the last; and the addresses of row 0 of cos and of sin.
-    """
+    """Return `_make_rows`, the loop that computes rows of a float32 table, compiled or from the disk cache."""
     return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _intrinsics, _layout)
 
 
 def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
-    """
-    Pack frequencies for the loop, ``(3, axes, pairs)``: fixed point, and the bits of high and low floats.
-
-    Fixed point is in units of 2⁻⁶⁴ turns per position; the high and low floats add up to turns per position:
-    see `PreparedFrequencies`.
-    """
+    """Pack frequencies for the loop, ``(3, axes, pairs)``: fixed point, and the bits of high and low floats."""
     pieces = np.asarray((high, low), dtype=np.float64)
     return np.concatenate([np.asarray((fixed_point,), dtype=np.int64), pieces.view(np.int64)])
 
@@ -185,17 +171,15 @@ def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np
 def table_maker(
     frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
 ) -> Callable[..., npt.NDArray[np.float32]]:
-    """
-    Return a function that computes float32 tables of packed frequencies, large ones in up to `threads()` threads.
-
-    It takes the shape of the positions, without the last axis of ``(..., axes)``; the attention factor; and the
-    positions: the address of an array, or 0; its dtype, float64 (1) or int64 (0); first and step, used if the address
-    is 0. `keep_alive` is the positions array. It returns cos and sin as one NumPy array ``(2, *shape, pairs)``.
-    """
+    """Return a function that makes float32 tables of packed frequencies, large ones in up to `threads()` threads."""
     rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 
     def make(shape: tuple[int, ...], *call: Any, keep_alive: object = None) -> npt.NDArray[np.float32]:
-        """Return the table of positions of `shape`; `call` has the attention factor and four numbers for positions."""
+        """
+        Return cos and sin of positions of `shape` (without their axes) as one array ``(2, *shape, pairs)``.
+
+        `call` has the parameters `factor` to `step` of `_make_rows`, `keep_alive` the array of positions.
+        """
         table = np.empty((2, *shape, pairs), dtype=np.float32)  # one allocation, which malloc reuses
         count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
         workers = threads() if table.size // 2 >= THREADED_FROM else 1

@@ -23,14 +23,10 @@ def threads() -> int:
 def run_in_threads(
     work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int, keep_alive: object = None
 ) -> bool:
-    """
-    Call `work` with each tuple of arguments, in this thread and others; return whether all calls returned true.
-
-    At most `count` threads run, this one included. `keep_alive` holds arrays that the calls use by address: threads
-    keep it until they are done, which after an interrupt may be later than the end of this call.
-    """
+    """Call `work` with each tuple in this and up to ``count - 1`` more threads; return whether all calls were true."""
     left, results = deque(calls), list[Any]()
 
+    # After an interrupt, threads may be done later than this call: they keep the arrays that they use by address.
     def run_calls(_: object = keep_alive) -> None:
         """Take calls from the queue that all threads share and run them, until none is left."""
         while True:

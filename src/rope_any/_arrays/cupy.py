@@ -44,16 +44,13 @@ def _write_pairs(out: Array, x: Array, table: tuple[Array, Array], layout: PairL
 
 @cache
 def _kernel(dtype: str, direction: int) -> Callable[..., None]:
-    """
-    Return the fused kernel that rotates pairs in a dtype, given by name: forwards (`direction` 1) or backwards (-1).
-
-    It reads both members of a pair before it writes either.
-    """
+    """Return the fused kernel that rotates pairs in a dtype, by name: forwards (`direction` 1) or backwards (-1)."""
 
     def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
         """Write the rotated pairs (a, b) into `to_a` and `to_b`; cupy.fuse compiles this function."""
         a, b, c, s = (part.astype(dtype) for part in (a, b, c, s))
         s = s if direction == 1 else -s
+        # both before either is written: they may be written to a and b
         first, second = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)
         to_a[...] = first
         to_b[...] = second

@@ -11,12 +11,7 @@ from rope_any._arrays._library import Array, Library
 
 
 def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
-    """
-    Return ``function(x, *tables)`` chunk by chunk, for tables that broadcast against all axes of x but its last.
-
-    x and the tables get common chunks, which are whole along the last axis. The result has the chunks of x. `out` is
-    ignored: it is None.
-    """
+    """Return ``function(x, *tables)`` by the chunks of x; tables broadcast to its axes but the last; `out` is None."""
     del out  # `require_writable` refuses one, because chunks cannot be written
     feature, pair = x.ndim - 1, x.ndim  # blockwise's names of axes; the tables' last is `pair`
     axes = tuple(range(x.ndim))

@@ -83,11 +83,7 @@ def _is_transformed(*tensors: Array | None) -> bool:
 
 
 def _is_any_mode_active() -> bool:
-    """
-    Whether a tracer, functorch, forward-mode autograd or a torch mode sees operations on plain tensors.
-
-    The mode of ``with torch.device(...)`` does not count.
-    """
+    """Whether a tracer, functorch, forward-mode autograd or a torch mode, but ``with torch.device(...)``, is active."""
     return bool(
         _are_transforms_active()
         or _is_tracing()
@@ -104,22 +100,13 @@ _LOWEST_ADDRESS = 2**40  # a lower one may be an offset from a null pointer; Lin
 
 
 def _has_memory(x: Array) -> bool:
-    """
-    Whether a tensor's elements, if any, are in memory; those of a zero tensor or of a freed storage are not.
-
-    Raises a RuntimeError if torch refuses the address: for a wrapper of vmap or grad, or a fake tensor.
-    """
+    """Whether a tensor's elements, if any, are in memory that is not freed; raise for fake and wrapped (vmap) ones."""
     address = x.data_ptr()
     return bool(address >= _LOWEST_ADDRESS or address != x.storage_offset() * x.itemsize or x.numel() == 0)
 
 
 def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """
-    Return the cache key of tensors (or None) for a plan: dtypes, devices, shapes and strides.
-
-    Return None if no plan may be cached: one is of a subclass, is not dense, requires a gradient while they are
-    recorded, has a negative bit or no memory; or a tracer, a transform or a torch mode is active.
-    """
+    """Return the key of tensors (or None) for a plan; None if one is recorded, no plain tensor, or a mode is active."""
     if _is_any_mode_active():
         return None
     recording = torch.is_grad_enabled()
@@ -153,11 +140,7 @@ def _records_gradients(*tensors: Array) -> bool:
 
 
 def _supports_out(*tensors: Array | None) -> bool:
-    """
-    Whether tensors are in CPU memory, of no subclass, not traced, transformed or recorded; None is skipped.
-
-    Raises a RuntimeError if the storage of one was freed.
-    """
+    """Whether tensors (or None) are plain, on a CPU, and not traced, transformed, recorded; raise if one was freed."""
     if torch.compiler.is_compiling():
         return False
     recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
@@ -173,11 +156,7 @@ def _supports_out(*tensors: Array | None) -> bool:
 
 
 def _address(x: Array) -> int | None:
-    """
-    Return the address of the first element; None if there is none, as in an empty or meta tensor.
-
-    Also None for a wrapper of vmap or grad, a fake or a traced tensor.
-    """
+    """Return the address of the first element; None for an empty, meta, fake, traced or wrapped (vmap, grad) tensor."""
     if torch.compiler.is_compiling():
         return None
     try:
@@ -198,11 +177,7 @@ def _mark_written(x: Array) -> None:
 
 
 def _span(x: Array) -> tuple[int, int] | None:
-    """
-    Return the first address of a contiguous tensor and the one after its last; None for other tensors.
-
-    Also None for a subclass of tensor, and for a tensor without an address: see `_address`.
-    """
+    """Return the first address of a contiguous plain tensor and the one after its last; None for other tensors."""
     if type(x) not in _PLAIN or (start := _address(x)) is None or not x.is_contiguous():
         return None
     return start, start + x.nbytes
@@ -292,16 +267,12 @@ def _small_interleaved_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _initialise_trig(x: Array) -> None:
-    """
-    Initialise MKL's cos and sin kernels once, from one thread.
-
-    MKL selects a kernel at the first call of each function. If several threads make that call together, one of them
-    may get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792). x only gives the device: do
-    nothing if it is not a CPU, or if torch.compile is tracing.
-    """
+    """Initialise MKL's cos and sin kernels once, in one thread; do nothing off the CPU or under torch.compile."""
     if torch.compiler.is_compiling() or not x.is_cpu or _INITIALISED:
         return
     with _INITIALISING:
+        # MKL selects a kernel at the first call of each function. If several threads make that call together, one may
+        # get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
         if not _INITIALISED:
             worker = threading.Thread(target=_call_trig)  # modes and tracers of this thread do not see its calls
             worker.start()
@@ -396,11 +367,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
-        """
-        Return None for `forward` and for `vjp`, then the gradients of x, cos and sin, None for those not needed.
-
-        `gradients` is one, that of the result. The saved x is None if neither cos nor sin needs a gradient.
-        """
+        """Return Nones for `forward` and `vjp`, and the gradients of x, cos and sin, from the one in `gradients`."""
         (gradient,) = gradients
         return None, None, *ctx.vjp(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])
 
