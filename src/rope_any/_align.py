@@ -158,7 +158,9 @@ def query_tail(values: Array, queries: int, keys: int, /, *, axis: int) -> Array
     """Return the last `queries` values along a negative axis, or all if it isn't `keys` long; raise if it's sharded."""
     if values.ndim < -axis or values.shape[axis] != keys:
         return values
-    return _sharding.last_tokens("positions", values, queries, axis=axis)
+    what = "the tokens if q is shorter than k"
+    _sharding.require_unsharded("positions", values, axis=values.ndim + axis, axis_text=what)
+    return values[(..., slice(values.shape[axis] - queries, None), *[slice(None)] * (-1 - axis))]
 
 
 # --- hints of errors: what to write instead ---------------------------------------------------------------------------
@@ -186,14 +188,8 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""
-    hints = {
-        **dict.fromkeys((2, 3), f"for {last} axes give the Rope a row of frequencies for each, as axes.axial() does"),
-        1: "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table",
-        features // 2: "give from_angles(p) of angles, Table(cos, sin) of cosines and sines",
-        features: "rope(q, k) rotates two arrays; values are not rotated" if name != "x" else "",
-    }
-    if first and first[-1] == count > 1 and last in hints:  # another axis comes after that of the tokens
-        return hints[last]
+    if first and first[-1] == count > 1 and (hint := _last_axis_hint(name, last, features)) is not None:
+        return hint
     if x.ndim > 4 and seq > 2 and last != count and prod(x.shape[2 : seq + 1]) == last:  # (batch, heads, rows, columns)
         return f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis"
     if last > count:
@@ -201,6 +197,19 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
     keys = "; q takes the last ones" if name == "k" else ""
     all_tokens = f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens"
     return all_tokens if 1 < last < count else ""
+
+
+def _last_axis_hint(name: str, length: int, features: int) -> str | None:
+    """Return the hint about positions with an axis of this length after that of the tokens; None if none is known."""
+    if length == features:
+        return "rope(q, k) rotates two arrays; values are not rotated" if name != "x" else ""
+    if length == features // 2:
+        return "give from_angles(p) of angles, Table(cos, sin) of cosines and sines"
+    if length == 1:
+        return "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table"
+    if length in (2, 3):
+        return f"for {length} axes give the Rope a row of frequencies for each, as axes.axial() does"
+    return None
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:

@@ -37,14 +37,9 @@ def _pairing_hint(value: object) -> str:
     return next((f'write "{own}"' for own, names in _OTHER_NAMES.items() if letters in names.split()), "")
 
 
-def are_adjacent(pairing: Pairing) -> bool:
-    """Whether the two features of a pair are adjacent in memory, like a complex number."""
-    return _MEMBER_AXIS[pairing] == -1
-
-
 def step_and_gap(pairing: Pairing, pairs: int) -> tuple[int, int]:
     """Return two distances in features: from a pair to the next, and from the first to the second member of a pair."""
-    return (2, 1) if are_adjacent(pairing) else (1, pairs)
+    return (2, 1) if _MEMBER_AXIS[pairing] == -1 else (1, pairs)
 
 
 def members(pairing: Pairing, start: int, pairs: int) -> list[int]:

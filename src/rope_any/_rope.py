@@ -618,9 +618,8 @@ def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
     queries, keys = q.count, k.count
     fewer = queries != keys
     if fewer and (queries is None or keys is None or queries > keys):
-        raise ArgumentValueError(
-            "q", "not be longer than k", Text(f"{queries} queries for {keys} keys"), seq_axis_hint(q, k)
-        )
+        got = Text(f"{queries} queries for {keys} keys")
+        raise ArgumentValueError("q", "not be longer than k", got, seq_axis_hint(q, k))
     return bool(fewer)
 
 

@@ -119,8 +119,9 @@ def require_rotatable(
         if not hint:
             axes = [axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs and not start]
             hints = [f"swapaxes({name}, {axis}, -1) if the features are along axis {axis}" for axis in axes[-1:]]
-            hints.append(_fewer_pairs_hint(features - start) if start >= 0 else "")
-            hint = "; ".join(filter(None, hints))
+            if 0 <= start < features - 1:
+                hints.append(f"`rotary_dim`={(features - start) // 2 * 2} would fit")
+            hint = "; ".join(hints)
         raise ArgumentValueError(name, wanted, Text(f"{features} features"), hint)
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
         wanted, got = "be sharded if its positions or its table are", Text("a plain array")
@@ -138,11 +139,6 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     """Whether an array of `shape` broadcasts to the shape `to`."""
     last = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
-
-
-def _fewer_pairs_hint(features: int) -> str:
-    """Return the largest `rotary_dim` for a number of features, as the hint of an error; "" for one or none."""
-    return f"`rotary_dim`={features // 2 * 2} would fit" if features > 1 else ""
 
 
 def _reshape_hint(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:

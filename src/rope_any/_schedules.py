@@ -317,15 +317,6 @@ def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X
     return _assign(out, rotated)
 
 
-def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -> bool:
-    """Whether the library's compiler cannot compile a rotation of these arrays; if so, also warn with the reason."""
-    compiler: Any = rotation.lib.compiler
-    reason = compiler.refusal(x, *table, out)
-    if reason is not None:
-        warn_fallback(reason)
-    return reason is not None
-
-
 @cache
 def _compiled(rotation: Rotation) -> Callable[..., Array]:
     """Return the function ``(x, cos, sin[, out])`` → rotated x, compiled by the library; after a failure, eager."""
@@ -540,7 +531,11 @@ def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
     if lib.compiler is None:
         warn_fallback(f"{lib.name} has no compiler")
         return False
-    return not any(_is_refused(rotation, x, table, out) for x, out in zip(xs, outs, strict=True))
+    for x, out in zip(xs, outs, strict=True):
+        if (reason := lib.compiler.refusal(x, *table, out)) is not None:
+            warn_fallback(reason)
+            return False
+    return True
 
 
 def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:

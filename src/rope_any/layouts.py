@@ -259,9 +259,8 @@ def pack(
         hint = "give rope.table(range(length), like=x)" if isinstance(source, Rope) else ""
         raise ArgumentTypeError("source", f"be a Table for the layout {layout}", source, hint)
     if engine_layout.holds != "cos and sin" and not isinstance(source, Rope):
-        raise ArgumentTypeError(
-            "source", f"be a Rope for the layout {layout}, which holds {engine_layout.holds}", source
-        )
+        wanted = f"be a Rope for the layout {layout}, which holds {engine_layout.holds}"
+        raise ArgumentTypeError("source", wanted, source)
     options = {"dtype": dtype, "like": like, "length": length, "base": base}
     require_options(layout, options, _TO_PACK[engine_layout.holds], optional={"dtype"})
     if isinstance(source, Table):
@@ -394,9 +393,8 @@ def arrays_of(cache: Any, layout: str) -> list[Array]:
     for name, x in arrays.items():
         require_known(name, x.shape)
         if (dtype := lib.dtype_name(x.dtype)) not in engine_layout.dtypes:
-            raise ArgumentTypeError(
-                name, f"be of {' or '.join(engine_layout.dtypes)} for the layout {layout}", Text(dtype)
-            )
+            wanted = f"be of {' or '.join(engine_layout.dtypes)} for the layout {layout}"
+            raise ArgumentTypeError(name, wanted, Text(dtype))
     if given[0].shape != given[-1].shape:
         got = Text(f"{tuple(given[0].shape)} and {tuple(given[1].shape)}")
         raise ArgumentValueError("cache", "have two arrays of one shape", got)

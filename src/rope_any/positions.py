@@ -137,9 +137,8 @@ def ragged(
     starts, n = _sequence_starts("indptr", indptr, length, like=like)
     first = _integers("offsets", offsets, like=starts)
     if tuple(first.shape) != (starts.shape[0] - 1,):
-        raise ArgumentValueError(
-            "offsets", f"have shape ({starts.shape[0] - 1},), as `indptr` says", tuple(first.shape)
-        )
+        wanted = f"have shape ({starts.shape[0] - 1},), as `indptr` says"
+        raise ArgumentValueError("offsets", wanted, tuple(first.shape))
     if not is_array(offsets) and not is_array(indptr):
         last = [o + end - begin - 1 for o, (begin, end) in zip(offsets, pairwise(indptr), strict=True)]
         int32("offsets + lengths - 1", max([0, *last]))

@@ -128,13 +128,3 @@ def _from_shards(shard: Array, shape: Sequence[int], *, like: Array) -> Array:
     return DTensor.from_local(
         shard, like.device_mesh, like.placements, run_check=False, shape=torch.Size(shape), stride=steps
     )
-
-
-def last_tokens(name: str, a: Array, count: int, /, *, axis: int) -> Array:
-    """
-    Return the last `count` elements of `a` along a negative `axis`.
-
-    Raises if `a`, called `name`, is a DTensor that is sharded along this axis or holds partial sums.
-    """
-    require_unsharded(name, a, axis=a.ndim + axis, axis_text="the tokens if q is shorter than k")
-    return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]

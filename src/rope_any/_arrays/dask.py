@@ -19,14 +19,7 @@ def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: A
     for table in tables:
         whole = {axis: -1 for axis, n in enumerate(table.shape) if n == 1 or axis == table.ndim - 1}  # 1 may be 1 + 0
         arguments += [table.rechunk(whole), (*axes[x.ndim - table.ndim : feature], pair)]
-    rotated = da.blockwise(
-        function,
-        axes,
-        *arguments,
-        dtype=x.dtype,
-        meta=x._meta,  # noqa: SLF001
-        concatenate=True,
-    )
+    rotated = da.blockwise(function, axes, *arguments, dtype=x.dtype, meta=x._meta, concatenate=True)  # noqa: SLF001
     return rotated.rechunk(x.chunks)
 
 

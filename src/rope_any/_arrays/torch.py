@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext  # the mode of set_default_device; it does not change existing tensors
 
 from rope_any._arrays import _memory, _numba, _sharding
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library
 from rope_any._checks import ArgumentValueError, Text
 from rope_any._formula import rotate_component
 
@@ -342,19 +342,8 @@ def _vjp(function: Callable[[Array], Array], x: Array, g: Array) -> Array:
     return torch.zeros_like(x) if found is None else found
 
 
-def _with_gradient(forward: Callable[..., X], vjp: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
-    """
-    Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), needed)``.
-
-    `vjp` returns those of x, cos and sin; the three bools `needed` say which are needed. It gets None in place of
-    x if the table needs no gradients.
-    """
-    result: X = _Rotation.apply(forward, vjp, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
-    return result
-
-
 class _Rotation(torch.autograd.Function):
-    """The autograd function of a rotation; it saves only the table, and x too if the table needs gradients."""
+    """The autograd function of a rotation (`Library.with_gradient`): it saves the table, and x if that needs it."""
 
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Array], vjp: Callable[..., Any], *arrays: Array) -> Array:
@@ -423,7 +412,7 @@ LIBRARY = Library(
         threaded_tiles=False,  # torch functions use several threads themselves
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
-    with_gradient=_with_gradient,
+    with_gradient=_Rotation.apply,
     vjp=_vjp,
     module=torch,
     devices=_devices,
