@@ -755,8 +755,8 @@ noted(
     "FoPE",
     "sglang",
     "vllm",
-    does="Give pairs without a frequency a sine of 1 beside the cosine of 1, as the authors do: these are rotated by "
-    "45° and stretched, at every position alike. With a sine of 0 they are constant.",
+    does="Give pairs without a frequency a cosine and a sine of 1, as the authors do. This rotates these pairs by 45° and "
+    "stretches them, equally at every position. With `sine_padding=0.0` ours leaves these pairs unchanged.",
 )
 def _() -> str:
     import torch
@@ -872,7 +872,11 @@ def agreeing() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
     single |= {"transformer-engine": by_transformer_engine(TRAINED)} | by_lucidrains(interpolate=FACTOR)
     yield "linear", LINEAR, single | {name: by(LINEAR_CONFIG) for name, by in everyone.items()}
     yield "NTK", NTK, by_lucidrains(rescale=FACTOR)
-    found = {"mlx-lm": by_mlx(DYNAMIC_CONFIG, LONGER), "transformers": by_transformers(DYNAMIC_CONFIG, LONGER)}
+    found = {
+        "mlx-lm": by_mlx(DYNAMIC_CONFIG, LONGER),
+        "sglang": by_sglang(DYNAMIC_CONFIG),
+        "transformers": by_transformers(DYNAMIC_CONFIG, LONGER),
+    }
     yield f"dynamic NTK at length {LONGER}", dynamic(LONGER), found
     single = {"keras-hub": by_keras(rope_type="yarn"), "libggml-python": by_ggml()}
     yield "YaRN", YARN, single | {name: by(YARN_CONFIG) for name, by in everyone.items()}

@@ -318,10 +318,10 @@ def differences(found: Mapping[str, Iterable[str]], known: Mapping[str, Iterable
 
 
 def answer(name: str) -> str:
-    """Return what `config.explain` does about a name in an ordinary config: it is read, refused or ignored."""
+    """Return what `config.explain` does about a name in an ordinary config: it is accepted, refused or ignored."""
     config = {"model_type": "llama", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 8, name: 4}
     try:
-        return "read" if name in str(explain(config)) else "**ignored**"
+        return "accepted" if name in str(explain(config)) else "**ignored**"
     except (TypeError, ValueError):
         return "refused"
 

@@ -186,7 +186,8 @@ class Rope:
         pairing : {"half", "interleaved"}, optional
             For an unknown ``model_type``. For a known one it must agree.
         factor : float, optional
-            Factor of Llama 3's scaling, which Meta's ``params.json`` lacks: 8 for Llama 3.1, 32 for Llama 3.2.
+            Factor of Llama 3's scaling, which Meta's ``params.json`` lacks: 8 for Llama 3.1, 32 for Llama 3.2
+            1B and 3B.
 
         Returns
         -------

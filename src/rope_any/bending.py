@@ -55,7 +55,7 @@ def xpos(
     the current length as the centre (torchscale rounds up, the others down), flash-attn half of the longest length so
     far, so keys in a cache don't match the queries of a longer sequence.
 
-    The float32 scale of the fastest pair overflows at 36 000 tokens from the centre (with the defaults; in general at
+    The float32 scale of the fastest pair overflows at 36 300 tokens from the centre (with the defaults; in general at
     ``87 * scale_base / ln(1 / ζ₀)``): it is zero on one side, infinite on the other, and scores become NaN. A float16
     key overflows after 4 500 tokens. So put the centre in the middle of the longest context, not at its beginning.
 
