@@ -158,10 +158,12 @@ def textbook(xp: Any, pairing: str) -> Callable[..., Any]:
     """Return the rotation of q and k in its usual form, with cosines and sines for every feature."""
 
     def half(x, cos, sin):
+        """Return x rotated in half pairs."""
         n = x.shape[-1] // 2
         return x * cos + xp.concatenate([-x[..., n:], x[..., :n]], axis=-1) * sin
 
     def interleaved(x, cos, sin):
+        """Return x rotated in interleaved pairs."""
         return x * cos + xp.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape) * sin
 
     rotate = half if pairing == "half" else interleaved
@@ -179,6 +181,7 @@ def on_slice(xp: Any, rotate: Callable[..., Any], rotary: int | None) -> Callabl
         return rotate
 
     def rotate_slice(q, k, cos, sin):
+        """Return q and k with their first features rotated."""
         rotated = rotate(q[..., :rotary], k[..., :rotary], cos, sin)
         return [xp.concatenate([part, x[..., rotary:]], axis=-1) for part, x in zip(rotated, (q, k), strict=True)]
 
@@ -214,6 +217,7 @@ class NumPy:
     peer, table_peer, step_dtypes = TEXTBOOK, PRODUCT, ("float32",)
 
     def __init__(self, xp: Any) -> None:
+        """Take the namespace of the library."""
         self.xp = xp
 
     def groups(self, cases: dict[str, Case], *, quick: bool) -> Groups:
@@ -259,6 +263,7 @@ class NumPy:
             return Group({}, {})
 
         def in_layers(options, *, fused):
+            """Return q and k, rotated in each layer by our table of the next position."""
             at = next(position)
             table = rope.table(range(at, at + 1), like=qk[0], **options)
             for _ in range(layers):
@@ -266,6 +271,7 @@ class NumPy:
             return rotated
 
         def in_their_layers():
+            """Return q and k, rotated in each layer by the peer's table of the next position."""
             cos, sin = next_table()
             for _ in range(layers):
                 rotated = apply(*qk, cos, sin)
@@ -315,6 +321,7 @@ class NumPy:
         import torch
 
         def tensor(x):
+            """Return a torch tensor that shares the memory of x."""
             return torch.from_numpy(x.view("int16") if x.dtype.name == "bfloat16" else x)
 
         tensors = [(tensor(to), tensor(x)) for to, x in zip(out, xs, strict=True)]
@@ -339,6 +346,7 @@ class NumPy:
         frequencies = xp.asarray(rope.frequencies, dtype=xp.float32)[None]
 
         def make():
+            """Return the peer's cosines and sines of the next position."""
             angles = frequencies * next(position)
             angles = xp.concatenate([angles, angles], axis=-1)
             return xp.cos(angles), xp.sin(angles)
@@ -351,6 +359,7 @@ class NumPy:
         frequencies, positions = (xp.asarray(x, dtype=xp.float32) for x in (rope.frequencies, range(tokens)))
 
         def make():
+            """Return the peer's cosines and sines of all positions."""
             angles = positions[:, None] * frequencies
             return xp.cos(angles), xp.sin(angles)
 
@@ -380,6 +389,7 @@ class PyTorch(NumPy):
     peer, table_peer, step_dtypes = EAGER, EAGER, ("float32", "bfloat16")
 
     def __init__(self, xp: Any, device: str = "cpu") -> None:
+        """Take torch and a device."""
         super().__init__(xp)
         self.device = device
 
@@ -389,6 +399,7 @@ class PyTorch(NumPy):
         qk, g = tuple(x.requires_grad_() for x in qk), tuple(self.xp.randn_like(x) for x in qk)
 
         def differentiated(rotate):
+            """Return a call that computes the gradients of q and k."""
             return lambda: self.xp.autograd.grad(rotate(), qk, g)
 
         peers = self.peers(case._replace(compiled=False), rope, qk, table)

@@ -307,6 +307,7 @@ class Sheet:
     """A figure in points, with a margin to the left and to the right, on which boxes of text are drawn."""
 
     def __init__(self, width: float, height: float) -> None:
+        """Make an empty sheet of a size in points, without its margins."""
         self.figure = Figure(figsize=((width + 2 * MARGIN) / 72, height / 72))
         self.axes = self.figure.add_axes((0.0, 0.0, 1.0, 1.0))
         self.axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height, 0))

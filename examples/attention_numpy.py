@@ -38,6 +38,7 @@ def main(seed: int = 0) -> dict[str, dict[int, float]]:
     here = attention(q, k, v, at, at)
 
     def change(of_queries: int, of_keys: int) -> float:
+        """Return the largest change of attention if positions of queries and of keys are shifted."""
         return float(np.abs(attention(q, k, v, at + of_queries, at + of_keys) - here).max())
 
     far = (1_000, 1_000_000, 1_000_000_000)

@@ -41,6 +41,7 @@ def main(heads: int = 32, tokens: int = 32_768, first: int = 131_072) -> dict[st
     error = float(np.abs(cupy.asnumpy(out[0]) - exact).max())
 
     def milliseconds(call: Callable[[], Any]) -> float:
+        """Return the median GPU time of a call."""
         return 1e3 * float(np.median(benchmark(call, n_repeat=50, n_warmup=5).gpu_times))
 
     rotation = milliseconds(lambda: ROPE.apply(q, table, out=out, fused=True))

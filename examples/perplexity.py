@@ -83,6 +83,7 @@ class Model(nn.Module):
     """A decoder of bytes: pre-norm, embeddings tied, vectors added to them where positions are of that kind."""
 
     def __init__(self, method: str, *, layers: int = LAYERS) -> None:
+        """Make the weights of a model with one kind of position encoding."""
         super().__init__()
         self.method, self.bytes = method, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
         shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths

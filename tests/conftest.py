@@ -80,20 +80,24 @@ class Library:
 
 
 def _numpy() -> Iterator[Library]:
+    """Yield NumPy."""
     yield Library("numpy", np, put=np.array, get=np.asarray, integers=(*_INTEGERS, "uint16", "uint32", "uint64"))
 
 
 def _torch(device: str) -> Iterator[Library]:
+    """Yield PyTorch on a device; skip if it or the device is missing."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch finds no CUDA GPU")
 
     def put(a: np.ndarray) -> Any:
+        """Return a tensor on the device with the values of a NumPy array."""
         if a.dtype == ml_dtypes.bfloat16:
             return torch.tensor(a.astype(np.float32), device=device).to(torch.bfloat16)
         return torch.tensor(a, device=device)
 
     def get(x: Any) -> np.ndarray:
+        """Return a tensor as a NumPy array of the same dtype."""
         x = x.detach().cpu()
         return x.float().numpy().astype(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
@@ -104,6 +108,7 @@ def _torch(device: str) -> Iterator[Library]:
 
 
 def _jax(*, x64: bool) -> Iterator[Library]:
+    """Yield JAX with or without 64-bit types; skip if it is not installed."""
     jax = pytest.importorskip("jax", reason="jax is not installed")
     dtypes = DTYPES if x64 else DTYPES[:3]
     integers = (*_INTEGERS, "uint16", "uint32", *(["uint64"] if x64 else []))
@@ -122,21 +127,25 @@ def _narrow(a: np.ndarray) -> np.ndarray:
 
 
 def _dask() -> Iterator[Library]:
+    """Yield Dask; skip if it is not installed."""
     da = pytest.importorskip("dask.array", reason="dask is not installed")
 
     def put(a: np.ndarray) -> Any:  # two chunks along each axis
+        """Return a Dask array of up to two chunks along each axis."""
         return da.from_array(a, chunks=tuple(max(1, -(-n // 2)) for n in a.shape))
 
     yield Library("dask", da, put, lambda x: x.compute(scheduler="sync"), mutable=False)
 
 
 def _strict(device: str) -> Iterator[Library]:
+    """Yield array-api-strict on a device; its devices no_float64 and no_x64 lack 64-bit dtypes."""
     strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     place, cpu = strict.Device(device), strict.Device("CPU_DEVICE")
     flags = {"boolean_indexing": False, "data_dependent_shapes": False, "enabled_extensions": ()}
     without = {"no_float64": ("float64",), "no_x64": ("float64", "int64")}.get(device, ())
 
     def put(a: np.ndarray) -> Any:
+        """Return an array-api-strict array on the device."""
         return strict.asarray(_narrow(a) if without else a, device=place, copy=True)
 
     with strict.ArrayAPIStrictFlags(**flags):
@@ -151,14 +160,17 @@ def _strict(device: str) -> Iterator[Library]:
 
 
 def _mlx() -> Iterator[Library]:
+    """Yield MLX; skip if it is not installed."""
     mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
 
     def put(a: np.ndarray) -> Any:
+        """Return an MLX array with the values of a NumPy array."""
         if a.dtype == ml_dtypes.bfloat16:
             return mx.array(a.astype(np.float32)).astype(mx.bfloat16)
         return mx.array(_narrow(a))
 
     def get(x: Any) -> np.ndarray:
+        """Return an MLX array as a NumPy array of the same dtype."""
         return np.array(x.astype(mx.float32)).astype(ml_dtypes.bfloat16) if x.dtype == mx.bfloat16 else np.array(x)
 
     yield Library("mlx", mx, put, get, DTYPES[:3], compile=mx.compile)
@@ -172,6 +184,7 @@ def _run_graph(function: Callable[..., Any], *arrays: Any) -> Any:
     names = []
 
     def flat(*arrays: Any) -> list[Any]:
+        """Return the outputs of the function as a flat list, and record their names."""
         leaves = tree_flatten(function(*arrays))
         names[:] = [name for name, _ in leaves]
         return [leaf for _, leaf in leaves]
@@ -183,6 +196,7 @@ def _run_graph(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def _cupy() -> Iterator[Library]:
+    """Yield CuPy; skip if it or a GPU is missing."""
     cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
     if not cupy.cuda.is_available():
         pytest.skip("cupy finds no CUDA GPU")

@@ -49,6 +49,7 @@ class Case(NamedTuple):
     layer_type: str | None = None
 
     def __str__(self):
+        """Return the name of the case: its config class and layer type."""
         return "-".join(filter(None, (self.config, self.layer_type)))
 
 
@@ -93,6 +94,7 @@ def in_source() -> Iterator[tuple[Case, bool]]:
 
 
 def configs_in(texts):
+    """Return the names of all config classes mentioned in texts."""
     return {config[1] for text in texts if (config := CONFIG.search(text))}
 
 
@@ -135,10 +137,12 @@ TURNED_ON = {
 
 
 def config_class(case):
+    """Return the config class of a case."""
     return getattr(import_module(f"transformers.models.{case.home}.configuration_{case.home}"), case.config)
 
 
 def default_config(case, **changes):
+    """Return the config of a case with its defaults, rotary on, and changes."""
     return config_class(case)(**TURNED_ON.get(case.config, {}) | changes)
 
 
@@ -151,6 +155,7 @@ def is_newer(case):
 
 
 def skip_if_newer(case):
+    """Skip a case whose model came after transformers 5.24."""
     if is_newer(case):
         pytest.skip(f"{case.config} came after transformers 5.24")
 
@@ -239,6 +244,7 @@ def rotate_by_function(built):
     apply, kind = function(built.module, built.config), {"layer_type": built.layer_type} if built.layer_type else {}
 
     def rotate_arrays(q, k):
+        """Return q and k rotated by the module's function and the tables of its rotary."""
         p = positions(axes_of(built.rotary))
         tables = built.rotary(q, p.T[:, None] if p.ndim == 2 else p[None], **kind)
         tables = (tables,) if torch.is_tensor(tables) else tables  # complex, in DeepSeek V2 and Llama 4
@@ -277,6 +283,7 @@ def with_angles(built):
     """Take angles of 0, 1, 2, ... from the class of CLVP, whose function looks positions up and rotates values too."""
 
     def rotate_arrays(q, k):
+        """Return q and k rotated by the module's function, from angles."""
         angles = built.rotary(torch.zeros(1, max(TOKENS) + 1))[0]
         return built.module.apply_rotary_pos_emb(q, k, k, angles.cos(), angles.sin(), positions(1)[None])[:2]
 
@@ -289,6 +296,7 @@ def in_its_attention(built):
     attention = getattr(built.module, name)
 
     def rotate_arrays(q, k):
+        """Return q and k rotated by a method of the attention."""
         tables = built.rotary(torch.zeros(1, max(TOKENS) + 1, dtype=q.dtype))[:, positions(1)]
         sizes = SimpleNamespace(num_heads=1, head_size=q.shape[-1])
         return tuple(attention._apply_rotary_embedding(sizes, x[0], tables)[None] for x in (q, k))
@@ -312,7 +320,10 @@ CUT = {"clvp", "codegen", "gpt_neox_japanese", "gptj", "persimmon", "phi", "stab
 
 
 def on_a_slice(rotate_arrays, rotating):
+    """Return a rotation of the first `rotating` features only; the others pass through."""
+
     def rotated(q, k):
+        """Return q and k with their first features rotated."""
         parts = rotate_arrays(q[..., :rotating], k[..., :rotating])
         return tuple(torch.cat([x, whole[..., rotating:]], -1) for x, whole in zip(parts, (q, k), strict=True))
 
@@ -330,6 +341,7 @@ def without_a_class(case, module, config):
     rows = table[positions(1)][None]
 
     def rotate_arrays(q, k):
+        """Return q and k rotated by a model that has no class for its rotary."""
         if case.home == "roformer":
             return module.RoFormerSelfAttention.apply_rotary_position_embeddings(rows[None], q, k)
         sin, cos = rows.chunk(2, dim=-1)  # heads follow tokens here
@@ -368,6 +380,7 @@ TOLERANCE = 3e-4
 
 
 def ours(case, config, *, power=1, pairing=None):
+    """Return our Rope for a config, with frequencies to a power; None if the model has no rotary."""
     try:
         rope = Rope.from_config(config.to_dict(), layer_type=case.layer_type, pairing=pairing)
     except ValueError as error:
@@ -378,6 +391,7 @@ def ours(case, config, *, power=1, pairing=None):
 
 
 def powers(case):
+    """Return the powers of the frequencies to test."""
     return POWERS if case.rotary else (1,)  # without a class there are no frequencies to change
 
 
@@ -400,6 +414,7 @@ def frequencies_on_equal_axes(rope):
 
 @cache
 def queries_and_keys(width):
+    """Return random float64 queries and keys of one head."""
     generator = torch.Generator().manual_seed(width)
     return tuple(torch.randn(1, 1, len(TOKENS), width, generator=generator, dtype=torch.float64) for _ in range(2))
 

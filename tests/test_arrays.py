@@ -43,7 +43,10 @@ def test_subclasses_are_arrays_of_their_library(tmp_path):
 
 def test_objects_that_imitate_arrays_have_no_record():
     class Imitation:
+        """A class with torch's hook that is not a tensor."""
+
         def __torch_function__(self, *_):
+            """Fail if torch calls the hook."""
             raise NotImplementedError
 
     if find_spec("torch"):
@@ -63,6 +66,7 @@ def test_arrays_of_older_versions_of_jax_are_found():
 
 def test_classes_of_one_namespace_share_a_record():
     def array_class(name, **more):
+        """Return a new class of arrays with NumPy as its namespace."""
         return type(name, (), {"__module__": "ducks", "__array_namespace__": lambda *_, **__: np, **more})
 
     first, second = array_class("First"), array_class("Second", __torch_function__=None)
@@ -74,6 +78,7 @@ def test_tracers_are_arrays_of_their_library(jax):
     record, seen = _arrays.find(jax.numpy.ones(1)), []
 
     def find_record(x):
+        """Record what `find` returns for a tracer; return a sum to trace."""
         seen.append(_arrays.find(x))
         return (x * x).sum()
 

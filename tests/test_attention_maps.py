@@ -13,6 +13,7 @@ P = [-7, -1, 0, 1, 5, 6, 11, 40]  # negative ones are padding
 
 
 def dual_chunk(p, chunk_size, local_size):
+    """Return a key's position, and a query's for keys of its chunk, the next and others (Dual Chunk Attention)."""
     c = chunk_size - local_size
     return p % c, p % c, min(p % c + c, chunk_size), min(2 * c - 1, chunk_size)
 
@@ -36,6 +37,7 @@ MAPS = {
 
 @pytest.fixture(params=MAPS)
 def position_map(request):
+    """Return each map of relative positions."""
     return MAPS[request.param]
 
 
@@ -126,6 +128,7 @@ def rotated_scores(lib, arrays):
     q, k, _ = (lib(x, "float64" if lib.has_float64 else "float32") for x in arrays)
 
     def scores(query_positions, key_positions, rope=ROPE):
+        """Return the scores of queries and keys rotated at positions."""
         rotated = rope.apply(q, query_positions), rope.apply(k, key_positions)
         return np.einsum("...md,...nd->...mn", *(np.asarray(lib.get(x), np.float64) for x in rotated))
 
@@ -133,6 +136,7 @@ def rotated_scores(lib, arrays):
 
 
 def assert_equals_dense(lib, arrays, got, relative):
+    """Compare causal scores and the attention they give with the dense computation."""
     q, k, v = arrays
     expected, causal = dense_scores(q, k, relative), distance >= 0
     atol = 1e-12 if lib.has_float64 else 2e-5

@@ -58,6 +58,7 @@ IMAGE = {"image_size": 56, "patch_size": 14, "num_hidden_layers": 1, "num_attent
 
 
 def hf_model(name, **keys):
+    """Return a random model of transformers by the prefix of its class; skip if transformers is missing."""
     transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
     model = getattr(transformers, f"{name}Model")
     return model(model.config_class(**keys)).eval()
@@ -98,6 +99,7 @@ def torchtune(file, name, **options):
 
 
 def rotary(**options):
+    """Return the rotary of rotary-embedding-torch; skip if it is not installed."""
     module = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
     embedding = module.RotaryEmbedding(64, theta=500_000, **options)
     vars(embedding).pop("apply_rotary_emb", None)  # a function of xPos, which can't be copied
@@ -114,6 +116,7 @@ class Holder(nn.Module):
     """A module with buffers and attributes, named as in vLLM, Megatron, flash-attn and others."""
 
     def __init__(self, buffers, attributes):
+        """Register buffers, and set attributes."""
         super().__init__()
         for name, x in buffers.items():
             self.register_buffer(name, x.clone(), persistent=False)
@@ -122,6 +125,7 @@ class Holder(nn.Module):
 
 
 def model_with(attributes=(), /, **buffers):
+    """Return a model with buffers, and with attributes that are no buffers."""
     return nn.Sequential(nn.Linear(4, 4), Holder(buffers, dict(attributes)))
 
 
@@ -189,15 +193,18 @@ def tensors(model):
 
 
 def bits(x):
+    """Return the dtype, shape and bytes of a tensor."""
     x = x.detach().cpu().contiguous()
     return x.dtype, tuple(x.shape), x.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def snapshot(model):
+    """Return the bits of all tensors of a model, by name."""
     return {name: bits(x) for name, x in tensors(model).items()}
 
 
 def audited_names(model, config):
+    """Return the names of the tensors that `audit` reports."""
     return {found.name for found in audit(model, config)}
 
 
@@ -335,6 +342,7 @@ def test_a_refilled_model_has_the_outputs_of_the_original():
 
 
 def emptied_buffers(model):
+    """Return a copy of a model whose buffers are 0."""
     model = copy.deepcopy(model)
     for x in model.buffers():
         x.zero_()
@@ -345,17 +353,22 @@ def emptied_buffers(model):
 
 
 def set_value(i, value):
+    """Return a function that sets the i-th value from the end."""
+
     def change(x):
+        """Set the value in place."""
         x.view(-1)[-i] = value
 
     return change
 
 
 def in_place(function):
+    """Return a function that replaces the values of a tensor by those that another function returns."""
     return lambda x: x.copy_(function(x))
 
 
 def with_base(base):
+    """Return a function that replaces frequencies by those of another base."""
     return lambda x: x.copy_(torch.tensor(ra.frequencies(2 * len(x), base=base)))
 
 
@@ -461,6 +474,7 @@ def test_a_complex_table_that_became_real_is_refilled():
 
 
 def verdicts(model, config=None):
+    """Return the verdicts of `audit`."""
     return [found.verdict for found in audit(model, config)]
 
 
@@ -733,6 +747,7 @@ class VisionRotaryEmbeddingFast(nn.Module):
     """A vision tower that only its class name shows to be one."""
 
     def __init__(self):
+        """Register the cosines of a grid of 16 × 16 positions."""
         super().__init__()
         angles = torch.outer(torch.arange(16.0), torch.tensor(ra.frequencies(32))).repeat_interleave(2, -1)
         grid = torch.cat([angles[:, None].expand(16, 16, -1), angles[None].expand(16, 16, -1)], -1)

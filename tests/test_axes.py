@@ -163,6 +163,7 @@ def test_gradients_reach_frequencies_of_heads(torch, rng):
     places, x = torch.asarray(rng.integers(0, 9, (5, 2))), torch.asarray(rng.uniform(-1, 1, (1, 2, 5, 8)))
 
     def scores(learned):
+        """Return x rotated by frequencies that are learned."""
         return ra.rotate(x, *ra.cos_sin(places, learned), pairing="interleaved")
 
     assert torch.autograd.gradcheck(scores, (learned,))

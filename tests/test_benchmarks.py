@@ -61,11 +61,13 @@ def load_script(name):
 
 @pytest.fixture(scope="module")
 def regressions():
+    """Return regressions.py as a module."""
     return load_script("regressions")
 
 
 @pytest.fixture
 def compare(monkeypatch):
+    """Return compare.py as a module."""
     monkeypatch.syspath_prepend(FOLDER)  # `compare` imports a file of this folder
     return load_script("compare")
 
@@ -104,6 +106,7 @@ def test_the_second_target_is_for_reused_memory(compare):
     what, peer = "float32, half, out=, fused", "transformers, torch.compile"
 
     def target(regime):
+        """Return the targets of the rows of one call under a condition."""
         options = SimpleNamespace(of="PyTorch", regime=regime, quick=False)
         return [row["target"] for row in compare.rows_of({what: 1.0}, {"first": 2.0, peer: 3.0}, options)]
 
@@ -126,7 +129,10 @@ def exit_code(regressions, monkeypatch):
     """Return a function that compares two results, arguments of `write_results`, and returns the exit code."""
 
     def run(base, head, *options):
+        """Return the exit code of regressions.py for the figures of two commits."""
+
         def measure(config, commits, bench):
+            """Write the results of both commits in place of measuring them."""
             assert (commits, bench) == ((BASE, HEAD), None)
             for commit, figures in zip(commits, (base, head), strict=True):
                 if figures is not None:

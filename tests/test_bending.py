@@ -19,6 +19,7 @@ KEPT = 5
 
 @pytest.fixture
 def qk(rng):
+    """Return random queries and keys."""
     return tuple(rng.uniform(-2, 2, SHAPE).astype(np.float32) for _ in "qk")
 
 
@@ -29,6 +30,7 @@ def coefficients(rng):
 
 
 def assert_close(got, expected, atol=1.5e-6):
+    """Compare arrays in float64."""
     np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(expected, np.float64), rtol=0, atol=atol)
 
 
@@ -48,11 +50,13 @@ def dense(cos, sin, pairing):
 
 
 def plain(p, frequencies=F):
+    """Return float64 cosines and sines of positions."""
     angle = np.asarray(p, np.float64)[..., None] * np.asarray(frequencies)
     return np.cos(angle), np.sin(angle)
 
 
 def paper_xpos(p, pairing, centre=4, base=512.0, gamma=0.4):
+    """Return the matrices of xPos for queries and for keys, by the paper's formula."""
     cos, sin = plain(p)
     zeta = (2 * np.arange(N) / (2 * N) + gamma) / (1 + gamma)
     scale = zeta ** ((np.asarray(p, np.float64)[..., None] - centre) / base)
@@ -60,6 +64,7 @@ def paper_xpos(p, pairing, centre=4, base=512.0, gamma=0.4):
 
 
 def paper_fope(p, pairing, coefficients, padding):
+    """Return the matrices of FoPE for each head, by the paper's formula."""
     heads = []
     for c, s in zip(*coefficients, strict=True):
         cos = [[sum(c[k, j] * np.cos(m * F[k]) for k in range(KEPT)) for j in range(4)] + [1.0] * 4 for m in p]
@@ -69,12 +74,14 @@ def paper_fope(p, pairing, coefficients, padding):
 
 
 def paper_temperature(p, pairing, beta=0.3, length=4, offset=1):
+    """Return the scaled matrices for queries, and the plain ones for keys."""
     scale = 1 + beta * np.log(1 + np.floor((np.asarray(p) + offset) / length))
     rotation = dense(*plain(p), pairing)
     return scale[:, None, None] * rotation, rotation
 
 
 def scores(q, k):
+    """Return q kᵀ in float64."""
     return np.asarray(q, np.float64) @ np.swapaxes(np.asarray(k, np.float64), -1, -2)
 
 
@@ -90,11 +97,13 @@ def check_against(lib, rope, arrays, tables, matrices):
 
 @pytest.fixture(params=["half", "interleaved"])
 def rope(request):
+    """Return the Rope of each pairing."""
     return {"half": HALF, "interleaved": INTERLEAVED}[request.param]
 
 
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request, lib):
+    """Return each dtype of tables; skip if the library lacks it."""
     if request.param not in lib.dtypes:
         pytest.skip(f"{lib.name} has no float64 tables")
     return request.param
@@ -102,6 +111,7 @@ def dtype(request, lib):
 
 @pytest.fixture
 def arrays(lib, dtype, qk):
+    """Return queries and keys of a library."""
     return tuple(lib(x, dtype) for x in qk)
 
 
@@ -166,7 +176,10 @@ def capture(monkeypatch):
     seen = []
 
     def capture_from(module):
+        """Replace the eager attention of a module of transformers by one that records queries and keys."""
+
         def attention(_layer, q, k, v, *_args, **_options):
+            """Record the rotated queries and keys; return the values."""
             seen.append((q, k))
             return v.transpose(1, 2), None
 
@@ -457,6 +470,7 @@ def test_tables_by_batch_head_and_token_are_applied(lib, rng, batch, heads, seq)
     expected_groups = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], grouped)
 
     def rotate_all(p, x, first, second, grouped):
+        """Return results by default, along other axes, and with grouped heads."""
         table = HALF.table(p)
         bent = ra.BentTable(*table)
         by_default = [HALF.apply(x, given) for given in (table, bent, p)]
@@ -505,6 +519,7 @@ def test_bending_is_lazy_on_dask(qk, coefficients):
     import dask.array as da
 
     def refuse(*_args, **_kwargs):
+        """Fail if Dask computes anything."""
         pytest.fail("computed inside the call")
 
     with dask.config.set(scheduler=refuse):
@@ -530,7 +545,10 @@ def test_bent_tables_keep_their_type_in_torch(torch):
     assert (type(rotation[0]), rotation[1]) == (ra.Table, False)
 
     class Module(torch.nn.Module):
+        """A module that takes a table as an input."""
+
         def forward(self, x, table):
+            """Return x rotated by the table."""
             return HALF.apply(x, table)
 
     x = torch.ones(3, 16)
@@ -553,6 +571,7 @@ def test_torch_gradients_reach_the_coefficients(torch, rng):
     p = torch.tensor([1.5, 70.25], dtype=torch.float64, requires_grad=True)
 
     def rotary(x, c, s, p):
+        """Return x rotated by a FoPE table with coefficients."""
         return HALF.apply(x, bending.fope(ra.cos_sin(p, F[:KEPT]), c, s, pairs=N, sine_padding=1.0))
 
     assert torch.autograd.gradcheck(rotary, (x, c, s, p))
@@ -569,6 +588,7 @@ def test_jax_gradients_reach_the_coefficients(jax, rng, coefficients, jitted):
     table = ra.cos_sin(jax.numpy.asarray(P), F[:KEPT])
 
     def total(c, s):
+        """Return the sum of x rotated by a FoPE table with coefficients."""
         return HALF.apply(x, bending.fope(table, c, s, pairs=N, sine_padding=0.0)).sum()
 
     grad = jax.grad(total, argnums=(0, 1))

@@ -87,6 +87,7 @@ def filled(model, positions, ids=IDS, cache=None):
 
 
 def static(model, size=40):
+    """Return a static cache of a model."""
     return transformers.StaticCache(config=model.config, max_cache_len=size)
 
 
@@ -102,6 +103,7 @@ def bits(cache):
 
 
 def same(a, b):
+    """Whether two snapshots of caches have the same tensors."""
     return all(x.keys() == y.keys() and all(torch.equal(x[n], y[n]) for n in x) for x, y in zip(a, b, strict=True))
 
 
@@ -149,6 +151,7 @@ def test_all_keys_equal_those_of_a_prefill_after_a_shift(name):
 
 
 def range_of(first):
+    """Return the positions of the tokens from `first` on."""
     return torch.arange(first, first + TOKENS)
 
 
@@ -233,6 +236,7 @@ def test_cross_attention_keeps_its_bits_and_self_attention_moves():
     model = transformers.T5GemmaModel(config).eval()
 
     def run(first):
+        """Return the cache of an encoder-decoder after positions from `first` on."""
         at = range_of(first).expand(IDS.shape)
         with torch.no_grad():
             out = model(
@@ -377,6 +381,7 @@ def test_keys_move_to_the_rotation_of_a_longer_sequence():
 
 
 def refused(cache, model, match, old=0, *, new=5, kind=ValueError):
+    """Require that `reposition` raises, and leaves the cache unchanged."""
     before = bits(cache)
     with pytest.raises(kind, match=match):
         reposition(cache, model, old, new)

@@ -39,6 +39,7 @@ def heads_of(qkv):
 
 @pytest.fixture
 def fused_rows(rng):
+    """Return random rows of q, k and v side by side, one for each token."""
     return rng.uniform(-1, 1, (len(POSITIONS), (HEADS + 2 * KV_HEADS) * DIM)).astype(np.float32)
 
 
@@ -86,6 +87,7 @@ def test_several_ropes_share_a_cache_by_offsets(lib, rng):
     ropes = [ra.Rope(ra.scaling.linear(F, s), pairing="half", attention_factor=1 + s / 10) for s in factors]
 
     def stacked(like):
+        """Return the tables of several Ropes, stacked along the positions."""
         tables = [rope.table(range(length), like=like) for rope in ropes]
         return [array_namespace(*parts).concat(parts, axis=0) for parts in zip(*tables, strict=True)]
 

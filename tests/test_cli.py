@@ -48,6 +48,7 @@ def files(tmp_path, rng):
 
 
 def load(folder, name):
+    """Return an array saved in a folder."""
     return np.load(folder / f"{name}.npy")
 
 
@@ -207,6 +208,7 @@ def test_check_fails_if_a_table_has_nan(monkeypatch, capsys):
     table = ra.Rope.table
 
     def broken(self, positions, **options):
+        """Return a table whose sines are nan."""
         cos, sin = table(self, positions, **options)
         return ra.Table(cos, sin * np.float32("nan"))
 
@@ -1093,6 +1095,7 @@ def test_errors_are_one_line_with_json_too(args, tmp_path):
 
 def test_errors_with_line_breaks_are_printed_in_one_line(monkeypatch):
     def fail(*_, **__):
+        """Raise an error whose message has two lines."""
         msg = "first\n  second"
         raise OSError(msg)
 
@@ -1315,6 +1318,7 @@ def test_the_page_shows_the_output_of_the_commands():
     import command_line  # it needs typer
 
     def without_errors(page):
+        """Return the page with a placeholder for each float32 error."""
         return re.sub(r"\d\.\de-\d\d", "#", page)  # float32 errors, which differ between processors
 
     page = (DOCS / "command-line.md").read_text()

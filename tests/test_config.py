@@ -675,7 +675,10 @@ def test_an_unknown_model_needs_its_pairing():
 
 def test_a_config_can_be_a_dict_path_folder_or_object(tmp_path):
     class Config:
+        """An object with `to_dict`, as configs of transformers have."""
+
         def to_dict(self):
+            """Return the config as a dict."""
             return LLAMA
 
     path = tmp_path / "config.json"
@@ -1305,6 +1308,7 @@ def test_cached_keys_can_be_rotated_again_for_another_length(rng):
 
 
 def log_uniform(low, high):
+    """Return a function that draws a float between two limits, uniform in its logarithm."""
     return lambda rng: float(math.exp(rng.uniform(math.log(low), math.log(high))))
 
 
@@ -2684,6 +2688,7 @@ def test_an_unknown_field_of_an_entry_is_refused(entry):
 
 def test_every_rule_is_used_and_no_entry_repeats_a_default():
     def rule_of(rule, usual=""):
+        """Return the name of a rule, which may be an entry of a table."""
         return rule if isinstance(rule, str) else rule.get("rule", usual)
 
     usual = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}

@@ -70,10 +70,12 @@ def random_row(rng, name, *, with_audio=False):
     ids, types, grids, sounds = [], [], [], []
 
     def put(tokens, kind=0):
+        """Add tokens of one kind to the row."""
         ids.extend(tokens)
         types.extend([kind] * len(tokens))
 
     def text():
+        """Add random text tokens to the row."""
         put([int(token) for token in rng.integers(1, 90, rng.integers(1, 9))])
 
     text()

@@ -39,13 +39,16 @@ class Config(SimpleNamespace):
     """A config in the form that the reader accepts."""
 
     def __init__(self, class_name, **keys):
+        """Store the keys with the class name."""
         super().__init__(keys={"_class_name": class_name, **keys}, default="default", model_type=None)
 
     def get(self, key):
+        """Return the value of a key with its source, or None."""
         value = self.keys.get(key)
         return None if value is None else Fact(value, self.name(key))
 
     def name(self, *keys):
+        """Return the full name of a key."""
         return "transformer." + ".".join(keys)
 
 
@@ -90,6 +93,7 @@ def rotary_module(monkeypatch, name, rotary, config):
     rotary_class = getattr(module, rotary)
 
     def record(*args, **kwargs):
+        """Raise an exception that contains the arguments of the rotary's constructor."""
         raise RotaryArguments(args, kwargs)
 
     with monkeypatch.context() as patch, torch.device("meta"):
@@ -123,32 +127,39 @@ def latents(c):
 
 
 def ids(c):
+    """Return the positions of a case as a tensor."""
     return torch.tensor(c.positions)
 
 
 def table_from_ids(c):
+    """Return the table of the rotary for position ids."""
     return c.rope(ids(c))
 
 
 def table_from_batched_ids(c):
+    """Return the table of the rotary for position ids with a batch axis."""
     return c.rope(ids(c)[None])
 
 
 def table_from_latents(c):
+    """Return the table of the rotary for latents of a video."""
     return c.rope(latents(c))
 
 
 def table_from_image(c):
+    """Return the table of the rotary for latents of an image."""
     return c.rope(latents(c)[:, :, 0])
 
 
 def table_from_frames(c):
+    """Return the table of the rotary for frame numbers and the size in pixels."""
     return c.rope(
         torch.arange(c.shape[0]), c.shape[1] * c.config["patch_size"], c.shape[2] * c.config["patch_size"], "cpu"
     )
 
 
 def kandinsky_table(c):
+    """Return the table of Kandinsky 5."""
     places = tuple(torch.arange(n) for n in c.shape)
     scale = c.config["scale_factor"]
     if c.name == "Kandinsky5Transformer3DModel":
@@ -157,12 +168,14 @@ def kandinsky_table(c):
 
 
 def joy_table(c):
+    """Return the table of JoyImage."""
     method = class_of(JOY).get_rotary_pos_embed
     heads = SimpleNamespace(**c.config)
     return method(heads, list(c.shape))[0]
 
 
 def joy_range_table(c):
+    """Return the table of JoyImage Edit Plus for a range of positions."""
     method = class_of("JoyImageEditPlusTransformer3DModel")._get_rotary_pos_embed_for_range
     first, last = c.positions[0], c.positions[-1]
     cos, sin = method(SimpleNamespace(config=SimpleNamespace(**c.config)), first, [n + 1 for n in last])
@@ -170,6 +183,7 @@ def joy_range_table(c):
 
 
 def ltx_table(c):
+    """Return the table of LTX, whose positions are coordinates in pixels and seconds."""
     places = (ids(c).T[None] + 1) / 2
     sizes = torch.tensor([20.0, 2048.0, 2048.0], dtype=torch.float64)
     coordinates = (places * sizes[:, None]).float()
@@ -189,14 +203,17 @@ def flat(function):
 
 
 def interleaved(x, table):
+    """Rotate interleaved pairs by the function of diffusers."""
     return embeddings.apply_rotary_emb(x, table)
 
 
 def halves(x, table):
+    """Rotate half pairs by the function of diffusers."""
     return embeddings.apply_rotary_emb(x, table, use_real_unbind_dim=-2)
 
 
 def lumina(x, table):
+    """Rotate as Lumina does: complex, with heads after tokens."""
     return embeddings.apply_rotary_emb(x.transpose(1, 2), table, use_real=False).transpose(1, 2)
 
 
@@ -204,6 +221,7 @@ def nested_rotation(name, processor, function="apply_rotary_emb", *, spread=True
     """Return a function defined inside a processor of the module of a class, on (batch, heads, seq, dim)."""
 
     def rotate(x, table):
+        """Return x rotated by a function nested in the attention processor."""
         found = nested(getattr(module_of(name), processor).__call__, function)
         return bshd(found)(x, *table) if spread else bshd(found)(x, table)
 
@@ -214,6 +232,7 @@ def rotation(name, function, *, spread=False, **kwargs):
     """Return a function of the module of a class, on (batch, heads, seq, dim)."""
 
     def rotate(x, table):
+        """Return x rotated by a function of the module, with heads after tokens."""
         found = getattr(module_of(name), function)
         args = tuple(table) if spread else (table,)
         return found(x.transpose(1, 2), *args, **kwargs).transpose(1, 2)
@@ -225,6 +244,7 @@ def rotate_half(name):
     """Return x·cos + rotate_half(x)·sin with the rotate_half of the module of a class."""
 
     def rotate(x, table):
+        """Return x rotated by the module's rotate_half."""
         cos, sin = table
         return x * cos + module_of(name)._rotate_half(x) * sin
 
@@ -237,15 +257,18 @@ def qk_rotation(name, function):
 
 
 def sana(x, table):
+    """Rotate as SANA does: features before tokens."""
     apply = module_of("SanaWMTransformer3DModel")._apply_rotary_emb
     return apply(x.transpose(2, 3), table).transpose(2, 3)
 
 
 def animate(x, table):
+    """Rotate as Wan Animate does."""
     return bshd(lambda y: module_of("WanAnimate2Transformer3DModel").rope_apply(y, *table))(x)
 
 
 def animate_table(c):
+    """Return the grid and the frequencies that Wan Animate rotates by."""
     method = class_of(c.name)._rope_freqs
     model = SimpleNamespace(config=SimpleNamespace(**c.config), rope_freqs_cache={})
     return torch.tensor([c.shape]), method(model, (0, 0, 0), torch.device("cpu"))
@@ -263,15 +286,18 @@ def pipeline_tables(path, config, shape, *batch):
 
 
 def allegro_table(c):
+    """Return the tables of Allegro's pipeline, and positions by axis."""
     tables, _ = pipeline_tables("allegro.pipeline_allegro.AllegroPipeline", c.config, c.shape, 1)
     return tables, ids(c).T[:, None]
 
 
 def cogvideox_table(c):
+    """Return the tables of CogVideoX's pipeline."""
     return pipeline_tables("cogvideo.pipeline_cogvideox.CogVideoXPipeline", c.config, c.shape)
 
 
 def consisid_table(c):
+    """Return the tables of ConsisID's pipeline."""
     return pipeline_tables("consisid.pipeline_consisid.ConsisIDPipeline", c.config, c.shape)
 
 
@@ -284,26 +310,31 @@ def hunyuan_dit_table(c):
 
 
 def stable_audio(x, table):
+    """Rotate the first features as Stable Audio does."""
     processor = importlib.import_module("diffusers.models.attention_processor").StableAudioAttnProcessor2_0
     return processor.apply_partial_rotary_emb(None, x, table)
 
 
 def stable_audio_table(c):
+    """Return the table of Stable Audio."""
     dim = c.config["attention_head_dim"] // 2
     return embeddings.get_1d_rotary_pos_embed(dim, len(c.positions), use_real=True, repeat_interleave_real=False)
 
 
 def ace_table(c):
+    """Return the table of ACE-Step."""
     return module_of(c.name)._ace_step_rotary_freqs(
         len(c.positions), c.config["head_dim"], c.config["rope_theta"], "cpu", torch.float32
     )
 
 
 def far_table(c):
+    """Return the table of FAR for all frames."""
     return c.rope._forward_full_frame(*c.shape, torch.device("cpu")).flatten(0, 2)[None, None]
 
 
 def helios_table(c):
+    """Return the table of Helios."""
     return c.rope(torch.arange(c.shape[0])[None], *c.shape[1:], torch.device("cpu")).flatten(2).transpose(1, 2)
 
 
@@ -314,19 +345,23 @@ LTX, LTX2, REFINER = "LTXVideoTransformer3DModel", "LTX2VideoTransformer3DModel"
 
 
 def wan_case(name=WAN, rotary="WanRotaryPosEmbed", processor="WanAttnProcessor"):
+    """Return the rotary, the table function and the rotation of a model of the Wan family."""
     return rotary, table_from_latents, nested_rotation(name, processor)
 
 
 def qwen_table(c):
+    """Return the table of Qwen-Image for the image tokens."""
     return c.rope([c.shape], max_txt_seq_len=1)[0]
 
 
 def ltx2(x, table):
+    """Rotate as LTX 2 does: in halves or interleaved, by the axes of the table."""
     module = module_of(LTX2)
     return (module.apply_split_rotary_emb if table[0].ndim == 4 else module.apply_interleaved_rotary_emb)(x, table)
 
 
 def z_image_case(name, processor):
+    """Return the rotary, the table function and the rotation of a model of the Z-Image family."""
     return "RopeEmbedder", lambda c: c.rope(ids(c))[None], nested_rotation(name, processor, spread=False)
 
 
@@ -613,6 +648,7 @@ def compare(monkeypatch, name, keys, shape, rng):
     limit = error * float(x.abs().max()) * found.attention_factor
 
     def largest_error(**changes):
+        """Return the largest difference from diffusers with a changed recipe."""
         rotated = rope_of(found._replace(**changes)).apply(x, positions)
         assert expected.shape == rotated.shape
         return float((expected.float() - rotated).abs().max())
@@ -855,6 +891,7 @@ REPLACED_NONE = {  # constructors that replace None by another value
 
 
 def _listed(value):
+    """Return a tuple as a list; other values as they are."""
     return list(value) if isinstance(value, tuple) else value
 
 

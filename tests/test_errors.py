@@ -18,19 +18,23 @@ NAN, INF = float("nan"), float("inf")
 
 
 def rotate(x=X, cos=COS, sin=SIN, pairing="half", **options):
+    """Call `rotate` with valid arguments, except for those given."""
     return ra.rotate(x, cos, sin, pairing=pairing, **options)
 
 
 def fope(c=None, s=None, table=None, pairs=8, sine_padding=0.0):
+    """Call `fope` with valid arguments, except for those given."""
     c, s = (np.eye(4) if part is None else part for part in (c, s))
     return ra.bending.fope(TABLE if table is None else table, c, s, pairs=pairs, sine_padding=sine_padding)
 
 
 def temperature(**options):
+    """Call `temperature` with valid arguments, except for those given."""
     return ra.bending.temperature(TABLE, P, **{"beta": 0.1, "original_length": 8192, **options})
 
 
 def recursive_list():
+    """Return a list that contains itself."""
     inside = []
     inside.append(inside)
     return inside
@@ -40,15 +44,18 @@ W = np.ones((8, 3))
 
 
 def convert(w=W, head_dim=4, **options):
+    """Call `convert` with valid arguments, except for those given."""
     return ra.weights.convert(w, head_dim, **{"source": "half", "target": "interleaved", **options})
 
 
 def convert_state(state=None, **options):
+    """Call `convert_state_dict` with valid arguments, except for those given."""
     state = {"l.0.wq.weight": W} if state is None else state
     return ra.weights.convert_state_dict(state, 4, source="half", target="interleaved", **options)
 
 
 def shard(length=12, ranks=3, rank=0, *, zigzag=True, like=X):
+    """Call `shard` with valid arguments, except for those given."""
     return at.shard(length, ranks, rank, zigzag=zigzag, like=like)
 
 
@@ -698,6 +705,7 @@ def test_each_wrong_argument_is_refused_in_one_sentence(name):
 
 
 def table_like(lib):
+    """Return a table of a library."""
     return ra.cos_sin(lib(P, "int32"), F)
 
 

@@ -82,6 +82,7 @@ def test_sharded_jax_runs():
 
 
 def run_sharded_dask(tokens):
+    """Return the results of the Dask example, checked; skip if distributed is not installed."""
     pytest.importorskip("distributed", reason="dask.distributed is not installed")
     found = result_of("sharded_dask", f"tokens={tokens}")
     assert found["tasks"] < 8
@@ -168,6 +169,7 @@ def test_cupy_rotate_runs_with_numpy_as_cupy(monkeypatch):
     calls = []
 
     def benchmark(call, **_):
+        """Call once, and return three times in place of cupyx's profiler."""
         calls.append(call())
         return SimpleNamespace(gpu_times=np.array([[3e-3, 1e-3, 2e-3]]))
 
@@ -304,6 +306,7 @@ def test_perplexity_without_positions_sees_no_order_in_one_layer(perplexity):
     reordered = torch.cat([text[:, :-1].flip(-1), text[:, -1:]], dim=-1)
 
     def change(method, **options):
+        """Return how much the last logits change if earlier bytes are reordered."""
         one, other = (logits_of(perplexity, method, x, **options)[:, -1] for x in (text, reordered))
         return (one - other).abs().max()
 
@@ -319,6 +322,7 @@ def test_perplexity_is_measured_on_the_same_bytes(perplexity):
     seen = []
 
     def successor(text, **_):  # predicts the next byte, but only for the targets
+        """Return logits that predict the next byte at the targets only, and record the text."""
         seen.append(text)
         logits = 100.0 * torch.nn.functional.one_hot((text + 1) % 256, 256)
         logits[:, : -perplexity.TARGETS] = 0
@@ -344,6 +348,7 @@ def test_the_perplexity_page_agrees_with_the_committed_results(perplexity, commi
     found, longer = perplexity.perplexities(committed), perplexity.LENGTHS[1:]
 
     def below(one, other, length):
+        """Whether one method has the lower perplexity at a length, for each seed."""
         return all(a < b for a, b in zip(found[one][length], found[other][length], strict=True))  # for each seed
 
     for absolute in ("sinusoidal", "learned"):

@@ -321,6 +321,7 @@ def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model
     at = np.arange(9) * 37
 
     def heads(weight):
+        """Return the projections of x, split into heads."""
         return (x @ weight.T).reshape(1, 9, 2, 64).swapaxes(1, 2)
 
     q, k = rope(keys, **options)(heads(wq), heads(wk), at)

@@ -65,6 +65,7 @@ def result_and_warnings(function):
 
 
 def assert_close(lib, got, expected, dtype):
+    """Compare arrays of a library within the tolerance of a dtype."""
     np.testing.assert_allclose(
         lib.get(got).astype(np.float64), lib.get(expected).astype(np.float64), rtol=0, atol=TOLERANCE[dtype]
     )
@@ -181,6 +182,7 @@ def test_tables_of_any_dtype_are_compiled(rng, dtype):
 
 def test_a_compilation_error_warns_and_leaves_out_unchanged(monkeypatch, rng):
     def failing(*_):
+        """Fail as a compiler does."""
         raise NotImplementedError
 
     pytest.importorskip("numba", reason="numba is not installed")
@@ -231,7 +233,10 @@ def test_a_failing_compiler_warns_once_and_leaves_out_unchanged(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
 
     def failing(_):
+        """Return a function that fails when it is called."""
+
         def call(*_):
+            """Count the call, and fail."""
             calls.append(1)
             raise NotImplementedError
 
@@ -285,6 +290,7 @@ def test_numba_can_be_called_from_many_threads(rng):
     expected, results = rope.apply(x), []
 
     def call():
+        """Rotate forty times; record whether each result is right."""
         results.extend(np.array_equal(rope.apply(x, fused=True), expected) for _ in range(40))
 
     threads = [threading.Thread(target=call) for _ in range(8)]
@@ -335,6 +341,7 @@ def test_an_interrupted_call_keeps_arrays_alive_for_its_threads():
     caller, alive = threading.get_ident(), weakref.ref(buffer)
 
     def loop(i):
+        """Raise KeyboardInterrupt in the calling thread once another thread works."""
         calls.append(i)
         if threading.get_ident() == caller:
             assert started.wait(60)
@@ -416,6 +423,7 @@ def test_unaligned_arrays_use_the_same_loop(which, pairing, rng):
     pytest.importorskip("numba", reason="numba is not installed")
 
     def unaligned(x):
+        """Return a copy of x whose memory is not aligned."""
         memory = np.zeros(x.nbytes + 1, dtype="u1")[1:]
         view = memory.view(x.dtype).reshape(x.shape)
         view[...] = x
@@ -625,6 +633,7 @@ ROUNDING = 3.1e-8  # a cosine is rounded to float32 by at most 2**-25; 4 percent
 
 
 def error(table, exact):
+    """Return the largest error of a table."""
     return max(np.abs(np.asarray(a).astype(np.float64) - b).max() for a, b in zip(table, exact, strict=True))
 
 
@@ -836,6 +845,7 @@ def test_tables_fall_back_without_numba(rng):
 
 def test_a_compilation_error_of_the_table_loop_warns(put, monkeypatch):
     def failing():
+        """Fail as a compiler does."""
         raise NotImplementedError
 
     from rope_any._arrays import _table_loop
@@ -880,6 +890,7 @@ def test_fused_tables_work_under_jax_transforms():
     p, weights = jax.numpy.arange(5), jax.numpy.asarray(F)
 
     def calls():
+        """Return results of jit, vmap and grad around a fused table."""
         one = jax.jit(lambda w: ra.cos_sin(p, w, fused=True).sin)(weights)
         two = jax.vmap(lambda p: ra.cos_sin(p, F, fused=True).sin)(p)
         return one, two, jax.grad(lambda w: ra.cos_sin(p, w, fused=True).sin.sum())(weights)

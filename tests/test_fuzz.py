@@ -74,6 +74,7 @@ def drawing(function):
 
     @functools.wraps(function)
     def draw(*arguments, **options):
+        """Call a drawing function without a screen, and close its figures."""
         pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
         pyplot.switch_backend("agg")
         try:
@@ -225,9 +226,11 @@ class UnreadableArray:
     shape, dtype, ndim = (3,), np.dtype(float), 1
 
     def __array__(self, *_, **__):
+        """Fail if NumPy reads it."""
         raise RuntimeError
 
     def __array_namespace__(self, *_, **__):
+        """Fail if the array API is asked for."""
         raise RuntimeError
 
 
@@ -235,9 +238,11 @@ class RecursiveSequence(Sequence):
     """A sequence that contains itself."""
 
     def __len__(self):
+        """Return 1."""
         return 1
 
     def __getitem__(self, _):
+        """Return the sequence itself."""
         return self
 
 
@@ -245,6 +250,7 @@ class IndexOnly:
     """An object with ``__index__``."""
 
     def __index__(self):
+        """Return 3."""
         return 3
 
     __int__ = __float__ = __index__
@@ -257,6 +263,7 @@ class Text(str):
 
 
 def nested(depth):
+    """Return a list nested to a depth."""
     inside = [1]
     for _ in range(depth):
         inside = [inside]
@@ -406,6 +413,7 @@ def names(function, arguments):
 
 @st.composite
 def wrong_calls(draw, name):
+    """Draw a call of a public function with one or two wrong arguments."""
     function, arguments, options = CALLS[name]
     arguments, options = list(arguments), dict(options)
     parameters = [*range(len(arguments)), *options]

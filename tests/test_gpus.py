@@ -15,6 +15,7 @@ def array():
     cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
 
     def make(*shape, dtype="float32", address=2**40, device=0):
+        """Return a CuPy array at an address of a device, without memory of its own."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         memory = cupy.cuda.UnownedMemory(address, size, None, device)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
@@ -52,6 +53,7 @@ def test_the_device_of_cupy_arrays_is_checked(array, monkeypatch):
 
 
 def require_writable(out, onto, **others):
+    """Check `out` against x and other arrays."""
     _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", others=others)
 
 
@@ -82,17 +84,21 @@ class Device:
     current = 0
 
     def __init__(self, number=None):
+        """Name a device, by default the current one."""
         self.number = Device.current if number is None else number
 
     def __eq__(self, other):
+        """Whether both have one number."""
         return self.number == other.number
 
     __hash__ = None
 
     def __str__(self):
+        """Return what CuPy prints for a device."""
         return f"<CUDA Device {self.number}>"
 
     def use(self):
+        """Make this device the current one."""
         Device.current = self.number
 
 

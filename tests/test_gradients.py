@@ -22,6 +22,7 @@ def arrays(table=(3,), x=(2, 2, 3, 7)):
 
 @pytest.fixture(params=["half", "interleaved"])
 def pairing(request):
+    """Return each pairing."""
     return request.param
 
 
@@ -30,6 +31,7 @@ def check_gradients(arrays, options, **gradcheck):
     x, cos, sin = arrays
 
     def rotation(x, cos, sin):
+        """Return x rotated with the options of the case."""
         return ra.rotate(x, cos, sin, **options)
 
     for given in ((x, cos, sin), (x, cos.detach(), sin.detach()), (x.detach(), cos, sin), (x, cos, sin.detach())):
@@ -104,6 +106,7 @@ def test_torch_compile_with_gradients_makes_one_graph(learned, pairing):
     leaves = given if learned else (x,)
 
     def rotation(x, cos, sin):
+        """Return x rotated from its third feature on."""
         return ra.rotate(x, cos, sin, pairing=pairing, start=2)
 
     torch._dynamo.reset()

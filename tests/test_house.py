@@ -25,6 +25,7 @@ PACKAGE = modules.package()
 
 
 def is_array_module(name):
+    """Whether a module is in the folder of libraries."""
     return name.split(".")[0] == "_arrays"
 
 
@@ -61,10 +62,12 @@ def reachable(package, names):
 
 
 def core_in(package):
+    """Return the core modules of a package."""
     return {name for name in package if name in CORE or is_array_module(name)}
 
 
 def outer_in(names):
+    """Return those of some modules that are outside of the core."""
     return {name for name in names if name.split(".")[0] in OUTER}
 
 
@@ -114,10 +117,12 @@ NUMPY = {"_safetensors", "cli", "plot", "testing"}
 
 
 def names_libraries(name):
+    """Whether a module may name array libraries."""
     return is_array_module(name) or name.split(".")[0] in {"onnx", "integrations"}
 
 
 def is_in(library, name):
+    """Whether a module is named after a library."""
     return re.search(rf"(^|[._]){library}([._]|$)", name) is not None
 
 

@@ -42,6 +42,7 @@ class Case(NamedTuple):
     """Whether adjacent features come out as halves, which is the same for queries and keys."""
 
     def __str__(self):
+        """Return the name of the case."""
         return self.model_type
 
 
@@ -65,6 +66,7 @@ BATCH, SEQ = 2, 19
 
 @pytest.fixture(scope="module")
 def torch():
+    """Return torch; skip if it or transformers is missing."""
     found = pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("transformers", minversion="5.23", reason=REASON)
     return found
@@ -180,6 +182,7 @@ def config_keys(model_type, rng):
 
 
 def home_of(model_type):
+    """Return the modeling module of a model type."""
     return import_module(f"transformers.models.{(name := model_type.removesuffix('_text'))}.modeling_{name}")
 
 
@@ -206,7 +209,10 @@ def run_indexer(torch, module, case, call):
     """Run an indexer as its model has run it; return its queries and keys before they rotate, and its products."""
 
     class Products(torch.overrides.TorchFunctionMode):
+        """A mode that records the factors of matrix products."""
+
         def __torch_function__(self, func, types, args=(), kwargs=None):
+            """Record the arguments of matmul."""
             if func is torch.matmul:
                 products.append(args)
             return func(*args, **(kwargs or {}))

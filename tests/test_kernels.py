@@ -197,14 +197,20 @@ def backward(torch):
     """Return a function that makes a rotation from its backward, a function of the gradient and the positions."""
 
     def make(backward):
+        """Return a function of torch with a backward pass of its own."""
+
         class Rotation(torch.autograd.Function):
+            """A rotation with its own gradient."""
+
             @staticmethod
             def forward(ctx, x, positions):
+                """Return x rotated at positions."""
                 ctx.positions = positions
                 return ROPE.apply(x, positions)
 
             @staticmethod
             def backward(ctx, g):
+                """Return the gradient of x."""
                 return backward(g, ctx.positions), None
 
         return Rotation.apply
@@ -289,6 +295,7 @@ def test_a_function_that_should_write_into_x_but_does_not_is_found(torch):
 
 def test_a_gradient_that_ignores_strides_is_found(torch, backward):
     def contiguous(g, positions):
+        """Return a gradient that reads memory as if it were contiguous."""
         strides = torch.empty(g.shape).stride()
         return ROPE.apply(torch.as_strided(g, g.shape, strides), positions, inverse=True)
 

@@ -57,14 +57,17 @@ def engine_angles(rows=ROWS, d=D, base=BASE):
 
 
 def vllm(a):  # vllm/model_executor/layers/rotary_embedding/base.py: _compute_cos_sin_cache
+    """Return vLLM's cache of angles."""
     return np.concatenate([np.cos(a), np.sin(a)], axis=-1)
 
 
 def flashinfer(a):  # tests/attention/test_rope.py: the reference's _compute_cos_sin_cache, which the wrapper takes
+    """Return FlashInfer's cache of angles."""
     return np.concatenate((np.cos(a), np.sin(a)), axis=-1).astype(np.float32)
 
 
 def tensorrt(a, *, interleave=True, duplicate=False):
+    """Return TensorRT-LLM's cache of angles."""
     # tensorrt_llm/functional.py: create_sinusoidal_positions_for_attention_plugin;
     # tensorrt_llm/_torch/attention_backend/interface.py: create_rope_const_params
     count, pairs = a.shape
@@ -78,46 +81,56 @@ def tensorrt(a, *, interleave=True, duplicate=False):
 
 
 def cos_and_sin(a):  # docs/ContribOperators.md of ONNX Runtime; flash_attn/layers/rotary.py: _update_cos_sin_cache
+    """Return ONNX Runtime's and flash-attention's caches of angles."""
     return np.cos(a), np.sin(a)
 
 
 def transformers_halves(a):  # models/llama/modeling_llama.py: LlamaRotaryEmbedding.forward
+    """Return transformers' tables of Llama, each pair twice, in halves."""
     emb = np.concatenate((a[None], a[None]), axis=-1)
     return np.cos(emb), np.sin(emb)
 
 
 def transformers_each(a):  # models/cohere/modeling_cohere.py: CohereRotaryEmbedding.forward
+    """Return transformers' tables of Cohere, each pair twice, side by side."""
     emb = np.repeat(a[None], 2, axis=-1)
     return np.cos(emb), np.sin(emb)
 
 
 def gptj(a):  # models/gptj/modeling_gptj.py: create_sinusoidal_positions
+    """Return transformers' table of GPT-J, with sines first."""
     return np.concatenate((np.sin(a), np.cos(a)), axis=1)
 
 
 def diffusers(a):  # models/embeddings.py: get_1d_rotary_pos_embed, use_real and repeat_interleave_real
+    """Return diffusers' tables, each pair twice, side by side."""
     return np.cos(a).repeat(2, axis=1), np.sin(a).repeat(2, axis=1)
 
 
 def meta(a):  # llama/model.py: precompute_freqs_cis, torch.polar
+    """Return Meta's complex table."""
     return (np.cos(a) + 1j * np.sin(a)).astype(np.complex64)
 
 
 def torchtune(a):  # torchtune/modules/position_embeddings.py: build_rope_cache
+    """Return torchtune's cache of angles."""
     return np.stack([np.cos(a), np.sin(a)], axis=-1)
 
 
 def torchtitan(a):  # torchtitan/models/common/rope.py: the cache of cosines and sines
+    """Return torchtitan's cache of angles."""
     freqs = np.concatenate([a, a], axis=-1)
     return np.concatenate([np.cos(freqs), np.sin(freqs)], axis=-1)
 
 
 def te_halves(a):  # transformer_engine/pytorch/attention/rope.py: RotaryPositionEmbedding.forward
+    """Return Transformer Engine's angles, each pair twice, in halves."""
     emb = np.concatenate((a, a), axis=-1)
     return emb.reshape(emb.shape[0], 1, 1, emb.shape[1])
 
 
 def te_each(a):  # the same, interleaved; megatron/core/models/common/embeddings/rotary_pos_embedding.py
+    """Return Transformer Engine's angles, each pair twice, side by side."""
     emb = np.stack((a.reshape(-1, 1), a.reshape(-1, 1)), axis=-1).reshape(a.shape[0], -1)
     return emb[:, None, None, :]
 
@@ -174,6 +187,7 @@ def test_any_numbers_keep_their_bits(lib, layout, rng):
     require_complex(lib, layout)
 
     def pack_and_unpack(table):
+        """Return the cache of a table, and the table from the cache."""
         cache = pack(table, layout)
         return cache, unpack(cache, layout, rotary_dim=D)
 
@@ -371,6 +385,7 @@ def test_pack_and_unpack_can_be_compiled(lib):
         expected = lib.get(pack(table, layout))
 
         def pack_and_unpack(cos, sin, layout=layout):
+            """Return the cache of a table, and the cosines and sines from the cache."""
             cache = pack(ra.Table(cos, sin), layout)
             return cache, *unpack(cache, layout, rotary_dim=D)
 
@@ -386,6 +401,7 @@ TABLE = ROPE.table(range(8), like=X)
 
 
 def ones(*shape, dtype=np.float32):
+    """Return a table of ones."""
     return ra.Table(*(np.ones(shape, dtype=dtype) for _ in range(2)))
 
 
@@ -537,6 +553,7 @@ def rounded(x, dtype):
 
 
 def changed(x, index, value):
+    """Return x with some values changed in place."""
     x[index] = value
     return x
 

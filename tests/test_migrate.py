@@ -76,6 +76,7 @@ def test_the_sections_have_the_same_form():
 
 
 def is_within(package: str, name: str) -> bool:
+    """Whether a name is in a package."""
     return f"{name}.".startswith(f"{package}.")
 
 
@@ -161,6 +162,7 @@ def get_rope(head_size, max_position, is_neox_style=True, rope_parameters=None, 
     cache = torch.cat([angles.cos(), angles.sin()], dim=-1).to(dtype)
 
     def rotate(positions, query, key):
+        """Return q and k, rotated in place as vLLM does."""
         cos, sin = cache[positions].chunk(2, dim=-1)
         for x in (query, key):
             rotate_in_place(x.view(len(positions), -1, head_size), cos, sin, interleaved=not is_neox_style)
@@ -173,15 +175,18 @@ class RotaryEmbeddingCat:
     """Replace timm: the sines of rows and columns, then the cosines, each twice."""
 
     def __init__(self, dim, *, in_pixels, feat_shape):
+        """Compute the angles of a grid, as timm does."""
         assert not in_pixels
         grid = torch.cartesian_prod(*(torch.arange(n) for n in feat_shape))  # (patches, 2)
         self.angles = float32_angles(dim // 2, 10_000.0, grid).flatten(1).repeat_interleave(2, -1)
 
     def get_embed(self):
+        """Return the sines and cosines side by side."""
         return torch.cat([self.angles.sin(), self.angles.cos()], dim=-1)
 
 
 def apply_rot_embed_cat(x, emb):
+    """Rotate interleaved pairs, as timm does."""
     sin, cos = emb.chunk(2, dim=-1)
     rotated = torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).reshape(x.shape)
     return (x * cos + rotated * sin).to(x.dtype)
@@ -254,15 +259,18 @@ INTERLEAVED = {"rotary-embedding-torch", "torchtune", "timm"}
 
 
 def positions_from(first):
+    """Return the positions of the tokens from `first` on."""
     return torch.arange(first, first + TOKENS)
 
 
 def table_from(first, dtype):
+    """Return the cosines and sines of all positions up to the last token."""
     angles = float32_angles(DIM, 10_000.0, torch.arange(first + TOKENS))
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def by_transformers(_module, x, first):
+    """Rotate by transformers from a position on."""
     from transformers import LlamaConfig
     from transformers.models.llama import modeling_llama
 
@@ -271,40 +279,48 @@ def by_transformers(_module, x, first):
 
 
 def by_rotary_embedding_torch(module, x, first):
+    """Rotate by rotary-embedding-torch from a position on."""
     return module.RotaryEmbedding(DIM).rotate_queries_or_keys(x, offset=first)
 
 
 def by_torchtune(module, x, first):
+    """Rotate by torchtune from a position on."""
     rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS)
     return rotary(x[None, :, None], input_pos=positions_from(first)[None])
 
 
 def by_cast_torchtune(module, x, first):
+    """Rotate by torchtune's module, cast to the dtype of x, from a position on."""
     rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS).to(x.dtype)
     return rotary(x[None, :, None], input_pos=positions_from(first)[None])
 
 
 def by_flash_attn(_module, x, first):
+    """Rotate by flash-attention's function from a position on."""
     return apply_rotary_emb(x[None, :, None], *table_from(first, x.dtype), seqlen_offsets=first)
 
 
 def by_timm(module, x, first):
+    """Rotate by timm along a grid of one row, from a position on."""
     rotary = module.RotaryEmbeddingCat(DIM, in_pixels=False, feat_shape=[1, first + TOKENS])
     return module.apply_rot_embed_cat(x, rotary.get_embed()[first:])
 
 
 def by_vllm(_module, x, first):
+    """Rotate by vLLM from a position on."""
     rotary = get_rope(DIM, first + TOKENS, rope_parameters={"rope_theta": 10_000.0}, dtype=x.dtype)
     return rotary(positions_from(first), x, x.clone())[0]
 
 
 def mlx_ones(x):
+    """Return MLX's ones in the shape and dtype of a tensor, for one head."""
     import mlx.core as mx
 
     return mx.ones((1, 1, *x.shape), dtype=getattr(mx, str(x.dtype).removeprefix("torch.")))
 
 
 def by_mlx(module, x, first):
+    """Rotate ones by MLX from a position on."""
     return module.RoPE(DIM)(mlx_ones(x), offset=first)
 
 

@@ -44,6 +44,7 @@ OPERATOR_KINDS = ("all features", "partial", "scaled", "one pair")
 
 
 def make_rope(kind, pairing):
+    """Return the Rope of a kind and pairing, and its head_dim."""
     frequencies, options, head_dim = KINDS[kind]
     return ra.Rope(frequencies, pairing=pairing, **options), head_dim
 
@@ -58,6 +59,7 @@ def exported(kind, pairing, dtype="float32", operator_length=None):
 
 
 def session(model):
+    """Return a session of ONNX Runtime in one thread."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     return ort.InferenceSession(model.SerializeToString(), options)
@@ -89,6 +91,7 @@ def data(session, rng, lengths, dtype="float32", *, low=-(2**20), high=2**20):
 
 
 def assert_agree(got, expected, atol):
+    """Compare shapes, dtypes and values of two lists of arrays."""
     for ours, theirs in zip(got, expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), atol=atol, rtol=0)
@@ -105,6 +108,7 @@ def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing):
     @settings(max_examples=12)
     @given(LENGTHS, st.integers(0, 2**32 - 1))
     def check(lengths, seed):
+        """Compare the model with the Rope on arrays of other lengths."""
         q, k, positions = data(rotation, np.random.default_rng(seed), lengths)
         assert_agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
 
@@ -145,6 +149,7 @@ def table_of(rotation, rope, positions, dtype="float32"):
 
 
 def error(got, expected):
+    """Return the largest error of two lists of arrays."""
     return max(np.max(np.abs(a.astype(np.float64) - b)) for a, b in zip(got, expected, strict=True))
 
 
@@ -287,6 +292,7 @@ ROPE = ra.Rope(F, pairing="half")
 
 
 def export(kind="all features", **options):
+    """Return a function that exports a Rope of a kind with options."""
     return lambda: ra.onnx.export(make_rope(kind, "half")[0], **options)
 
 
@@ -380,6 +386,7 @@ def command(*options, cwd):
 
 
 def config(folder, **entries):
+    """Write a config.json; return its path."""
     (folder / "config.json").write_text(json.dumps(entries), encoding="utf-8")
     return folder / "config.json"
 

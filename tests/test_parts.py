@@ -504,6 +504,7 @@ def test_a_component_can_have_several_rotations(tmp_path):
 
 
 def _nested(key, depth):
+    """Return dicts nested to a depth."""
     inner = {}
     for _ in range(depth):
         inner = {key: inner}

@@ -33,6 +33,7 @@ LARGE_WEIGHTS = {"initializer_range": 0.2}
 
 
 def other(pairing):
+    """Return the other pairing."""
     return "interleaved" if pairing == "half" else "half"
 
 
@@ -61,12 +62,14 @@ class Peer(NamedTuple):
 
 
 def build(model_class, config):
+    """Return a random model, without a change of torch's generator."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return model_class(config).eval()
 
 
 def llama_peer():
+    """Return a Llama of transformers, its Rope, its patch and the calls to expect."""
     config = transformers.LlamaConfig(
         **SMALL,
         **LARGE_WEIGHTS,
@@ -83,6 +86,7 @@ def llama_peer():
 
 
 def gpt_neox_peer():
+    """Return a GPT-NeoX of transformers, its Rope, its patch and the calls to expect."""
     config = transformers.GPTNeoXConfig(
         **SMALL,
         **LARGE_WEIGHTS,
@@ -102,6 +106,7 @@ GPTJ_LAYERS_HAVE_TABLES = hasattr(gptj.GPTJAttention, "_get_embed_positions")
 
 
 def gptj_peer():
+    """Return a GPT-J of transformers, its Rope, its patch and the calls to expect."""
     config = transformers.GPTJConfig(
         **SMALL, **LARGE_WEIGHTS, n_embd=64, n_layer=LAYERS, n_head=4, n_positions=1024, rotary_dim=8
     )
@@ -111,10 +116,12 @@ def gptj_peer():
 
 
 def replace_in_llama(monkeypatch, rope):
+    """Patch the table and the rotation of Llama; return the counts of calls."""
     return replace_table_and_rotation(monkeypatch, llama, llama.LlamaRotaryEmbedding, rope)
 
 
 def replace_in_gpt_neox(monkeypatch, rope):
+    """Patch the table and the rotation of GPT-NeoX; return the counts of calls."""
     return replace_table_and_rotation(monkeypatch, gpt_neox, gpt_neox.GPTNeoXRotaryEmbedding, rope)
 
 
@@ -123,10 +130,12 @@ def replace_table_and_rotation(monkeypatch, module, embedding, rope):
     calls = Counter()
 
     def forward(_self, x, position_ids):
+        """Return our table in place of the rotary module's."""
         calls["table"] += 1
         return rope.table(position_ids, like=x)
 
     def apply_rotary_pos_emb(q, k, cos, sin):
+        """Return q and k, rotated by our Rope."""
         calls["rotation"] += 1
         return rope(q, k, Table(cos, sin))
 
@@ -142,14 +151,17 @@ def replace_in_gptj(monkeypatch, rope):
     table = torch.cat([sin, cos], dim=-1)
 
     def forward(_self, _x, position_ids):
+        """Return our rows of sines and cosines."""
         calls["table"] += 1
         return table[position_ids].chunk(2, dim=-1)
 
     def all_positions(_self, position_ids):
+        """Return our table of all positions, as GPT-J keeps it."""
         calls["table"] += 1
         return table.expand(len(position_ids), -1, -1)
 
     def apply_rotary_pos_emb(tensor, sin, cos):  # of shape (batch, seq, heads, rotary_dim)
+        """Return a tensor rotated by our Rope."""
         calls["rotation"] += 1
         return rope.apply(tensor, Table(cos, sin), seq_axis=1)
 
@@ -163,6 +175,7 @@ def replace_in_gptj(monkeypatch, rope):
 
 @pytest.fixture(scope="module", params=["llama", "gpt_neox", "gptj"])
 def peer(request):
+    """Return each model of transformers."""
     return {"llama": llama_peer, "gpt_neox": gpt_neox_peer, "gptj": gptj_peer}[request.param]()
 
 
@@ -250,6 +263,7 @@ TOKENS, HEADS, GROUPS, FEATURES, ROTARY = 64, 8, 2, 64, 16
 
 
 def random(*shape, seed):
+    """Return random numbers with a seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -265,17 +279,20 @@ def scores(q, k):
 
 
 def llama_tables(positions):
+    """Return Llama's tables of positions."""
     config = transformers.LlamaConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS)
     return llama.LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
 
 
 def gpt_neox_tables(positions):
+    """Return GPT-NeoX's tables of positions."""
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": ROTARY / FEATURES}
     config = transformers.GPTNeoXConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS, rope_parameters=rope)
     return gpt_neox.GPTNeoXRotaryEmbedding(config)(torch.zeros(1), positions)
 
 
 def gptj_tables(positions):
+    """Return GPT-J's tables of positions."""
     sin, cos = gptj.create_sinusoidal_positions(4096, ROTARY)[positions].chunk(2, dim=-1)
     return cos, sin
 

@@ -36,6 +36,7 @@ ROPE = ROPES["half"]
 
 @pytest.fixture(autouse=True)
 def _empty_caches():
+    """Clear the caches before and after each test."""
     ra.clear_caches()
     yield
     ra.clear_caches()
@@ -51,6 +52,7 @@ def put(request):
 
 
 def data(*shape, dtype="float32", seed=0):
+    """Return random numbers as a NumPy array."""
     return np.random.default_rng(seed).uniform(-2, 2, shape).astype(dtype)
 
 
@@ -66,6 +68,7 @@ def bits(result):
 
 
 def _bytes(x):
+    """Return the bytes of an array."""
     if find(x).name == "torch":
         x = x.detach().resolve_neg().contiguous()
         x = x.view({2: sys.modules["torch"].int16}.get(x.element_size(), x.dtype))  # NumPy has no bfloat16
@@ -93,6 +96,7 @@ def corrupt_caches(*, constants=True):
 
 
 def _fail_on_use(*_):
+    """Fail: this replaces plans that must not be used."""
     pytest.fail("a plan was used")
 
 
@@ -108,26 +112,31 @@ def cache_contents():
 
 
 def _in_place(put, rope):
+    """Rotate q and k in place."""
     q, k = qk(put)
     return rope(q, k, 5, out=(q, k))
 
 
 def _into_others(put, rope):
+    """Rotate q and k into other arrays."""
     (q, k), (to_q, to_k) = qk(put), qk(put)
     return rope(q, k, out=(to_q, to_k))
 
 
 def _pair_of_tables(put, rope):
+    """Rotate q and k by a table each."""
     q, k = qk(put)
     return rope(q, k, (rope.table(range(6), like=q), rope.table(range(3, 9), like=k)))
 
 
 def _bent(put, rope):
+    """Rotate q and k by an xPos table."""
     q, k = qk(put)
     return rope(q, k, ra.bending.xpos(rope.table(range(6), like=q), range(6), centre=3))
 
 
 def _rotated(put, rope):
+    """Rotate backwards by `rotate` from the fourth feature on."""
     x, table = put(data(3, 6, 40)), rope.table(range(6), like=put(data(1)))
     return ra.rotate(x, *table, pairing=rope.pairing, start=3, inverse=True)
 
@@ -301,7 +310,10 @@ def _views(put, start, length=192, *, shape=(6, 32), table_at=None):
 
 
 def _apply_out(start, table_at=None):
+    """Return a maker of `Rope.apply` calls with `out` at an offset in one array with x."""
+
     def call(put):
+        """Return the call."""
         x, out, table = _views(put, start, table_at=table_at)
         return lambda: ROPE.apply(x, table, out=out)
 
@@ -309,7 +321,10 @@ def _apply_out(start, table_at=None):
 
 
 def _rotate_out(start, table_at=None):
+    """Return a maker of `rotate` calls with `out` at an offset in one array with x."""
+
     def call(put):
+        """Return the call."""
         x, out, table = _views(put, start, table_at=table_at)
         return lambda: ra.rotate(x, *table, pairing="half", out=out)
 
@@ -320,6 +335,7 @@ def _out_of_call(choose):
     """Return a call whose out is chosen from q, k, another q and another k."""
 
     def call(put):
+        """Return a call of a Rope with the `out` that `choose` returns."""
         q, k, to_q, to_k = (put(data(6, 32, seed=seed)) for seed in range(4))
         return lambda: ROPE(q, k, out=choose(q, k, to_q, to_k))
 
@@ -330,6 +346,7 @@ def _view(view, make=lambda: data(6, 6, 32)):
     """Return a call with another view of an array."""
 
     def call(put):
+        """Return a call on the view of an array."""
         x = view(put(make()))
         return lambda: ROPE.apply(x, 3)
 
@@ -337,7 +354,10 @@ def _view(view, make=lambda: data(6, 6, 32)):
 
 
 def _dtype(dtype):
+    """Return a maker of calls with x of a NumPy dtype."""
+
     def call(_):
+        """Return the call."""
         x = data(6, 6, 32).astype(dtype)
         return lambda: ROPE.apply(x, 3)
 
@@ -348,6 +368,7 @@ def _at(positions, rope=ROPE, **options):
     """Return a call at positions, which can be a function of `put`."""
 
     def call(put):
+        """Return a call at positions."""
         x, at = put(data(6, 6, 32)), positions(put) if callable(positions) else positions
         return lambda: rope.apply(x, at, **options)
 
@@ -355,7 +376,10 @@ def _at(positions, rope=ROPE, **options):
 
 
 def _rotate_with(**options):
+    """Return a maker of `rotate` calls with options."""
+
     def call(put):
+        """Return the call."""
         x, table = put(data(6, 32)), ROPE.table(put(np.arange(6)))
         return lambda: ra.rotate(x, *table, **{"pairing": "half", **options})
 
@@ -363,10 +387,12 @@ def _rotate_with(**options):
 
 
 def _tables_at(*starts, make=lambda put, first: ROPE.table(put(np.arange(6) + first))):
+    """Return a maker of tables, one for each start."""
     return lambda put: tuple(make(put, first) for first in starts)
 
 
 def _read_only(x):
+    """Return x, made read-only."""
     x.setflags(write=False)
     return x
 
@@ -375,6 +401,7 @@ def _numpy_out(view):
     """Return a call of NumPy arrays whose out is a view of another array."""
 
     def call(_):
+        """Return a call with a view as `out`."""
         x, out = data(6, 32), view(np.zeros((6, 32), np.float32))
         return lambda: ROPE.apply(x, out=out)
 
@@ -673,24 +700,29 @@ def formula(torch, x, cos, sin, pairing):
 
 
 def _vmap(torch, rotation, x):
+    """Return the result under torch's vmap."""
     return torch.func.vmap(rotation)(x)
 
 
 def _jvp(torch, rotation, x):
+    """Return the result under torch's jvp; check the tangent."""
     value, tangent = torch.func.jvp(rotation, (x,), (x,))  # of a linear map
     torch.testing.assert_close(value, tangent, rtol=0, atol=1e-6)
     return value
 
 
 def _vjp(torch, rotation, x):
+    """Return the result under torch's vjp."""
     return torch.func.vjp(rotation, x)[0]
 
 
 def _functionalized(torch, rotation, x):
+    """Return the result under torch's functionalize."""
     return torch.func.functionalize(rotation)(x)
 
 
 def _dual(torch, rotation, x):
+    """Return the result on dual tensors; check the tangent."""
     forward_ad = torch.autograd.forward_ad
     with forward_ad.dual_level():
         value, tangent = forward_ad.unpack_dual(rotation(forward_ad.make_dual(x, x)))
@@ -699,6 +731,7 @@ def _dual(torch, rotation, x):
 
 
 def _graph(_, rotation, x, **options):
+    """Return the result of a graph from make_fx."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     graph = make_fx(rotation, **options)(x)
@@ -707,6 +740,7 @@ def _graph(_, rotation, x, **options):
 
 
 def _traced(torch, rotation, x):
+    """Return the result of a graph from torch.jit.trace."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         graph = torch.jit.trace(rotation, (torch.zeros_like(x),), check_trace=False)
@@ -714,11 +748,13 @@ def _traced(torch, rotation, x):
 
 
 def _compiled(torch, rotation, x):
+    """Return the result under torch.compile."""
     torch._dynamo.reset()
     return torch.compile(rotation, fullgraph=True, backend="eager")(x)
 
 
 def _dispatched(_, rotation, x):
+    """Return the result under a dispatch mode."""
     return _recorded(rotation, x)[0]
 
 
@@ -729,7 +765,10 @@ def _recorded(rotation, x):
     seen = []
 
     class Mode(TorchDispatchMode):
+        """A mode that records the functions dispatched."""
+
         def __torch_dispatch__(self, function, _, args=(), kwargs=None):
+            """Record a function, and call it."""
             seen.append(str(function))
             return function(*args, **(kwargs or {}))
 
@@ -738,12 +777,16 @@ def _recorded(rotation, x):
 
 
 def _overridden(_, rotation, x):
+    """Return the result under a torch function mode, which must see calls."""
     from torch.overrides import TorchFunctionMode
 
     seen = []
 
     class Mode(TorchFunctionMode):
+        """A mode that records the functions called."""
+
         def __torch_function__(self, function, _, args=(), kwargs=None):
+            """Record a function, and call it."""
             seen.append(function)
             return function(*args, **(kwargs or {}))
 
@@ -754,6 +797,7 @@ def _overridden(_, rotation, x):
 
 
 def _fake(_, rotation, x):
+    """Check the shape and dtype of the result on fake tensors."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -879,6 +923,7 @@ def test_out_that_requires_gradients_is_refused_after_a_plan(torch):
 
 
 def _inference_tensor(torch):
+    """Return a tensor made in inference mode."""
     with torch.inference_mode():
         return torch.from_numpy(data(3, 6, 32)).clone()
 
@@ -915,6 +960,7 @@ def test_special_tensors_are_rotated_after_a_plan(name, use, pairing, torch):
     rope = ROPES[pairing]
 
     def call(special):
+        """Rotate a special tensor, or a plain one with the same values and strides."""
         x = _tensors(torch)[name]
         if not special:
             x = torch.empty_strided(x.shape, x.stride()).copy_(x) if 0 not in x.stride() else x.detach().clone()
@@ -945,7 +991,10 @@ def test_a_negative_bit_is_not_compiled_after_a_plan(name, torch, monkeypatch):
     x, seen = _tensors(torch)[name], []
 
     def compiled(function):
+        """Return a function that records if an argument has the negative bit."""
+
         def run(*tensors):
+            """Record the negative bits, and call the function."""
             seen.append(any(tensor is not None and tensor.is_neg() for tensor in tensors))
             return function(*tensors)
 
@@ -1042,10 +1091,12 @@ def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
 
 @cache
 def _freed():
+    """Return what the program about freed memory prints."""
     return _python(_FREED).stdout
 
 
 def _python(program, *arguments):
+    """Run a program in a new process; return the completed process."""
     run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return run
@@ -1073,6 +1124,7 @@ def test_no_plan_is_used_or_made_while_jax_traces(traced, jax):
     x, at = jax.numpy.asarray(data(3, 6, 32)), jax.numpy.arange(6)
 
     def run():
+        """Call while JAX traces."""
         if traced == "grad":
             return jax.grad(lambda x: (ROPE.apply(x, at) * x).sum())(x)
         if traced == "eval_shape":
@@ -1130,6 +1182,7 @@ def test_threads_can_rotate_while_another_clears_the_caches(library):
     wrong, done, errors = [], threading.Event(), []
 
     def work(seed):
+        """Rotate in random order; record wrong results and errors."""
         for i in np.random.default_rng(seed).integers(0, len(calls), 50):
             try:
                 if bits(calls[i]()) != expected[i]:
@@ -1138,6 +1191,7 @@ def test_threads_can_rotate_while_another_clears_the_caches(library):
                 errors.append(error)
 
     def clear():
+        """Clear the caches until the other threads end."""
         while not done.is_set():
             ra.clear_caches()
 
@@ -1161,7 +1215,10 @@ def test_threads_can_rotate_while_another_clears_the_caches(library):
 
 def test_reposition_works_while_another_thread_clears_the_caches(monkeypatch):
     class ClearedOnLookup(weakref.WeakKeyDictionary):
+        """A cache that another thread clears after each lookup."""
+
         def __contains__(self, key):
+            """Look up a key, then clear all caches."""
             known = super().__contains__(key)
             ra.clear_caches()  # as another thread may at this point
             return known
@@ -1220,6 +1277,7 @@ def conversions(request, monkeypatch):
     asarray = xp.asarray
 
     def watched(given, *args, **kwargs):
+        """Record tuples and lists that are converted to arrays."""
         if isinstance(given, tuple | list):
             seen.append(given)
         return asarray(given, *args, **kwargs)
@@ -1395,6 +1453,7 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put, monkeypatch):
     @settings(max_examples=60)
     @given(CASES)
     def check(case):
+        """Compare each token of a call with the same token alone."""
         rng = np.random.default_rng(case.seed)
         features = case.start + 2 * case.pairs + case.extra
         x = _viewed(put, data(*case.shape, features, seed=case.seed).astype(DTYPES[case.dtype]), case.view)
@@ -1402,6 +1461,7 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put, monkeypatch):
         positions = rng.integers(0, 2**20, case.shape[2])
 
         def rotated(x, positions):
+            """Return x rotated, with the options of the case."""
             at = rope.table(put(positions), like=x) if case.table else put(positions)
             out = lib.empty_like(x) if case.out else None
             return rope.apply(x, at, out=out, fused=case.fused and find_spec("numba") is not None)
@@ -1463,12 +1523,16 @@ def test_plans_with_and_without_attention_factor_are_separate(put):
 
 def test_batched_gradients_work_after_a_plan(torch):
     class Rotate(torch.autograd.Function):
+        """A function of torch with a backward pass of its own."""
+
         @staticmethod
         def forward(_, x):
+            """Return x rotated."""
             return ROPE.apply(x, 5)
 
         @staticmethod
         def backward(_, gradient):
+            """Return the gradient of x."""
             return ROPE.apply(gradient, 5, inverse=True)
 
     x = torch.tensor(data(6, 32), requires_grad=True)

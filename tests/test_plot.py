@@ -43,10 +43,12 @@ DRAW = {
 
 
 def polar():
+    """Return new polar axes."""
     return plt.figure().add_subplot(projection="polar")
 
 
 def labels(ax):
+    """Return the labels of the lines on axes."""
     return [line.get_label() for line in ax.lines if not line.get_label().startswith("_")]
 
 
@@ -699,6 +701,7 @@ KINDS = {
 
 @pytest.fixture
 def configs(tmp_path):
+    """Write two configs; return their folder."""
     for name, config in (("plain", LLAMA), ("scaled", SCALED)):
         (tmp_path / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
     return tmp_path
@@ -793,6 +796,7 @@ CONFIGS = {
 
 @pytest.fixture
 def models(tmp_path):
+    """Write a folder and a file for each config; return the folder of all."""
     for name, config in CONFIGS.items():
         (tmp_path / name).mkdir()
         for file in (tmp_path / name / "config.json", tmp_path / f"{name}.json"):

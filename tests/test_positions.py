@@ -28,11 +28,13 @@ def check(lib, found, expected, *, real=False):
 
 
 def cumulative(lengths):
+    """Return cumulative lengths that start at 0."""
     return [0, *itertools.accumulate(lengths)]
 
 
 @pytest.fixture
 def like(lib):
+    """Return an array of the library for `like`."""
     return lib(np.ones(3), "float32")
 
 
@@ -68,6 +70,7 @@ def test_packed_memory_does_not_grow_with_the_number_of_sequences():
 
 
 def attention(q, k, v, mask):
+    """Return attention with a mask."""
     scores = np.where(mask, q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1]), -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True) @ v
@@ -93,6 +96,7 @@ def test_packed_attention_equals_that_of_each_sequence(rng):
 
 
 def count_tokens(mask):
+    """Return the number of earlier tokens at each token of a mask; 0 at padding."""
     rows = []
     for row in mask:
         count = itertools.count()
@@ -271,6 +275,7 @@ def points(axes, order="rows", window=None):
     slow = list(range(len(axes)))[:: 1 if order == "rows" else -1]
 
     def rank(index):
+        """Return the sort key of a point: its window, and its place there."""
         windows = [index[a] // window[a] for a in slow]
         return windows, [index[a] % window[a] for a in slow]
 
@@ -336,6 +341,7 @@ def test_coordinates_equal_plain_python():
 @given(st.integers(2, 300), st.floats(0.1, 300))
 def test_random_coordinates_equal_plain_python(n, size):
     def assert_close(found, expected):
+        """Compare coordinates within rounding."""
         np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14 * size)
 
     edges = np.linspace(-n / 2, n / 2, n + 1) * size  # as Mochi in diffusers
@@ -467,6 +473,7 @@ REASON = "the peers are transformers (5 or later) and torch's own context parall
 
 
 def transformers(module):
+    """Return a module of transformers; skip if it is missing."""
     pytest.importorskip("transformers", minversion="5", reason=REASON)
     return pytest.importorskip(f"transformers.{module}", reason=REASON)
 
@@ -517,6 +524,7 @@ def test_zigzag_equals_the_head_tail_order_of_torch(torch):
     balancer, like = pytest.importorskip(name, reason=REASON), torch.ones(1)
 
     def ours(length, ranks):
+        """Return the indices of all ranks' shards, joined."""
         return torch.cat([positions.shard(length, ranks, rank, zigzag=True, like=like) for rank in range(ranks)])
 
     for length, ranks in ((24, 3), (16, 1), (64, 8)):
@@ -551,6 +559,7 @@ def all_positions(ends, mask, starts, row, rank):
 
 
 def example_arrays(lib):
+    """Return small arrays as arguments of the functions for positions."""
     return lib([0, 3, 3, 7], "int32"), lib([[0, 1], [1, 0]], "bool"), lib([2, 5]), lib([1.5, 2.5]), lib(3, "int32")
 
 
@@ -605,6 +614,7 @@ def test_nothing_is_computed_on_dask():
     dask = pytest.importorskip("dask", reason="dask is not installed")
 
     def fail(_):
+        """Fail if Dask computes anything."""
         msg = "computed"
         raise AssertionError(msg)
 

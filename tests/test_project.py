@@ -21,6 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def read(name):
+    """Return the text of a file of the project."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
@@ -32,6 +33,7 @@ def jobs():
 
 
 def steps():
+    """Return the steps of all jobs of CI."""
     return [step for _, job in jobs() for step in job.get("steps", [])]
 
 

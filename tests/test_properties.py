@@ -20,11 +20,13 @@ def ropes(draw):
 
 
 def vectors(seed, rope, *shape, extra=2):
+    """Return random vectors with two features more than rotate."""
     features = rope.start + 2 * len(rope.frequencies) + extra
     return np.random.default_rng(seed).uniform(-1, 1, (*shape, features))
 
 
 def at(rope, x, *positions):
+    """Return x rotated at positions."""
     return rope.apply(x, np.asarray(positions))
 
 

@@ -15,6 +15,7 @@ from rope_any._checks import NOTHING, ArgumentError, Text, inside
 
 
 def refusal(call, error):
+    """Return the error that a call raises."""
     with pytest.raises(error) as caught:
         call()
     return caught.value
@@ -66,7 +67,10 @@ def test_inside_prefixes_where():
 
 def test_the_text_is_composed_on_demand():
     class Value:
+        """A value whose text must not be composed."""
+
         def __repr__(self):
+            """Fail if the text is composed."""
             pytest.fail("its text was composed")
 
     assert isinstance(ra.ArgumentTypeError("x", "be a number", Value()), ArgumentError)
@@ -76,6 +80,7 @@ def test_exceptions_are_raised_in_threads():
     found = []
 
     def work():
+        """Record the error of a call in a thread."""
         found.append(refusal(lambda: ra.frequencies(8, base=0), ra.ArgumentValueError))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -134,10 +139,12 @@ STATIC = "write {}(array), or make it a static argument of the compiled function
 
 
 def shapes(name, shape, axis, got, hint):
+    """Return the message for shapes that don't fit."""
     return f"{SHAPES.format(f'{name} of shape {shape}', axis, name)}; got {got}; {hint}"
 
 
 def pairing(name):
+    """Make a Rope with a pairing."""
     return ra.Rope(F, pairing=name)
 
 

@@ -133,6 +133,7 @@ ARCHITECTURES = ALL | TABLES_ONLY
 
 
 def config_of(name, **changes):
+    """Return a small config of a model type."""
     kind = type(transformers.AutoConfig.for_model(name))
     default = kind().to_dict()
     known = {key: value for key, value in SIZES.items() if key in default}
@@ -152,6 +153,7 @@ def built(config):
 
 
 def model_of(name, **changes):
+    """Return a small random model of a model type."""
     return built(config_of(name, **changes))
 
 
@@ -358,6 +360,7 @@ def test_gradients_are_unchanged_even_if_layers_run_twice():
     model = model_of("qwen3").train()
 
     def gradient():
+        """Return the gradient of a weight after one step."""
         model.zero_grad()
         model(input_ids=IDS, labels=IDS).loss.backward()
         return model.model.layers[0].self_attn.q_proj.weight.grad.clone()
@@ -417,18 +420,25 @@ def indirect(way):
     attention = modeling.LlamaAttention
 
     class Inherited(attention):
+        """A subclass of the attention, which calls its forward."""
+
         def forward(self, *args, **options):
+            """Call the attention's forward."""
             return super().forward(*args, **options)
 
     class Decorated(attention):
+        """A subclass whose forward has a decorator."""
+
         calls = 0
 
         @wraps(attention.forward)
         def forward(self, *args, **options):
+            """Count the call, and call the attention's forward."""
             Decorated.calls += 1
             return attention.forward(self, *args, **options)
 
     def attend(self, x, tables, rotation):
+        """Return attention by a rotation that is passed in."""
         q, k, v = (part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
         output = torch.nn.functional.scaled_dot_product_attention(
             *rotation(q, k, *tables), v, is_causal=True, enable_gqa=True
@@ -438,14 +448,21 @@ def indirect(way):
     rotation = modeling.apply_rotary_pos_emb
 
     class Closure(torch.nn.Module):
+        """A subclass whose forward gets the rotation from a closure."""
+
         def forward(self, hidden_states, position_embeddings, **_):
+            """Return attention by the rotation of the closure."""
             return attend(self, hidden_states, position_embeddings, rotation)
 
     class Method(torch.nn.Module):
+        """A subclass whose forward calls a helper."""
+
         def forward(self, **options):
+            """Call the helper."""
             return self.helper(**options)
 
         def helper(self, hidden_states, **options):
+            """Return attention by the module's rotation."""
             return attend(self, hidden_states, options["position_embeddings"], modeling.apply_rotary_pos_emb)
 
     return {"inherited": Inherited, "decorated": Decorated, "closure": Closure, "method": Method}[way]
@@ -475,7 +492,10 @@ def test_tables_are_rounded_if_they_may_reach_another_function(way):
     if way == "another method":
 
         class Attention(type(attention)):
+            """A subclass that rotates in a helper."""
+
             def helper(self, tensor):
+                """Rotate by a function that is not the module's."""
                 return self.apply_rotary(tensor)
 
         attention.__class__ = Attention
@@ -581,6 +601,7 @@ def test_a_function_with_another_rotation_is_not_replaced(monkeypatch):
     original = modeling.apply_rotary_pos_emb
 
     def doubled(q, k, cos, sin, unsqueeze_dim=1):
+        """Return q and k rotated twice as long."""
         return tuple(2 * x for x in original(q, k, cos, sin, unsqueeze_dim))
 
     monkeypatch.setattr(modeling, "apply_rotary_pos_emb", doubled)
@@ -593,6 +614,7 @@ def test_a_function_with_another_rotation_is_not_replaced(monkeypatch):
 
 
 def with_other_tables():
+    """Return a Llama whose slowest frequency is changed."""
     model = model_of("llama")
     with torch.no_grad():
         model.model.rotary_emb.inv_freq[-1] *= 1.0001
@@ -600,6 +622,7 @@ def with_other_tables():
 
 
 def with_another_buffer():
+    """Return a GPT-J whose table is changed."""
     model = model_of("gptj", n_positions=64)
     with torch.no_grad():
         next(table for name, table in model.named_buffers() if name.endswith("embed_positions"))[1] *= 1.0001
@@ -607,25 +630,32 @@ def with_another_buffer():
 
 
 def with_other_axes():
+    """Return a Qwen2-VL with other sections of axes."""
     model = model_of("qwen2_vl_text")
     model.rotary_emb.mrope_section = [3, 3, 2]
     return model
 
 
 def with_a_hook():
+    """Return a Llama whose rotary has a hook."""
     model = model_of("llama")
     wrap(model.model.rotary_emb)
     return model
 
 
 def of_an_unknown_type():
+    """Return a Llama of a model type that is not known."""
+
     class UnknownConfig(transformers.LlamaConfig):
+        """A config of an unknown model type."""
+
         model_type = "unknown"
 
     return transformers.LlamaModel(UnknownConfig(**config_of("llama").to_dict()))
 
 
 def replaced(name):
+    """Return a model whose rotary is already replaced."""
     model = model_of(name)
     replace(model)
     return model
@@ -690,9 +720,11 @@ def test_a_length_must_be_a_number_of_tokens(length):
 
 def test_wrappers_are_copied_unless_they_keep_their_function_elsewhere():
     def inner():
+        """Return a number."""
         return FAR
 
     def by_closure(function):
+        """Return a wrapper that keeps the function in a closure."""
         return wraps(function)(lambda *args: function(*args[1:]))
 
     kept = {"function": inner}

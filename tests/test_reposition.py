@@ -18,6 +18,7 @@ STEP = {"float64": 1e-13, "float32": 5e-7, "float16": 4e-3, "bfloat16": 3e-2}
 
 @pytest.fixture
 def keys(rng):
+    """Return random keys."""
     return rng.uniform(-2, 2, (2, 3, 6, 20))
 
 

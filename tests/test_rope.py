@@ -32,6 +32,7 @@ def rotated(x, positions, axis=-2):
 
 
 def assert_close(lib, got, expected):
+    """Compare an array of a library with NumPy's."""
     np.testing.assert_allclose(lib.get(got), expected, rtol=0, atol=ATOL)
 
 
@@ -161,6 +162,7 @@ def test_several_axes_add_their_angles(lib, rng):
     grid = np.asarray([[0, 5], [1, 4], [2, 3], [3, 2]])
 
     def expected(p):
+        """Return x rotated along one axis after the other."""
         once = oracle.rotate(x, p[..., 0], rows[0], pairing="half")
         return oracle.rotate(once, p[..., 1], rows[1], pairing="half")
 

@@ -22,6 +22,7 @@ KNOWN = rotary_keys.classified(rotary_keys.CLASSIFIED.read_text(encoding="utf-8"
 
 @pytest.fixture(scope="module")
 def found():
+    """Return the keys found in the installed libraries; skip if they are not those of the page."""
     for library in LIBRARIES:
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed")
@@ -57,6 +58,7 @@ def test_keys_that_a_constructor_reads_are_found(found, name, rotary, text, monk
     given, plain = kind(), kind.__getattribute__
 
     def recorded(self, key):
+        """Record the key, and read it."""
         if sys._getframe(1).f_code.co_filename == models.__file__:  # not what base classes of all models read
             read.add(key)
         return plain(self, key)

@@ -24,10 +24,12 @@ def table(lib, positions, dtype="float32", frequencies=F):
 
 
 def draw(rng, shape):
+    """Return normally distributed numbers, clipped."""
     return np.clip(rng.standard_normal(shape), -2.5, 2.5)
 
 
 def check(lib, got, x, expected, dtype):
+    """Check the type, dtype, shape and values of a result."""
     assert type(got) is type(x)
     assert got.dtype == x.dtype
     assert tuple(got.shape) == tuple(x.shape)
@@ -228,6 +230,7 @@ def test_a_token_does_not_depend_on_other_tokens(lib, pairing, fused, rng):
     cos, sin = map(lib.get, rope.table(lib(positions, "int32")))
 
     def rotated(*index):
+        """Return some tokens, rotated."""
         table = (lib(part[index[-1]]) for part in (cos, sin))
         return lib.get(ra.rotate(lib(x[index]), *table, pairing=pairing, start=1, fused=fused))
 

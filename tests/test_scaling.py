@@ -40,6 +40,7 @@ def draw(rng):
 
 
 def agree(ours, theirs, rtol=1e-5):
+    """Compare two sequences of numbers."""
     np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=0)
 
 
@@ -139,6 +140,7 @@ def dype_in_60_digits(dim, base, factor, length, noise):
     ntk = [(base * factor ** (mp.mpf(dim) / (dim - 2))) ** (-mp.mpf(i) / dim) for i in range(0, dim, 2)]
 
     def mask(rotations_0, rotations_1):
+        """Return the weight of each pair by the formula of DyPE."""
         ends = [dim * mp.log(length / (2 * mp.pi * r * kappa)) / (2 * mp.log(base)) for r in (rotations_0, rotations_1)]
         low, high = (min(max(end, 0), dim // 2) for end in (mp.floor(ends[0]), mp.ceil(ends[1])))
         return [1 - min(max((i - low) / (high - low if high != low else 0.001), 0), 1) for i in range(dim // 2)]
@@ -311,6 +313,7 @@ def test_scores_equal_those_of_the_dense_matrix(name, pairing, rng):
     order = {"half": lambda i: (i, i + n), "interleaved": lambda i: (2 * i, 2 * i + 1)}[pairing]
 
     def matrix(distance):  # A² R(n − m), block by block
+        """Return the dense matrix of a distance."""
         dense = np.zeros((16, 16))
         for i, v in enumerate(f):
             c, s = math.cos(distance * v), math.sin(distance * v)
@@ -355,6 +358,7 @@ def test_errors_name_the_wrong_argument(scheme, argument):
     function = getattr(scaling, scheme)
 
     def call(given):
+        """Call the function with its arguments from a dict."""
         bound = signature(function).bind_partial()
         bound.arguments.update({name: given[name] for name in signature(function).parameters})
         return function(*bound.args, **bound.kwargs)

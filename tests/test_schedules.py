@@ -132,6 +132,7 @@ def test_only_plain_arrays_are_written_in_tiles(monkeypatch):
     for lib in (find(np.ones(1)), find(torch.ones(1))):
 
         def watched(*arrays, supports_out=lib.supports_out):
+            """Record whether arrays support `out`."""
             filled.append(supports_out(*arrays))
             return filled[-1]
 
@@ -139,12 +140,14 @@ def test_only_plain_arrays_are_written_in_tiles(monkeypatch):
     x, cos, sin = torch.randn(4, 16), torch.ones(4, PAIRS), torch.zeros(4, PAIRS)
 
     def tiled(function):
+        """Return how many arrays a call writes in tiles."""
         filled.clear()
         ra.clear_caches()
         function()
         return sum(filled)
 
     def rotate(*arrays):
+        """Rotate by half pairs."""
         return ra.rotate(*arrays, pairing="half")
 
     assert tiled(lambda: rotate(x, cos, sin)) == 1
@@ -167,7 +170,10 @@ def test_threads_share_numpy_tiles(pairing, monkeypatch, rng):
     lib, run = find(x), _threads.run_in_threads
 
     def watched(work, calls, count):
+        """Record the number of tiles and the error state of NumPy in each thread."""
+
         def work_of_one(*call):
+            """Record the error state of NumPy, and do the work."""
             seen.add(np.geterr()["over"])
             return work(*call)
 

@@ -40,21 +40,26 @@ class Config(NamedTuple):
 
     @property
     def default(self):
+        """Return the source of a default."""
         return f"default of {self.model_type}"
 
     def name(self, *keys):
+        """Return the full name of a key."""
         return ".".join(keys)
 
     def get(self, key):
+        """Return the value of a key with its source, or None."""
         value = self.keys.get(key)
         return None if value is None else Fact(value, key)
 
 
 def facts(**values):
+    """Return facts whose sources are their names."""
     return {key: Fact(value, key) for key, value in values.items()}
 
 
 def scale(model_type, *, sizes=None, parameters=None, layer_type=None, **keys):
+    """Return the score scale of a model type with some keys."""
     given = facts(**({"head_dim": 64} if sizes is None else sizes))
     return score_scale(Config(model_type, keys), given, facts(**(parameters or {})), layer_type)
 
@@ -329,10 +334,12 @@ def seen(attention, *, width=HEAD, names=(), **arguments):
     handed, made = {}, {}
 
     def probe(_, query, key, value, *__, scaling=None, **___):
+        """Record the arguments of the attention in place of computing it."""
         handed.update(q=query, k=key, v=value, scaling=scaling)
         return torch.zeros(1, SEQ, HEADS, HEAD), None
 
     def keep(module, _, output):
+        """Record the output of a module."""
         made.setdefault(module, []).append(output)
 
     transformers.AttentionInterface.register("probe", probe)

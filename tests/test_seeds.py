@@ -23,6 +23,7 @@ WORDS = {"The": 0, "pig": 1, "chased": 2, "the": 3, "dog": 4}
 
 @pytest.fixture(params=["interleaved", "half"])
 def pairing(request):
+    """Return each pairing."""
     return request.param
 
 
@@ -71,6 +72,7 @@ def as_complex(x):
 
 
 def random(*shape, seed=0):
+    """Return random numbers with a seed."""
     return np.random.default_rng(seed).standard_normal(shape)
 
 
@@ -190,6 +192,7 @@ def test_the_score_is_g_of_both_words_and_m_minus_n(pairing):
     q, k = random(d), random(d, seed=1)
 
     def g(distance):
+        """Return the score at a distance, by the formula of the paper."""
         terms = zip(as_complex(q), as_complex(k), theta(d), strict=True)
         return sum(a * b.conjugate() * cmath.exp(1j * distance * t) for a, b, t in terms).real
 
@@ -226,6 +229,7 @@ def test_the_pig_sentence_rotates_by_p_over_10000_to_the_2i_over_d(pairing):
 
 
 def softmax(scores):
+    """Return the softmax over the last axis."""
     e = np.exp(scores)
     return e / e.sum(axis=-1, keepdims=True)
 

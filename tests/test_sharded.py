@@ -19,6 +19,7 @@ F = ra.frequencies(24)
 
 
 def load(name):
+    """Return a program of tools/ as a module."""
     spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -46,6 +47,7 @@ TORCH = importlib.util.find_spec("torch") and importlib.util.find_spec("torch.di
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
+    """Return the failures of the torch cases, by number of ranks."""
     return failures("sharded_torch", tmp_path_factory.mktemp("ranks"), 2, 4)
 
 
@@ -64,6 +66,7 @@ JAX = importlib.util.find_spec("jax") and hasattr(importlib.import_module("jax.s
 
 @pytest.fixture(scope="module")
 def devices():
+    """Return the failures of the JAX cases on eight CPU devices."""
     return failures(
         "sharded_jax",
         XLA_FLAGS="--xla_force_host_platform_device_count=8",
@@ -81,6 +84,7 @@ def test_jax_shards_are_rotated_without_communication(devices, name):
 
 
 def forbidden(*_, **__):
+    """Fail if anything is computed."""
     pytest.fail("something was computed")
 
 
@@ -95,10 +99,12 @@ CHUNKS = {
 
 @pytest.fixture
 def da():
+    """Return dask.array; skip if it is not installed."""
     return pytest.importorskip("dask.array", reason="dask is not installed")
 
 
 def positions_of(da, x):
+    """Yield each form of positions for x."""
     yield None
     yield 7
     yield np.arange(12)[::-1].tolist()
@@ -135,6 +141,7 @@ def test_dask_tasks_per_chunk_are_constant(da, pairing):
     rope = ra.Rope(F, pairing=pairing)
 
     def tasks(tokens, heads):
+        """Return the number of tasks of a rotation."""
         x = da.zeros((1, heads, tokens, 24), chunks=(1, 1, 64, 24))
         table = rope.table(da.arange(tokens, chunks=64), like=x)
         return len(dict(rope.apply(x, table).__dask_graph__()))

@@ -122,6 +122,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
+    """Yield a headless Chromium; skip if it or playwright is missing."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -150,6 +151,7 @@ def tab(shared_page, request):
 
 
 def viewport(name):
+    """Return the viewport of a named width."""
     return dict(zip(("width", "height"), WIDTHS[name], strict=True))
 
 
@@ -158,11 +160,13 @@ def collect_faults(page):
     faults = []
 
     def requested(request):
+        """Record a request to another host."""
         address = urlsplit(request.url)
         if address.scheme not in {"file", "data", "blob"} and address.hostname != "127.0.0.1":
             faults.append(f"requested {request.url}")
 
     def failed(request):
+        """Record a request that failed."""
         if request.failure != "net::ERR_ABORTED":  # as if another page is opened meanwhile
             faults.append(f"failed: {request.url}")
 

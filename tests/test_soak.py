@@ -19,15 +19,18 @@ def test_random_calls_are_correct():
 
 
 def run_numpy(seed, count=100):
+    """Make a number of calls with NumPy."""
     for number in range(count):
         soak.one(seed, number, NUMPY)
 
 
 def scaling_slightly(self, x, *args, **options):
+    """Rotate with a scale that is slightly wrong."""
     return APPLY(dataclasses.replace(self, attention_factor=self.attention_factor * (1 + 1e-5)), x, *args, **options)
 
 
 def writing_into_x(self, x, *args, **options):
+    """Rotate, and overwrite x."""
     got = APPLY(self, x, *args, **options)
     if x.size and x.flags.writeable:
         x[...] = 0
@@ -35,10 +38,12 @@ def writing_into_x(self, x, *args, **options):
 
 
 def ignoring_out(self, x, *args, **options):
+    """Rotate without `out`."""
     return APPLY(self, x, *args, **{**options, "out": None})
 
 
 def returning_a_copy(*args, **options):
+    """Rotate, and return a NumPy copy in float32."""
     return np.array(APPLY(*args, **options), dtype=np.float32)
 
 

@@ -244,6 +244,7 @@ def grids(rows, kind):
 
 
 def check(spans, ids, mask, deltas, **options):
+    """Compare positions of padded rows with those of the spans."""
     for i, row in enumerate(spans):
         expected = ids[:, i, mask[i].bool()].numpy()
         np.testing.assert_array_equal(np.moveaxis(expected, 0, -1), positions.mrope(row, like=LIKE, **options))

@@ -17,6 +17,7 @@ LARGEST = 2**31 - 1
 
 
 def error(lib, table, exact):
+    """Return the largest error of a table."""
     return max(np.abs(lib.get(a).astype(np.float64) - b).max() for a, b in zip(table, exact, strict=True))
 
 

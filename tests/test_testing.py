@@ -153,6 +153,7 @@ def ours(parameters):
 
 
 def rows(f, **numbers):
+    """Return the frequencies by axis of a case."""
     kind = numbers.pop("axes")
     if kind == "axial":
         return axes.axial(*(ra.frequencies(d) for d in numbers["rotary_dims"]))
@@ -191,6 +192,7 @@ PLAIN = {"pairing": "half", "head_dim": 32}
 
 
 def package(lib):
+    """Return the name of a library's package."""
     return "array_api_strict" if "strict" in lib.name else lib.name.partition("-")[0]
 
 
@@ -273,6 +275,7 @@ def rotary(
     f = (1 / np.asarray(base, dtype=power) ** (2 * i / np.asarray(exponent or d, dtype=power)) * scale).astype(freqs)
 
     def function(x, positions):
+        """Rotate x with the faults of the options."""
         given = x.astype(rotation)
         angle = (positions + shift).astype(count).astype(angles)[:, None] * f.astype(angles)
         wide = angle.astype(np.float64)
@@ -392,6 +395,7 @@ def angles(p, f=F):
 
 
 def swap_adjacent(x):
+    """Return x with the two features of each interleaved pair exchanged."""
     return x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
 
 
@@ -472,6 +476,7 @@ def test_the_textbook_rotary_passes():
 
 def test_faults_are_found_if_position_0_is_refused():
     def from_1_on(x, positions):
+        """Rotate, but refuse position 0."""
         if positions[0] == 0:
             msg = "positions start at 1"
             raise ValueError(msg)
@@ -501,16 +506,19 @@ def changed(change):
 
 
 def leaking(y, _, __):
+    """Let each token leak into the next one."""
     y[..., 1:, :] += 1e-2 * y[..., :-1, :]
     return y
 
 
 def in_place(y, x, _):
+    """Return x, overwritten."""
     x[:] = y
     return x
 
 
 def beyond(y, _, positions):
+    """Raise for positions beyond a table."""
     if positions.max() >= 4096:
         msg = "index out of range: 4096"
         raise IndexError(msg)
@@ -518,6 +526,7 @@ def beyond(y, _, positions):
 
 
 def cut(y, _, __):
+    """Set the last features to 0."""
     y[..., 30:] = 0
     return y
 
@@ -557,22 +566,26 @@ def far(change):
     """Return a correct partial rotary; a function of y, x and positions changes its result from position 1000 on."""
 
     def after(y, x, positions):
+        """Apply the change from position 1000 on only."""
         return change(y, x, positions) if positions[0] >= 1000 else y
 
     return rotary(rotary_dim=16, after=after)
 
 
 def change_passed(y, _, __, *, to):
+    """Change the features that pass through."""
     y[..., 16:] = to(y[..., 16:])
     return y
 
 
 def write_x(y, x, _):
+    """Change a value of x."""
     x[0, 0, 0] = 5
     return y
 
 
 def write_positions(y, _, positions):
+    """Change the positions."""
     positions += 1
     return y
 
@@ -637,6 +650,7 @@ def test_the_range_of_correct_positions_is_reported(change, reach):
 
 def test_a_bfloat16_table_with_single_deviations_is_recognised():
     def once(y, _, positions):
+        """Change one value at position 100 only."""
         y[..., 3, 0] *= 1 + 0.01 * (positions[0] == 100)  # another last digit of a cosine in bfloat16
         return y
 
@@ -650,7 +664,10 @@ def test_properties_are_checked_at_positions_with_exact_float32_angles():
 
 
 def zeroed(*index):
+    """Return a rotation with some values set to 0."""
+
     def after(y, *_):
+        """Set the values to 0."""
         y[index] = 0
         return y
 
@@ -723,6 +740,7 @@ def test_results_without_numbers_fail():
 
 def test_one_wrong_head_fails():
     def one_head(y, x, positions):
+        """Rotate one head backwards."""
         y[1, 2] = rotary(sign=-1)(x, positions)[1, 2]
         return y
 
@@ -816,6 +834,7 @@ def test_the_reference_precision_is_thread_safe():
     done = threading.Event()
 
     def few_digits():
+        """Lower mpmath's global precision until the test ends."""
         while not done.is_set():
             mpmath.mp.dps = 3
 

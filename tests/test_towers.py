@@ -38,13 +38,16 @@ class Part:
     """A tower's own config, as the config readers take it."""
 
     def __init__(self, model_type, **keys):
+        """Store the keys of a vision config."""
         self.keys, self.model_type = json.loads(json.dumps(keys)), model_type
         self.default = f"default of {model_type}"
 
     def name(self, *keys):
+        """Return the full name of a key."""
         return ".".join(("vision_config", *keys))
 
     def get(self, key):
+        """Return the value of a key with its source, or None."""
         value = self.keys.get(key)
         return None if value is None else Fact(value, self.name(key))
 
@@ -53,6 +56,7 @@ class Passes(torch.nn.Module):
     """Replacement for the patch embedding: returns its input."""
 
     def forward(self, x, *_, **__):
+        """Return x."""
         return x
 
 
@@ -62,6 +66,7 @@ class Caught(Exception):  # noqa: N818
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
+    """Run torch in one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -69,6 +74,7 @@ def one_thread():
 
 
 def modeling(folder):
+    """Return the modeling module of a folder of transformers."""
     return importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
 
 
@@ -81,6 +87,7 @@ def config_class(model_type):
 
 
 def uniform(*shape):
+    """Return uniform random numbers between −1 and 1."""
     return torch.rand(*shape) * 2 - 1
 
 
@@ -91,6 +98,7 @@ def recipe(part):
 
 
 def rope_of(part):
+    """Return our Rope for a tower."""
     found = recipe(part)
     blocks = found.facts["blocks"].value if "blocks" in found.facts else 1
     return ra.Rope(
@@ -107,6 +115,7 @@ def caught(monkeypatch, module, function, run):
     original, seen = getattr(module, function), []
 
     def spy(*args, **options):
+        """Rotate random arrays in place of the given ones, record both, and stop the forward pass."""
         given = signature(original).bind(*args, **options)
         drawn = {name: uniform(*x.shape) for name, x in given.arguments.items() if name in ROTATED}
         xs, given.arguments = drawn.values(), given.arguments | drawn
@@ -137,6 +146,7 @@ def packed(embed="patch_embed", **keys):
     """Return how to run a tower that takes patches of all images in one sequence."""
 
     def run(model, shape, width):
+        """Run a model whose patches are packed in one row."""
         setattr(model, embed, Passes())
         model(uniform(int(np.prod(shape)), width), grid_thw=torch.tensor([shape]), **keys)
 
@@ -144,6 +154,7 @@ def packed(embed="patch_embed", **keys):
 
 
 def pixels(model, shape, _):
+    """Run a model on the pixels of an image."""
     model(uniform(1, 3, *(n * model.config.patch_size for n in shape[-2:])))
 
 
@@ -281,6 +292,7 @@ def test_gemma4_rotates_like_its_model(monkeypatch):
     assert made.tolist() == [list(place) for place in places]
 
     def run():
+        """Run the encoder of Gemma 4."""
         encoder(uniform(1, 72, 24), attention_mask=None, pixel_position_ids=made[None])
 
     pairs = caught(monkeypatch, modeling("gemma4"), "apply_multidimensional_rope", run)
@@ -458,6 +470,7 @@ def test_all_axial_configs_are_known():
 
 @functools.cache
 def parsed(file):
+    """Return the syntax tree of a file."""
     return ast.parse(file.read_text())
 
 

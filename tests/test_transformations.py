@@ -17,15 +17,18 @@ SHAPES = ((2, 4, 6, 20), (2, 2, 6, 20))
 
 @pytest.fixture(params=ROPES, ids=["half", "interleaved"])
 def rope(request):
+    """Return each Rope."""
     return request.param
 
 
 def qk(rng, make=np.asarray, tokens=6):
+    """Return random queries and keys."""
     shapes = ((*shape[:2], tokens, shape[3]) for shape in SHAPES)
     return tuple(make(rng.uniform(-2, 2, shape).astype(np.float32)) for shape in shapes)
 
 
 def assert_close(got, expected, atol=1.5e-6):
+    """Compare two lists of arrays."""
     for x, y in zip(got, expected, strict=True):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=atol)
 
@@ -51,6 +54,7 @@ def test_torch_compile_makes_one_graph(torch, rng, rope, positions):
     backend = "inductor" if (positions, rope.pairing) in {("array", "half"), ("table", "interleaved")} else "aot_eager"
 
     def counting(graph, *given):
+        """Record a graph, and compile it by another backend."""
         graphs.append(graph)
         return torch._dynamo.lookup_backend(backend)(graph, *given)
 
@@ -77,6 +81,7 @@ def test_torch_compiles_rotate_and_cos_sin(torch, rng):
     x, p = torch.tensor(rng.uniform(-2, 2, (3, 6, 16)).astype(np.float32)), torch.arange(6) * 10_000_019
 
     def rotation(x, p):
+        """Return x rotated by a table made from positions."""
         return ra.rotate(x, *ra.cos_sin(p, F), pairing="half")
 
     torch._dynamo.reset()
@@ -98,7 +103,10 @@ def test_torch_compiled_code_writes_in_place(torch, rng, rope):
 @pytest.mark.thread_unsafe(reason="torch exports one program at a time")
 def test_torch_export_accepts_a_dynamic_sequence(torch, rng, rope):
     class Module(torch.nn.Module):
+        """A module with q, k and an offset as inputs."""
+
         def forward(self, q, k, offset):
+            """Return q and k rotated from an offset on."""
             return rope(q, k, offset)
 
     tokens = torch.export.Dim("tokens", min=2, max=4096)
@@ -149,6 +157,7 @@ def test_torch_gradients_reach_x_frequencies_and_positions(torch, rng, rope):
     check = torch.autograd.gradcheck
 
     def rotation(x, p, f):
+        """Return x rotated by positions and frequencies that need gradients."""
         return ra.rotate(x, *ra.cos_sin(p, f), pairing=rope.pairing)
 
     assert check(rotation, (x, p, f))
@@ -204,6 +213,7 @@ def test_jax_jit_accepts_a_static_rope_and_a_traced_offset(jax, rng, rope):
 
 
 def as_numpy(*arrays):
+    """Return arrays as NumPy arrays."""
     return tuple(np.asarray(x) for x in arrays)
 
 
@@ -282,6 +292,7 @@ def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
     lazy = [da.from_array(x, chunks=chunks) for x in (q, k)]
 
     def refuse(*_args, **_kwargs):
+        """Fail if Dask computes anything."""
         pytest.fail("computed inside the call")
 
     with dask.config.set(scheduler=refuse):

@@ -27,6 +27,7 @@ def x(rng):
 
 
 def assert_close(ours, theirs):
+    """Compare two tensors."""
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=0, atol=ATOL)
 
 
@@ -39,6 +40,7 @@ def model(name):
 
 
 def grid(*coordinates):
+    """Return grid positions as a torch tensor."""
     return ra.positions.grid(*coordinates, like=torch.ones(1))
 
 
@@ -132,6 +134,7 @@ def test_mrope_agrees(x, rng, name):
 
 @pytest.fixture
 def embeddings():
+    """Return the embeddings module of diffusers; skip if it is missing."""
     return pytest.importorskip("diffusers.models.embeddings", reason="diffusers is not installed")
 
 

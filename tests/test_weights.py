@@ -43,6 +43,7 @@ def expected(head_dim, source, target, *, rotary_dim=None, start=0, heads=(1, 1)
 
 @st.composite
 def layouts(draw):
+    """Draw a head_dim and the options of a layout."""
     head_dim = draw(st.integers(2, 20))
     start = draw(st.integers(0, head_dim - 2))
     rotary_dim = 2 * draw(st.integers(1, (head_dim - start) // 2))
@@ -146,6 +147,7 @@ def test_convert_can_be_compiled_and_stays_lazy(lib, rng):
     w = lib(rng.standard_normal((12, 5)), "float32")
 
     def permute(w):
+        """Convert weights from interleaved to half pairs."""
         return weights.convert(w, 6, source="interleaved", target="half", rotary_dim=4, heads=(1, 2))
 
     if lib.name == "dask":
@@ -165,6 +167,7 @@ def test_converted_weights_give_the_same_scores(lib, rng):
     before = [rng.standard_normal((heads * head_dim, hidden + 1)).astype("float32") for heads in (4, 2)]
 
     def scores(pairing, projections):
+        """Return the scores of projections, rotated with a pairing."""
         rope = ra.Rope(ra.frequencies(2 * pairs), pairing=pairing, start=start)
         q, k = (lib((x @ w[:, :-1].T + w[:, -1]).reshape(5, -1, head_dim).swapaxes(0, 1)) for w in projections)
         q, k = (lib.get(part) for part in lib.quick(lambda q, k: rope(q, k, 7))(q, k))
@@ -357,6 +360,7 @@ def test_a_converted_transformers_model_gives_the_same_logits(name, monkeypatch)
     tokens = torch.arange(40).reshape(2, 20)
 
     def logits():
+        """Return the logits of the model."""
         with torch.no_grad():
             return model(tokens).logits
 
@@ -383,6 +387,7 @@ def test_the_b_of_a_lora_is_converted_and_its_a_is_not(rng):
     w, a, b = (rng.integers(-9, 9, shape) for shape in ((16, 6), (2, 6), (16, 2)))
 
     def converted(part):
+        """Convert a part of a LoRA."""
         return weights.convert(part, 8, **HALVES)
 
     np.testing.assert_array_equal(converted(w) + converted(b) @ a, converted(w + b @ a))
@@ -406,6 +411,7 @@ def write(file, tensors, metadata=None):
 
 
 def random_tensor(rng, dtype, *shape):
+    """Return the dtype, shape and random bytes of a tensor."""
     size = math.prod(shape) * BITS[dtype] // 8
     return dtype, shape, rng.integers(0, 2 if dtype == "BOOL" else 256, size, dtype=np.uint8).tobytes()
 
@@ -423,6 +429,7 @@ def read(file):
 
 
 def layer(rng, dtype="BF16", i=0):
+    """Return the random tensors of one layer, by name."""
     return {
         f"model.layers.{i}.self_attn.{name}": random_tensor(rng, dtype, *shape)
         for name, shape in {
@@ -440,6 +447,7 @@ def convert(*arguments, head_dim=4):
 
 
 def run(*arguments):
+    """Run the command line."""
     with OUTPUT:
         return CliRunner().invoke(cli.app, arguments)
 
@@ -551,6 +559,7 @@ def test_a_failed_conversion_leaves_no_files(tmp_path, rng, monkeypatch, error):
     written = []
 
     def failing(*args):
+        """Fail at the third file written."""
         written.extend(path for path in tmp_path.rglob("model-*") if path.parent != sharded.parent)
         if len(written) > 2:
             raise error
@@ -574,6 +583,7 @@ def test_a_failed_conversion_restores_replaced_files(tmp_path, rng, monkeypatch,
     count, replace = itertools.count(), Path.replace
 
     def failing(self, target):
+        """Fail at one of the renames."""
         fails = next(count) == at
         if not (fails and isinstance(error, OSError)):  # Ctrl-C arrives after the file was moved
             replace(self, target)

@@ -78,6 +78,7 @@ def convert_and_check() -> None:
     cache = layouts.pack(rope.table(range(8), like=np.empty(0, np.float32)), "vllm")
 
     def rotate_by_rope(x: Any, at: Any) -> Any:
+        """Return x rotated at positions."""
         return rope.apply(x, at)
 
     report: Report = check_rotary(rotate_by_rope, pairing="half", head_dim=64, base=500_000.0)

@@ -238,6 +238,7 @@ def said(*, truth: bool) -> str:
 
 @does("rope_any", "config")
 def _(folder: Path) -> Reading:
+    """Return the frequencies that `Rope.from_config` reads from config.json."""
     rope = ra.Rope.from_config(folder / "config.json")
     assert rope is not None  # noqa: S101
     return Reading(rope.frequencies)
@@ -245,6 +246,7 @@ def _(folder: Path) -> Reading:
 
 @does("transformers", "config")
 def _(folder: Path) -> Reading:
+    """Return the frequencies of transformers' Llama for config.json."""
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -253,6 +255,7 @@ def _(folder: Path) -> Reading:
 
 @does("keras-hub", "config")
 def _(folder: Path) -> Reading:
+    """Return the frequencies of keras-hub's Llama 3 for config.json, converted by its own function."""
     from keras_hub.models import Llama3Backbone
     from keras_hub.src.utils.transformers.convert_llama3 import convert_backbone_config
 
@@ -264,6 +267,7 @@ def _(folder: Path) -> Reading:
 
 @does("flash-attention", "config")
 def _(folder: Path) -> Reading:
+    """Return the frequencies of flash-attention for config.json, converted by its own functions."""
     alone("flash_attn.models.llama")
     from flash_attn.models.llama import config_from_hf_checkpoint, llama_config_to_gpt2_config
 
@@ -274,12 +278,14 @@ def _(folder: Path) -> Reading:
 
 @does("rope_any", "packed")
 def _(x: Any, starts: Any) -> Any:
+    """Return x rotated by positions within each packed sequence."""
     rope = ra.Rope(ra.frequencies(DIM), pairing="half")
     return rope.apply(x, ra.positions.packed(starts, x.shape[2]))
 
 
 @does("flash-attention", "packed")
 def _(x: Any, starts: Any) -> Any:
+    """Return x of packed sequences, rotated by the kernel with `cu_seqlens`."""
     ropes, longest = rotaries.flash_rotary(), int((starts[1:] - starts[:-1]).max())
     rope = ropes.RotaryEmbedding(DIM)
     rope._update_cos_sin_cache(longest, device=x.device, dtype=x.dtype)  # noqa: SLF001
@@ -291,6 +297,7 @@ def _(x: Any, starts: Any) -> Any:
 
 @does("flash-attention", "offsets")
 def _(x: Any, offsets: Any) -> Any:
+    """Return x rotated by the kernel with an offset for each row."""
     ropes = rotaries.flash_rotary()
     rope = ropes.RotaryEmbedding(DIM)
     rope._update_cos_sin_cache(TABLE, device=x.device, dtype=x.dtype)  # noqa: SLF001
@@ -301,6 +308,7 @@ def _(x: Any, offsets: Any) -> Any:
 
 @does("mlx.nn", "offsets")
 def _(x: Any, offsets: Any) -> Any:
+    """Return x rotated with an offset for each row."""
     from mlx.nn import RoPE
 
     return RoPE(DIM)(x, offset=offsets)
@@ -308,6 +316,7 @@ def _(x: Any, offsets: Any) -> Any:
 
 @does("equinox", "in order")
 def _(x: Any, _: Any) -> Any:
+    """Return x rotated at positions 0, 1, 2, ...."""
     import jax
     from equinox.nn import RotaryPositionalEmbedding
 
@@ -316,6 +325,7 @@ def _(x: Any, _: Any) -> Any:
 
 @does("rope_any", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
+    """Return x rotated by rows and columns of a grid."""
     rope = ra.Rope(ra.axes.axial(ra.frequencies(DIM // 2), ra.frequencies(DIM // 2)), pairing="half")
     return rope.apply(x, ra.positions.grid(rows, columns, like=x))
 
@@ -332,6 +342,7 @@ def qwen(rows: int, columns: int) -> tuple[Any, Any, list[int]]:
 
 @does("transformers", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
+    """Return x rotated as Qwen2-VL does, by rows and columns of a grid."""
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding, apply_rotary_pos_emb
 
     *tables, sections = qwen(rows, columns)
@@ -344,6 +355,7 @@ def _(x: Any, rows: int, columns: int) -> Any:
 
 @does("Liger", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
+    """Return x rotated by Liger's kernel for Qwen2-VL, by rows and columns of a grid."""
     from liger_kernel.transformers.qwen2vl_mrope import liger_multimodal_rotary_pos_emb
 
     return liger_multimodal_rotary_pos_emb(x.clone(), x.clone(), *qwen(rows, columns))[0]
@@ -351,6 +363,7 @@ def _(x: Any, rows: int, columns: int) -> Any:
 
 @does("rotary-embedding-torch", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
+    """Return x rotated by rows and columns of a grid."""
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
     angles = RotaryEmbedding(DIM // 2).get_axial_freqs(rows, columns)
@@ -359,6 +372,7 @@ def _(x: Any, rows: int, columns: int) -> Any:
 
 @does("torchtune", "axes")
 def _(x: Any, rows: int, _: int) -> Any:
+    """Return x rotated by rows and columns of one tile, without the class token that is added for the call."""
     import torch
 
     ropes = alone("torchtune.modules.position_embeddings")
@@ -369,6 +383,7 @@ def _(x: Any, rows: int, _: int) -> Any:
 
 @does("timm", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
+    """Return x rotated by rows and columns of a grid."""
     ropes = alone("timm.layers.pos_embed_sincos")
     rope = ropes.RotaryEmbeddingCat(DIM, in_pixels=False, feat_shape=[rows, columns])
     return ropes.apply_rot_embed_cat(x, rope.get_embed())
@@ -376,6 +391,7 @@ def _(x: Any, rows: int, columns: int) -> Any:
 
 @does("diffusers", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
+    """Return x rotated by rows and columns of a grid."""
     from diffusers.models import embeddings
 
     grid = np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"))
@@ -384,6 +400,7 @@ def _(x: Any, rows: int, columns: int) -> Any:
 
 @does("rope_any", "learned")
 def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
+    """Return the frequencies as a leaf, and a function that rotates x by them."""
     import torch
 
     leaf = torch.tensor(ra.frequencies(DIM), requires_grad=True)
@@ -392,6 +409,7 @@ def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
 
 @does("rotary-embedding-torch", "learned")
 def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
+    """Return the frequencies as a leaf, and a function that rotates x by them."""
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
     rope = RotaryEmbedding(DIM, learned_freq=True)
@@ -400,6 +418,7 @@ def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
 
 @does("timm", "learned")
 def _(x: Any, _: Any) -> tuple[Any, Callable[[], Any]]:
+    """Return the frequencies as a leaf, and a function that rotates x by them."""
     ropes = alone("timm.layers.pos_embed_sincos")
     rope = ropes.RotaryEmbeddingMixed(DIM * SHAPE[1], depth=1, num_heads=SHAPE[1], feat_shape=[2, SHAPE[2] // 2])
     return rope.freqs, lambda: ropes.apply_rot_embed_cat(x, rope.get_embed()[0])
@@ -407,12 +426,14 @@ def _(x: Any, _: Any) -> tuple[Any, Callable[[], Any]]:
 
 @does("rope_any", "xPos")
 def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
+    """Return q and k rotated by xPos."""
     rope = ra.Rope(ra.frequencies(DIM), pairing="half")
     return rope(q, k, ra.bending.xpos(rope.table(positions, like=q), positions, centre=NEAR))
 
 
 @does("rotary-embedding-torch", "xPos")
 def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
+    """Return q and k rotated by xPos."""
     from rotary_embedding_torch import RotaryEmbedding
 
     return RotaryEmbedding(DIM, use_xpos=True).rotate_queries_and_keys(q, k)
@@ -420,6 +441,7 @@ def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
 
 @does("x-transformers", "xPos")
 def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
+    """Return q and k rotated by xPos."""
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
 
     angles, scale = RotaryEmbedding(DIM, use_xpos=True)(positions)
@@ -428,6 +450,7 @@ def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
 
 @does("flash-attention", "xPos")
 def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
+    """Return q and k rotated by xPos."""
     import torch
 
     rope = rotaries.flash_rotary().RotaryEmbedding(DIM, scale_base=512)
@@ -438,16 +461,19 @@ def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
 
 @does("rotary-embedding-torch", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
+    """Return the usual call, from an offset on; it keeps its table in its module."""
     return rotaries.lucidrains_from(DIM), None
 
 
 @does("flash-attention", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
+    """Return a call from an offset on, and the module that keeps the table."""
     import torch
 
     rope = rotaries.flash_rotary().RotaryEmbedding(DIM)
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated from the first position on."""
         with rotaries.anywhere():
             return rope(torch.stack([x] * 3).permute(1, 3, 0, 2, 4).contiguous(), seqlen_offset=int(positions[0]))
 
@@ -456,6 +482,7 @@ def _() -> tuple[RotaryFunction, Any]:
 
 @does("equinox", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
+    """Return the call, and its global cache."""
     from equinox.nn import _embedding
 
     _embedding.internal_rope_embedding_cache.clear()  # of what was asked before
@@ -464,11 +491,13 @@ def _() -> tuple[RotaryFunction, Any]:
 
 @does("LitGPT", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
+    """Return a call by a table of the caller, and None: the library keeps nothing."""
     from litgpt.model import apply_rope, build_rope_cache
 
     tables = build_rope_cache(2 * TABLE, DIM)  # the caller's
 
     def rotation(x: Any, positions: Any, tables: Any = tables) -> Any:
+        """Return x rotated by rows of the caller's table."""
         return apply_rope(x, *(table[positions][None] for table in tables))
 
     return rotation, None
@@ -476,26 +505,31 @@ def _() -> tuple[RotaryFunction, Any]:
 
 @does("rotary-embedding-torch", "bfloat16")
 def _() -> RotaryFunction:
+    """Return the usual call, from an offset on."""
     return rotaries.lucidrains_from(DIM)
 
 
 @does("keras-hub", "bfloat16")
 def _() -> RotaryFunction:
+    """Return the rotation of a layer with the dtype bfloat16."""
     return rotaries.keras_hub(DIM, dtype="bfloat16")
 
 
 @does("transformers", "interleaved")
 def _() -> RotaryFunction:
+    """Return the interleaved rotation, that of GPT-J."""
     return rotaries.gptj(DIM)
 
 
 @does("LitGPT", "interleaved")
 def _() -> RotaryFunction:
+    """Return the interleaved rotation."""
     return rotaries.litgpt(DIM, function="apply_rope_interleave")
 
 
 @does("rope_any", "ONNX")
 def _(x: Data, positions: Data) -> Data:
+    """Return x rotated by the exported model in ONNX Runtime."""
     model = ra.onnx.export(ra.Rope(ra.frequencies(DIM), pairing="half"))
     rows = np.broadcast_to(positions, (len(x), len(positions)))
     return run_onnx(model, {"q": x, "k": x, "positions": rows})
@@ -521,6 +555,7 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
 
 @does("transformers", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the readings of transformers beside ours."""
     by = readings.by_transformers
     yield "linear", by(readings.LINEAR_CONFIG), readings.LINEAR
     yield "dynamic_ntk", by(readings.DYNAMIC_CONFIG, LONGER), readings.dynamic(LONGER)
@@ -543,11 +578,13 @@ does("x-transformers", "schemes")(partial(by_lucidrains, "x-transformers"))
 
 @does("torchtune", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the reading of torchtune beside ours."""
     yield "llama3", readings.by_torchtune(**readings.TURNS), readings.LLAMA3
 
 
 @does("LitGPT", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the readings of LitGPT beside ours."""
     by = readings.by_litgpt
     yield "linear", by(), readings.LINEAR
     yield "yarn", by(beta_fast=32, beta_slow=1, original_max_seq_len=readings.TRAINED), readings.YARN
@@ -556,12 +593,14 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
 
 @does("diffusers", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the readings of diffusers beside ours."""
     yield "linear", readings.by_diffusers(linear_factor=FACTOR), readings.LINEAR
     yield "ntk", readings.by_diffusers(ntk_factor=FACTOR), readings.NTK
 
 
 @does("keras-hub", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the readings of keras-hub beside ours."""
     yield "linear", readings.by_keras(), readings.LINEAR
     yield "dynamic_ntk", readings.by_keras(rope_type="dynamic"), readings.dynamic(LONGER)
     yield "yarn", readings.by_keras(rope_type="yarn"), readings.YARN
@@ -591,6 +630,7 @@ def keras_longrope() -> Reading:
 
 @does("mlx.nn", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the reading of mlx.nn beside ours."""
     from mlx.nn import RoPE
 
     found = RoPE(readings.DIM, scale=1 / FACTOR)(put("MLX", readings.unit()[None, None, None]), offset=1)
@@ -722,6 +762,7 @@ def in_bfloat16(name: str, library: Library) -> str:
     rotation, kept = WAYS.get((name, "bfloat16"), partial(library.make, DIM))(), []
 
     def half(x: Any, at: Any) -> Any:
+        """Return x rotated in bfloat16, and record whether the dtype is kept."""
         lib = _arrays.require_array("x", x)
         given = lib.cast(x, lib.xp.bfloat16)
         y = rotation(given, at)
@@ -738,6 +779,7 @@ def refused(name: str, library: Library) -> str:
     usual, rotation = trial(library), library.make(DIM)
 
     def call(rotation: RotaryFunction, x: Data, at: Data) -> Callable[[], Any]:
+        """Return a call of the rotation with arrays of the library."""
         return lambda: rotation(put(library.engine, x), put(library.engine, at))
 
     wrong = {
@@ -799,6 +841,7 @@ def in_place(name: str, library: Library) -> str:
     usual, rotation = trial(library), library.make(DIM, in_place=True)
 
     def write(x: Any, at: Any) -> Any:
+        """Return x in that layout, rotated in place."""
         arranged = x.transpose(1, 2).contiguous().transpose(1, 2)
         rotation(arranged, at)
         return arranged
@@ -812,6 +855,7 @@ def rotates_back(name: str, library: Library) -> str:
     usual, rotation = trial(library), library.make(DIM)
 
     def close(back: Callable[[Any, Any], Any]) -> bool:
+        """Whether a function rotates the result back to x."""
         try:
             x, at = put(library.engine, usual.x), put(library.engine, usual.positions)
             return bool(np.max(np.abs(get(back(rotation(x, at), at)) - usual.x)) < RIGHT)
@@ -843,6 +887,7 @@ def gradients(name: str, library: Library) -> str:
     usual = trial(library, x=v)
 
     def back(v: Any, at: Any) -> Any:
+        """Return the gradient of x for the weights v."""
         x = put(library.engine, numbers(*SHAPE))
         return gradient(library.engine)(lambda x: (rotation(x, at) * v).sum(), x)
 
@@ -884,6 +929,7 @@ def learned(name: str, library: Library) -> str:
     weights = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).reshape(x.shape)
 
     def value() -> Any:
+        """Return a weighted sum of the rotated x."""
         return (forward().double() * weights).sum()
 
     (slope,) = torch.autograd.grad(value(), leaf)
@@ -924,7 +970,10 @@ def exported(library: Library, x: Data, at: Data) -> Data:
     rotation = library.make(DIM)
 
     class Rotary(torch.nn.Module):
+        """The rotation as a module."""
+
         def forward(self, x: Any, at: Any) -> Any:
+            """Return x rotated at positions."""
             return rotation(x, at)
 
     usual, auto = trial(library), torch.export.Dim.AUTO
@@ -974,6 +1023,7 @@ def one_rank(rank: int, store: str) -> None:
         rotation = library.make(DIM)
 
         def call(x: Any, at: Any, rotation: RotaryFunction = rotation) -> Any:
+            """Return x, sharded by its tokens and rotated, as a whole tensor."""
             return rotation(distribute_tensor(x, mesh, [Shard(2)]), at).full_tensor()
 
         right = (way for way, at in ways.items() if trial(library).right(lambda x, p, at=at: call(x, at(p))))

@@ -126,6 +126,7 @@ def llama3(f: list[Any], *, factor: float, original_length: int, **options: Any)
     low, high = options["low_freq_factor"], options["high_freq_factor"]
 
     def scaled(g: Any) -> Any:
+        """Return the frequency of one pair after scaling."""
         wavelength = 2 * mp.pi / g
         if wavelength < original_length / high:
             return g
@@ -158,6 +159,7 @@ def dype(f: list[Any], *, base: float, factor: float, original_length: int, nois
     d, kappa = 2 * len(f), mp.mpf(noise) ** 2
 
     def ramp(fast: float, slow: float) -> list[Any]:
+        """Return the weight of each pair: 0 for fast pairs, 1 for slow ones."""
         places = (d * mp.log(original_length / (2 * mp.pi * n * kappa)) / (2 * mp.log(base)) for n in (fast, slow))
         low, high = (min(max(place, 0), mp.mpf(d) / 2) for place in places)
         low, high = mp.floor(low), mp.ceil(high)

@@ -144,6 +144,7 @@ def places(node: ast.AST, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def at(node: Any, path: tuple[Any, ...]) -> Any:
+    """Return the descendant of a node at a path."""
     for name, *index in path:
         node = getattr(node, name)
         node = node[index[0]] if index else node
@@ -151,6 +152,7 @@ def at(node: Any, path: tuple[Any, ...]) -> Any:
 
 
 def put(root: Any, path: tuple[Any, ...], node: ast.AST) -> None:
+    """Replace the descendant of a node at a path."""
     *above, (name, *index) = path
     parent = at(root, tuple(above))
     if index:
@@ -171,6 +173,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield all code objects inside a code object."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -178,6 +181,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def file_of(room: str) -> Path:
+    """Return the source file of a room."""
     return Path(rope_any.__file__).parent.joinpath(*room.split(".")).with_suffix(".py")
 
 
@@ -194,6 +198,7 @@ def mutants(room: str) -> Iterator[Callable[[], Mutant]]:
 
 
 def _made(room: str, file: Path, tree: ast.Module, name: str, place: tuple[Any, ...], i: int) -> Mutant:
+    """Return the mutant of a room with the i-th change of one node."""
     changed = deepcopy(tree)
     node = at(changed, place)
     before = ast.unparse(node)
@@ -229,19 +234,23 @@ class Loop:
     """A plugin of pytest that runs for each mutant the tests that call its function, the quick ones first."""
 
     def __init__(self, wanted: list[Callable[[], Mutant]], jobs: int) -> None:
+        """Take the mutants to test, and the number of processes."""
         self.wanted, self.jobs, self.survivors, self.beyond = wanted, jobs, list[Mutant](), list[Mutant]()
         self.failed, self.tells, self.known = False, False, dict[str, Test]()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Select the record of the test that starts."""
         self.test = self.known.setdefault(nodeid, Test(0.0, set()))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        """Record the duration and the outcome of a phase of a test."""
         self.failed |= report.failed
         self.known[report.nodeid] = self.test = self.test._replace(seconds=self.test.seconds + report.duration)
         if self.tells and report.failed:
             print(report.nodeid, report.longreprtext, file=sys.__stdout__, flush=True)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the tests of each mutant in forks; this replaces pytest's own loop."""
         self.learn(session.items)
         quick = sorted(session.items, key=lambda item: self.known[item.nodeid].seconds)
         called = set().union(*(test.calls for test in self.known.values()))
@@ -269,11 +278,13 @@ class Loop:
         files = {str(file_of(room)): room for room in ROOMS}
 
         def see(frame: FrameType, event: str, _: object) -> None:
+            """Record the functions of the rooms that a test calls."""
             room = files.get(frame.f_code.co_filename)
             if room and event == "call":
                 self.test.calls.add(f"{room}.{frame.f_code.co_qualname}")
 
         def prepare() -> None:
+            """Start to print failures and to trace calls."""
             self.tells = True
             sys.settrace(see)
 

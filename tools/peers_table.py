@@ -107,9 +107,12 @@ class Nothing:
         import torch
 
         class Bare(torch.nn.Module):
+            """The module in place of the base class."""
+
             enabled = staticmethod(lambda: False)
 
             def __init__(self, **_: Any) -> None:
+                """Accept any options."""
                 super().__init__()
 
         return (Bare,)
@@ -306,9 +309,12 @@ def by_ggml(attn_factor: float = 1.0) -> Reading:
     base, cpu = (c.CDLL(str(folder / f"libggml-{name}.so"), c.RTLD_GLOBAL) for name in ("base", "cpu"))
 
     class Memory(c.Structure):
+        """The C structure of ggml's memory."""
+
         _fields_ = (("size", c.c_size_t), ("buffer", p), ("no_alloc", c.c_bool))
 
     def call(library: Any, name: str, *given: Any) -> Any:
+        """Call a function of ggml that returns a pointer."""
         function = library[f"ggml_{name}"]
         function.restype = p
         return function(*given)
@@ -459,6 +465,7 @@ def row(scheme: str, *engines: str, does: str) -> Callable[[Callable[[], str]], 
     "divided by the trained one.",
 )
 def _() -> str:
+    """Return the difference of TransformerEngine beyond the extended length."""
     length = LONGER * 5 // 4
     return f"{differing(LINEAR, by_transformer_engine(length))} at length {length}"
 
@@ -470,11 +477,13 @@ def _() -> str:
     "the slowest pair is the same, the others are slower.",
 )
 def _() -> str:
+    """Return the difference of vLLM's NTK."""
     return differing(NTK, by_vllm({"rope_type": "ntk", "factor": FACTOR}))
 
 
 @row("NTK", "diffusers", does="`ntk_factor` multiplies the base by the factor, without an exponent.")
 def _() -> str:
+    """Return the difference of diffusers' NTK."""
     return differing(NTK, by_diffusers(ntk_factor=FACTOR))
 
 
@@ -485,6 +494,7 @@ def _() -> str:
     "`max_trained_positions` too.",
 )
 def _() -> str:
+    """Return the difference of vLLM's dynamic NTK."""
     rope = vllm_rope(DYNAMIC_CONFIG)
     asked = by_vllm(DYNAMIC_CONFIG | {"max_trained_positions": TRAINED}, positions=LONGER)
     claim(len(rope.cos_sin_cache) == TRAINED, same(from_cache(rope), Reading(PLAIN)), same(asked, dynamic(LONGER)))
@@ -493,6 +503,7 @@ def _() -> str:
 
 @row("dynamic NTK", "sglang", does="Makes one table for all lengths, as for trained length × factor.")
 def _() -> str:
+    """Return the difference of SGLang's dynamic NTK."""
     found = by_sglang(DYNAMIC_CONFIG)
     claim(same(found, dynamic(LONGER)))
     return f"{differing(dynamic(TRAINED), found)} up to length {TRAINED}"
@@ -500,6 +511,7 @@ def _() -> str:
 
 @row("dynamic NTK", "keras-hub", does="Divides every frequency by factor^(d/(d − 2)), at every length.")
 def _() -> str:
+    """Return the differences of keras-hub's dynamic NTK at two lengths."""
     found = by_keras(rope_type="dynamic")
     claim(same(found, Reading(scaling.linear(PLAIN, FACTOR ** (DIM / (DIM - 2))))))
     short, long = (f"{differing(dynamic(length), found)} at length {length}" for length in (TRAINED, LONGER))
@@ -512,12 +524,14 @@ def _() -> str:
     does="After a long sequence keeps its table for shorter ones, until one is shorter than the trained length.",
 )
 def _() -> str:
+    """Return the difference of transformers' dynamic NTK after a longer sequence."""
     import torch
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     rope = LlamaRotaryEmbedding(llama(DYNAMIC_CONFIG))
 
     def at(length: int) -> Reading:
+        """Return the reading after a call of some length."""
         cos, sin = rope(torch.zeros(1), torch.arange(length)[None])
         return read(cos[0, 1], sin[0, 1])
 
@@ -535,6 +549,7 @@ def _() -> str:
     "unless the config says `mscale` or `mscale_all_dim`.",
 )
 def _() -> str:
+    """Return the difference of LitGPT's YaRN."""
     return differing(YARN, by_litgpt(beta_fast=32, beta_slow=1, original_max_seq_len=TRAINED))
 
 
@@ -544,6 +559,7 @@ def _() -> str:
     does="In parameters by layer type doesn't see `truncate: false`; it looks one level above.",
 )
 def _() -> str:
+    """Return the difference of transformers' YaRN with parameters by layer type."""
     from transformers import Gemma3TextConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -557,11 +573,13 @@ def _() -> str:
 
 @row("YaRN", "mlx-lm", does="Doesn't read `truncate`.")
 def _() -> str:
+    """Return the difference of mlx-lm's YaRN with `truncate: false`."""
     return differing(UNTRUNCATED, by_mlx(YARN_CONFIG | {"truncate": False}))
 
 
 @row("YaRN", "mlx-lm", "sglang", does="Don't read `attention_factor`.")
 def _() -> str:
+    """Return the difference of mlx-lm's and SGLang's YaRN with `attention_factor`."""
     rope, ours = YARN_CONFIG | {"attention_factor": 1.0}, YARN._replace(attention_factor=1.0)
     claim(same(by_transformers(rope), ours), same(by_vllm(rope), ours))
     return f"{differing(ours, by_mlx(rope), by_sglang(rope))}, with `attention_factor: 1`"
@@ -574,6 +592,7 @@ def _() -> str:
     "without the other.",
 )
 def _() -> str:
+    """Return the difference of mlx-lm's YaRN with `mscale_all_dim` alone."""
     rope = YARN_CONFIG | {"mscale_all_dim": 1.0}
     claim(same(by_transformers(rope), YARN), same(by_vllm(rope), YARN))
     return f"{differing(YARN, by_mlx(rope))}, with `mscale_all_dim: 1` alone"
@@ -586,11 +605,13 @@ def _() -> str:
     "factor.",
 )
 def _() -> str:
+    """Return the difference of Grok's YaRN in SGLang."""
     sglang()
     from sglang.srt.models.grok import ScalingRotaryEmbedding, get_rope_scaling
     from torch import float32
 
     def by(kind: str) -> Reading:
+        """Return the reading of Grok's class for a rope type."""
         config = SimpleNamespace(rope_type=kind, original_max_position_embeddings=TRAINED, scaling_factor=FACTOR)
         given = get_rope_scaling(config) | {"dtype": float32}
         return from_cache(ScalingRotaryEmbedding(DIM, rotary_dim=DIM, base=int(BASE), is_neox_style=True, **given))
@@ -606,6 +627,7 @@ def _() -> str:
     "attention factor gets it squared. llama.cpp divides it out before (read in `src/llama-context.cpp`).",
 )
 def _() -> str:
+    """Return the difference of ggml's YaRN if the attention factor is passed."""
     claim(same(by_ggml(), YARN))
     return f"{differing(YARN, by_ggml(YARN.attention_factor))}, with the attention factor passed"
 
@@ -621,6 +643,7 @@ noted(
 
 @row("LongRoPE", "mlx-lm", does="Always takes the long list.")
 def _() -> str:
+    """Return the difference of mlx-lm's LongRoPE for short sequences."""
     found = by_mlx(LONGROPE_CONFIG, positions=LONGER)
     claim(same(found, longrope(LONGER)))
     return f"{differing(longrope(TRAINED), found)} up to length {TRAINED}"
@@ -633,6 +656,7 @@ def _() -> str:
     "earlier. At length 4097 it takes the short list, and doesn't rotate the last token.",
 )
 def _() -> str:
+    """Return the difference of SGLang's LongRoPE one token after the trained length."""
     rope, last = sglang_rope(LONGROPE_CONFIG, LONGER), TRAINED  # the last position at length TRAINED + 1
     rotated = from_call(rope, last, first=last).frequencies
     claim(same(from_call(rope, last + 1), longrope(LONGER)), not rotated.any())
@@ -642,6 +666,7 @@ def _() -> str:
 
 @row("LongRoPE", "vllm", does="Chooses the list once, by the longest sequence that it is set up to serve.")
 def _() -> str:
+    """Return the difference of vLLM's LongRoPE for short sequences."""
     claim(same(from_call(vllm_rope(LONGROPE_CONFIG, LONGER, served=TRAINED)), longrope(TRAINED)))
     found = from_call(vllm_rope(LONGROPE_CONFIG, LONGER))
     return f"{differing(longrope(TRAINED), found)} up to length {TRAINED}, serving {LONGER}"
@@ -649,6 +674,7 @@ def _() -> str:
 
 @row("LongRoPE", "transformers", does="The model `phimoe` takes the short list at every length.")
 def _() -> str:
+    """Return the difference of transformers' phimoe for long sequences."""
     import torch
     from transformers.models.phimoe.modeling_phimoe import PhimoeConfig, PhimoeRotaryEmbedding
 
@@ -669,6 +695,7 @@ def _() -> str:
     does="Don't read `attention_factor`; they compute it from `max_position_embeddings` and the trained length.",
 )
 def _() -> str:
+    """Return the difference of three engines' LongRoPE with `attention_factor`."""
     rope, ours = LONGROPE_CONFIG | {"attention_factor": 1.0}, longrope(LONGER)._replace(attention_factor=1.0)
     claim(same(by_transformers(rope, LONGER), ours))
     calls = from_call(sglang_rope(rope, LONGER), LONGER - 1), from_call(vllm_rope(rope, LONGER))
@@ -693,6 +720,7 @@ noted(
 
 @row("proportional", "sglang", "vllm", does="Don't read `factor`; transformers and mlx-lm divide by it.")
 def _() -> str:
+    """Return the difference of SGLang's and vLLM's proportional type with `factor`."""
     rope = PROPORTIONAL_CONFIG | {"factor": FACTOR}
     ours = Reading(scaling.linear(PROPORTIONAL.frequencies, FACTOR))
     claim(same(by_transformers(rope), ours), same(by_mlx(rope), ours))
@@ -707,6 +735,7 @@ def _() -> str:
     "that has only the features that rotate.",
 )
 def _() -> str:
+    """Return the difference between both meanings in transformers."""
     from transformers.models.glm.modeling_glm import GlmConfig, GlmRotaryEmbedding
 
     rope = {"rope_type": "default", "rope_theta": BASE, "partial_rotary_factor": 0.5}
@@ -725,6 +754,7 @@ def _() -> str:
     "two centres. One centre, whichever it is, would cancel.",
 )
 def _() -> str:
+    """Return how much scores change if query and keys have different lengths."""
     import torch
     from rotary_embedding_torch import RotaryEmbedding
     from torchscale.component.xpos_relative_position import XPOS
@@ -733,6 +763,7 @@ def _() -> str:
     first, second, third = RotaryEmbedding(DIM, use_xpos=True), XPOS(DIM), Other(DIM, use_xpos=True)
 
     def scales(length: int) -> list[torch.Tensor]:  # of position 0
+        """Return the scales of position 0 of the three libraries."""
         ours = second(torch.ones(1, length, DIM))[0, 0]
         return [first.get_scale(torch.arange(length))[0], ours, third.forward_from_seq_len(length)[1][0, 0]]
 
@@ -759,6 +790,7 @@ noted(
     "stretches them, equally at every position. With `sine_padding=0.0` ours leaves these pairs unchanged.",
 )
 def _() -> str:
+    """Return how much scores of pairs without a frequency grow."""
     import torch
 
     sglang()
@@ -781,7 +813,10 @@ def _() -> str:
     does="Under `rope_type: default` each model has code of its own; most of it doesn't read the key.",
 )
 def _() -> str:
+    """Return how many classes read the key."""
+
     def rotating(kind: Any, partial: float) -> int:
+        """Return the number of pairs that rotate; 0 if the class doesn't accept this config."""
         rope = Parameters(rope_type="default", rope_theta=BASE, partial_rotary_factor=partial)
         config = SimpleNamespace(head_dim=DIM, hidden_size=4 * DIM, num_attention_heads=4, rope_parameters=rope)
         config.max_position_embeddings = TRAINED
@@ -799,6 +834,7 @@ def _() -> str:
 
 @row("`rope_theta`", "transformers", does="The model `dbrx` doesn't read it inside `attn_config`.")
 def _() -> str:
+    """Return the difference of transformers' dbrx."""
     from transformers import DbrxConfig
     from transformers.models.dbrx.modeling_dbrx import DbrxRotaryEmbedding
 
@@ -813,6 +849,7 @@ def _() -> str:
     "take `hidden_size / num_attention_heads`.",
 )
 def _() -> str:
+    """Return the result of the types that raise."""
     from huggingface_hub.errors import StrictDataclassClassValidationError
     from transformers import MixtralConfig
     from transformers.models.mixtral.modeling_mixtral import MixtralRotaryEmbedding
@@ -832,6 +869,7 @@ def _() -> str:
     "`theta`", "equinox", does="Keeps tables by size and dtype: a module with another `theta` gets those of the first."
 )
 def _() -> str:
+    """Return the difference of equinox's second module."""
     import equinox
     import jax.numpy as jnp
 
@@ -844,6 +882,7 @@ def _() -> str:
 
 @row("pairing", "transformers", does="Which features rotate together is in the code of each model, not in its config.")
 def _() -> str:
+    """Return how many model files have each pairing."""
     import torch
 
     x, one = torch.eye(DIM)[:1].reshape(1, 1, 1, DIM), torch.ones(1, 1, DIM)

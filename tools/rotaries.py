@@ -90,6 +90,7 @@ def gptj(dim: int, /, *, length: int = TABLE) -> RotaryFunction:
     table = create_sinusoidal_positions(length, dim)
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated by rows of the table."""
         sin, cos = table[by_rows(positions)].chunk(2, dim=-1)
         return apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
 
@@ -126,6 +127,7 @@ def torchtune(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Rotary
     rope = ropes.RotaryPositionalEmbeddings(dim, max_seq_len=length, base=int(base))
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated at positions."""
         return rope(x.transpose(1, 2), input_pos=by_rows(positions).expand(len(x), -1)).transpose(1, 2)
 
     return rotation
@@ -160,6 +162,7 @@ def flash_attention(
     rope = ropes.RotaryEmbedding(rotary_dim or dim, base=base)
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated by rows of the module's table."""
         rope._update_cos_sin_cache(length, device=x.device, dtype=x.dtype)  # noqa: SLF001  # as its forward does
         table = rope._cos_cached[positions], rope._sin_cached[positions]  # noqa: SLF001
         with anywhere():
@@ -177,6 +180,7 @@ def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_
     table = llama_rotary(rotary_dim or dim, base)
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated by the kernel."""
         given = x if in_place else x.clone()  # it writes in place if heads follow tokens in memory
         return liger_rotary_pos_emb(given, x.clone(), *table(x, by_rows(positions)))[0]
 
@@ -200,6 +204,7 @@ def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> RotaryFu
     rope = jax.vmap(jax.vmap(RotaryPositionalEmbedding(dim, theta=base)))
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated within a sequence that starts at position 0."""
         whole = jnp.zeros((*x.shape[:2], length, dim), x.dtype).at[:, :, positions].set(x)
         return rope(whole)[:, :, positions]
 
@@ -222,6 +227,7 @@ def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> RotaryFun
     bands = ropes.freq_bands(dim, temperature=base, step=2)
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated by angles of positions times the frequencies."""
         angles = positions[..., None] * bands
         angles = torch.cat([angles, angles], -1) if half else angles.repeat_interleave(2, -1)
         return ropes.apply_rot_embed(x, with_heads(angles.sin()), with_heads(angles.cos()), half=half)
@@ -245,6 +251,7 @@ def diffusers(
     }
 
     def rotation(x: Any, positions: Any) -> Any:
+        """Return x rotated by a table of the positions."""
         return apply_rotary_emb(x, get_1d_rotary_pos_embed(dim, positions, **given), use_real_unbind_dim=layout)
 
     return rotation

@@ -45,6 +45,7 @@ def case(*parameters):
     """Enter a function under its name and each parameter."""
 
     def enter(function):
+        """Add the function to CASES, once for each tuple of parameters."""
         for parameter in parameters:
             CASES[f"{function.__name__.replace('_', ' ')}: {', '.join(parameter)}"] = partial(function, *parameter)
         return function
@@ -53,15 +54,18 @@ def case(*parameters):
 
 
 def mesh_of(kind, layout):
+    """Return a mesh of eight devices, of one axis type, with the axes of the layout."""
     shape = (4, 2) if "two" in str(LAYOUTS[layout]) else (8, 1)
     return jax.make_mesh(shape, ("one", "two"), axis_types=(KINDS[kind],) * 2)
 
 
 def put(mesh, x, *spec):
+    """Return an array sharded over the mesh."""
     return jax.device_put(x, NamedSharding(mesh, P(*spec)))
 
 
 def random(*shape):
+    """Return random numbers as a NumPy array."""
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
@@ -83,12 +87,14 @@ def all_positions(mesh, layout, rope):
 
 
 def require_silent(function, *arrays):
+    """Run a compiled function; raise if its program communicates."""
     compiled = jax.jit(function).lower(*arrays).compile()
     assert not SENDS.search(compiled.as_text())
     return compiled(*arrays)
 
 
 def agree(got, wanted, x):
+    """Compare the sharding of a result with that of x, and its values with expected ones."""
     assert got.sharding.is_equivalent_to(x.sharding, x.ndim), got.sharding
     np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=0, atol=2e-6)
 
@@ -112,22 +118,26 @@ def compare(kind, rope, layout, forms, *, by_table=False):
 
 @case(*product(KINDS, ["batch and seq"]))
 def positions(kind, layout):
+    """Compare all forms of positions."""
     compare(kind, ROPES["half"], layout, (None,))
 
 
 @case(*product(KINDS, LAYOUTS))
 def layouts(kind, layout):
+    """Compare all layouts."""
     # eager tables take forty compilations for each layout: those of the other cases are enough
     compare(kind, ROPES["interleaved"], layout, ROWS, by_table=True)
 
 
 @case(*product(KINDS, ["partial", "blocks", "axes"], ["heads and seq"]))
 def recipes(kind, name, layout):
+    """Compare other kinds of Rope."""
     compare(kind, ROPES[name], layout, ROWS)
 
 
 @case(*product(KINDS, ["half", "partial"]))
 def outside_of_the_context_of_the_mesh(kind, name):
+    """Compare a call outside of the context of the mesh."""
     mesh, whole = mesh_of(kind, "seq"), random(*SHAPE)
     x = put(mesh, whole, *LAYOUTS["seq"])
     agree(ROPES[name].apply(x), ROPES[name].apply(whole), x)
@@ -135,6 +145,7 @@ def outside_of_the_context_of_the_mesh(kind, name):
 
 @case(["auto"])
 def what_is_sent_is_seen(kind):
+    """Check that communication is detected: x is sharded along its features."""
     x = put(mesh_of(kind, "seq"), random(*SHAPE), None, None, None, "one")
     try:
         require_silent(ROPES["half"].apply, x)
@@ -145,6 +156,7 @@ def what_is_sent_is_seen(kind):
 
 @case(*product(KINDS, ["batch and seq", "heads and seq"]))
 def gradients(kind, layout):
+    """Compare the gradient of x with the inverse rotation."""
     mesh, rope, whole = mesh_of(kind, layout), ROPES["half"], random(*SHAPE)
     with jax.set_mesh(mesh):
         x = put(mesh, whole, *LAYOUTS[layout])
@@ -159,6 +171,7 @@ def shard_map(kind, order):
     held = np.concatenate([at.shard(16, 8, rank, zigzag=zigzag, like=whole) for rank in range(8)])
 
     def rotated(part):
+        """Return the shard of a device, rotated at the positions of its tokens."""
         return rope.apply(part, at.shard(16, 8, jax.lax.axis_index("one"), zigzag=zigzag))
 
     with jax.set_mesh(mesh):

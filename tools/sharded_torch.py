@@ -53,6 +53,7 @@ def case(*parameters):
     """Enter a function under its name, or once for each parameter that is named."""
 
     def enter(function):
+        """Add the function to CASES, once or for each parameter."""
         name = function.__name__.replace("_", " ")
         for parameter in parameters or [None]:
             arguments = () if parameter is None else (parameter,)
@@ -63,6 +64,7 @@ def case(*parameters):
 
 
 def mesh_for(placements):
+    """Return the mesh that has as many axes as there are placements."""
     return MESHES[len(placements)]
 
 
@@ -79,6 +81,7 @@ def random(*shape, dtype=torch.float32):
 
 @contextlib.contextmanager
 def silence():
+    """Raise if anything is sent inside of the context."""
     with CommDebugMode() as sent:
         yield
     assert sent.get_total_counts() == 0, sent.get_comm_counts()
@@ -142,37 +145,44 @@ def compare(rope, shape, placements, *, seq=2, dtype=torch.float32, forms=(None,
 
 @case(*(f"{rope}, {layout}" for rope, layout in product(ROPES, ("seq", "batch and heads", "heads and seq"))))
 def recipe(name):
+    """Compare each kind of Rope in some layouts."""
     rope, layout = name.rsplit(", ", 1)
     compare(ROPES[rope], UNEVEN, LAYOUTS[layout])
 
 
 @case(*LAYOUTS)
 def uneven_shards(layout):
+    """Compare shards of different sizes."""
     compare(ROPES["half"], UNEVEN, LAYOUTS[layout])
 
 
 @case(*LAYOUTS)
 def even_shards(layout):
+    """Compare shards of equal sizes."""
     compare(ROPES["half"], EVEN, LAYOUTS[layout], forms=(1, None, 3))
 
 
 @case(*LAYOUTS)
 def empty_shards(layout):
+    """Compare shards of which some are empty."""
     compare(ROPES["interleaved"], FEW, LAYOUTS[layout], forms=(2, None, 3))
 
 
 @case(*LAYOUTS)
 def tokens_before_heads(layout):
+    """Compare x with tokens before heads."""
     compare(ROPES["axes"], (3, 7, 5, 24), tuple(LAYOUTS[layout]), seq=1)
 
 
 @case("bfloat16", "float16", "float64")
 def dtypes(dtype):
+    """Compare dtypes other than float32."""
     compare(ROPES["partial"], UNEVEN, (SEQ,), dtype=getattr(torch, dtype))
 
 
 @case(*LAYOUTS)
 def tables_are_sharded_as_positions(layout):
+    """Compare tables of sharded positions."""
     rope, placements = ROPES["half"], along(LAYOUTS[layout], (0, 2))
     rows = torch.arange(21).reshape(3, 7)
     with silence():
@@ -186,6 +196,7 @@ def tables_are_sharded_as_positions(layout):
 
 @case()
 def tables_like_a_sharded_tensor_are_replicated():
+    """Compare tables of plain positions with a sharded `like`."""
     like = put(random(*UNEVEN), SEQ)
     for positions in (5, range(7), [1.5, 2.5], torch.arange(7)):
         with silence():
@@ -197,6 +208,7 @@ def tables_like_a_sharded_tensor_are_replicated():
 
 @case(*LAYOUTS)
 def rotate(layout):
+    """Compare `rotate` with plain and sharded tables of several shapes."""
     placements, whole = LAYOUTS[layout], random(*UNEVEN)
     for shape in ((7,), (3, 1, 7), (1, 5, 1), (3, 5, 7), ()):
         cos, sin = ra.cos_sin(torch.arange(torch.Size(shape).numel()).reshape(shape), F)
@@ -210,6 +222,7 @@ def rotate(layout):
 
 @case(*LAYOUTS)
 def in_place(layout):
+    """Compare x rotated in place, and into another sharded tensor."""
     placements, whole, rope = LAYOUTS[layout], random(*UNEVEN), ROPES["partial"]
     for source, out in ((x := put(whole.clone(), *placements), x), (put(whole, *placements), torch.empty_like(x))):
         memory = out.to_local().data_ptr()
@@ -222,6 +235,7 @@ def in_place(layout):
 
 @case()
 def in_place_within_a_joint_projection():
+    """Compare q and k rotated in place as slices of one sharded tensor."""
     rope, qkv = ROPES["interleaved"], random(3, 7, 3, 5, 24)
     joint = put(qkv.clone(), Shard(3))
     q, k, _ = joint.unbind(2)
@@ -233,6 +247,7 @@ def in_place_within_a_joint_projection():
 
 @case()
 def order_in_memory_is_kept():
+    """Check that the result has the strides of x."""
     whole = random(3, 7, 5, 24).transpose(1, 2)
     x = DTensor.from_local(whole, MESHES[1], (WHOLE,), run_check=False)
     got = ROPES["half"].apply(x)
@@ -242,6 +257,7 @@ def order_in_memory_is_kept():
 
 @case(*LAYOUTS)
 def queries_and_keys(layout):
+    """Compare q and k with different numbers of heads, and with replicated keys."""
     placements, rope = LAYOUTS[layout], ROPES["half"]
     q, k = random(3, 5, 7, 24), random(3, 4, 7, 24)  # both numbers of heads uneven somewhere
     rows = torch.arange(21).reshape(3, 7)
@@ -258,6 +274,7 @@ def queries_and_keys(layout):
 
 @case(*LAYOUTS)
 def queries_at_the_end_of_the_keys(layout):
+    """Compare a query tail."""
     placements, rope = LAYOUTS[layout], ROPES["axes"]
     q, k = random(3, 5, 2, 24), random(3, 5, 7, 24)
     each = torch.arange(14).reshape(7, 2)
@@ -276,6 +293,7 @@ def queries_at_the_end_of_the_keys(layout):
 
 @case(*LAYOUTS)
 def reposition(layout):
+    """Compare moved keys."""
     placements = LAYOUTS[layout]
     keys, tokens, here = random(*UNEVEN), torch.arange(7), along(placements, (2,))
     for rope, source in ((ROPES["half"], None), (ROPES["interleaved"], ROPES["axes"])):
@@ -292,6 +310,7 @@ def reposition(layout):
 
 @case(*LAYOUTS)
 def gradients(layout):
+    """Compare the gradient of x."""
     placements, weight = LAYOUTS[layout], random(*UNEVEN) ** 2
     for rope in (ROPES["half"], ROPES["blocks"], ROPES["partial, interleaved"]):
         whole = random(*UNEVEN).requires_grad_()
@@ -304,6 +323,7 @@ def gradients(layout):
 
 @case(*LAYOUTS)
 def gradients_of_a_learned_table(layout):
+    """Compare the gradients of cosines and sines."""
     placements, whole, weight = LAYOUTS[layout], random(*UNEVEN), random(*UNEVEN) ** 2
     for shape in ((7,), (5, 1), (3, 1, 7)):
         angles = random(*shape, 12)
@@ -320,12 +340,14 @@ def gradients_of_a_learned_table(layout):
 
 @case("heads", "seq", "heads and seq", "seq in rows")  # frequencies are of heads, and positions of tokens
 def gradients_of_learned_frequencies(layout):
+    """Compare the gradient of frequencies."""
     placements, whole, weight = LAYOUTS[layout], random(*UNEVEN), random(*UNEVEN) ** 2
     for frequencies in (torch.tensor(F), torch.tensor([F, F[::-1]]), random(5, 2, 12)):
         axes = () if frequencies.ndim == 1 else (2,)
         positions = torch.arange(7 * (2 if axes else 1)).reshape(7, *axes)
 
         def rotated(x, positions, frequencies):
+            """Return x rotated by a table of positions and frequencies."""
             cos, sin = ra.cos_sin(positions, frequencies)
             return ra.rotate(x, cos, sin, pairing="half")
 
@@ -351,6 +373,7 @@ def gradients_of_learned_frequencies(layout):
 
 @case("seq", "batch and heads")
 def compiled(layout):
+    """Compare a call under torch.compile, and check that its graph sends nothing."""
     if dist.get_rank():
         return  # once is enough, and no other rank is needed: nothing is sent
     from torch._dynamo.backends.common import aot_autograd  # takes a second
@@ -361,6 +384,7 @@ def compiled(layout):
     graphs = []
 
     def kept(graph, _):
+        """Record the code of a graph in place of compiling it."""
         graphs.append(graph.code)
         return graph.forward
 
@@ -378,6 +402,7 @@ def compiled(layout):
 
 @case()
 def what_is_sent_is_seen():
+    """Check that communication is detected."""
     try:
         with silence():
             put(random(*UNEVEN), SEQ).full_tensor()
@@ -388,6 +413,7 @@ def what_is_sent_is_seen():
 
 @case()
 def fused():
+    """Compare a call with ``fused=True``."""
     if dist.get_rank() or dist.get_world_size() == 2:
         return  # once is enough: it takes seconds
     whole = random(*EVEN)
@@ -397,6 +423,7 @@ def fused():
 
 @case()
 def lost_buffers_are_refilled_shard_by_shard():
+    """Check that `refill` writes lost buffers on each rank, and `undo` restores them."""
     rope = ROPES["half"]
     cos, sin = rope.table(range(9), like=torch.empty(0))
     whole = {
@@ -438,6 +465,7 @@ class Rotary(torch.nn.Module):
 
 @case()
 def lost_parameters_are_refilled_under_fsdp():
+    """Check that `refill` writes lost buffers and parameters that FSDP has sharded."""
     rope, mesh = ROPES["half"], MESHES[1]
     for dtype in (torch.float32, torch.bfloat16):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), Rotary())
@@ -556,6 +584,7 @@ REFUSED = {
 
 @case(*REFUSED)
 def refused(name):
+    """Check that a wrong call raises its error, and sends nothing."""
     call, error, words = REFUSED[name]
     with silence():
         try:

@@ -69,15 +69,19 @@ class Case:
     fused: bool
 
     def one_of(self, *choices: Any) -> Any:
+        """Return one of some choices, drawn for the form of the call."""
         return self.form.choice(choices)
 
     def rarely(self, share: float) -> bool:
+        """Return True in a share of the calls."""
         return self.form.random() < share
 
     def shape(self, axes: int) -> tuple[int, ...]:
+        """Return random lengths of axes."""
         return tuple(self.form.choice((0, 1, 1, 2, 2, 3, 3, 4)) for _ in range(axes))
 
     def numbers(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return random numbers of one of three magnitudes."""
         return self.rng.standard_normal(shape) * self.rng.choice([1.0, 1e-3, 30.0])
 
 
@@ -95,10 +99,12 @@ class View:
     writes: bool
 
     def is_untouched(self, lib: Library) -> bool:
+        """Whether the base array still has its original data."""
         return same(lib.get(self.base), self.host_base)
 
 
 def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are equal; nan equals nan."""
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))  # noqa: PLR0124  # nan, of any dtype
 
 
@@ -133,6 +139,7 @@ def arranged(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False
     host_base = np.array(lib.get(put))
 
     def seen(a: Any, xp: Any) -> Any:
+        """Return the view of a base array, in the namespace xp."""
         if way == "transposed":
             back = tuple(order.index(i) for i in range(axes))
             return (getattr(xp, "permute_dims", None) or getattr(xp, "permute", None) or xp.transpose)(a, back)
@@ -152,6 +159,7 @@ def recipe(case: Case, *, fastest: float = 65_536.0) -> tuple[Any, list[list[flo
     pairs, axes = case.one_of(1, 2, 3, 4, 5, 8), case.one_of(None, None, None, 1, 2, 3)
 
     def row() -> tuple[float, ...]:
+        """Return the frequencies of one axis."""
         kind = case.one_of("paper", "paper", "any", "fast")
         if kind == "paper":
             return ra.frequencies(2 * pairs, base=10 ** case.form.uniform(1, 7))
@@ -186,6 +194,7 @@ def as_given(case: Case, values: np.ndarray, *, real: bool) -> tuple[Any, np.nda
 
 
 def places(case: Case, shape: tuple[int, ...], *, real: bool) -> tuple[Any, np.ndarray]:
+    """Return random positions in one of the accepted forms, and their exact values."""
     return as_given(case, case.rng.uniform(-(2.0**24), 2**24, shape) if real else integers(case, shape), real=real)
 
 
@@ -199,6 +208,7 @@ class Table:
 
 
 def exact(lib: Library, at: np.ndarray, rows: list[list[float]], *, given_axes: bool, wide: bool, real: bool) -> Table:
+    """Return the exact table of positions, with the error bound of the library's."""
     columns = at if given_axes else at[..., None]
     cos, sin, size = oracle.table(columns, rows)
     if wide:
@@ -250,6 +260,7 @@ def wrong(lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarra
 
 
 def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start: int, blocks: int) -> np.ndarray:
+    """Return x rotated in float64, block by block."""
     if blocks == 1:
         return oracle.rotate_by_table(x, cos, sin, pairing=pairing, start=start)
     out, part, pairs = np.array(x), 2 * cos.shape[-1] // blocks, cos.shape[-1] // blocks
@@ -279,6 +290,7 @@ def expected(
 
 
 def _by_row(each: np.ndarray) -> np.ndarray:
+    """Return the largest entry of each row."""
     return np.max(each, axis=-1, initial=0.0)[..., None]
 
 
@@ -302,6 +314,7 @@ def written(case: Case, out: View | None, got: Any) -> None:
 
 
 def draw_x(case: Case, axes: int, features: int, dtype: str) -> View:
+    """Return a random x of some layout."""
     return arranged(case, case.numbers((*case.shape(axes - 1), features)), dtype)
 
 
@@ -419,7 +432,10 @@ def call_rope(case: Case) -> float:
     unit = UNIT["float64" if wide else "float32"]
 
     def wanted(x: View, part: slice, *, inverse: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rotated x and its error bound, for the tokens of a slice."""
+
         def cut(values: Any) -> Any:
+            """Return the rows of a slice of tokens, reshaped for x."""
             if np.ndim(values) == 0:
                 return values
             one = values if values.shape[-2] == 1 else values[..., part, :]
@@ -501,6 +517,7 @@ def installed() -> dict[str, float]:
     """Return the installed libraries, and their shares of the calls."""
 
     def is_there(name: str) -> bool:
+        """Whether a library and its device are there."""
         try:
             with ExitStack() as stack:
                 stack.enter_context(contextmanager(LIBRARIES[name.partition(",")[0]])())

@@ -91,6 +91,7 @@ def growth(call):
     before, most, done = anonymous_bytes(), [0], threading.Event()
 
     def watch():
+        """Update the largest growth until the call is done."""
         while not done.wait(0.001):
             most[0] = max(most[0], anonymous_bytes() - before)
 

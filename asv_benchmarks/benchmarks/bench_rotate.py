@@ -142,6 +142,7 @@ def forward_and_backward(library, dtype, pairing):
     x, g = random_arrays(library, dtype, shape, shape)
 
     def both(x, g, cos, sin):
+        """Return the rotated x, and its vjp with g."""
         return library.pulled_back(lambda x: ra.rotate(x, cos, sin, pairing=pairing), x, g)
 
     return library.prepared(both, x, g, *some_table(library, SEQ))

@@ -16,10 +16,12 @@ from typing import Any
 
 
 def _returned(value):
+    """Return the value."""
     return value
 
 
 def _to_numpy(array):
+    """Return an array as NumPy's."""
     import numpy as np
 
     return np.asarray(array)
@@ -57,6 +59,7 @@ class Library:
         compiled = self.compiled(function)
 
         def call():
+            """Run the function, and wait for its result."""
             self.wait(compiled(*arrays))
 
         call()
@@ -85,6 +88,7 @@ def _require_driver(library):
 
 
 def _require_device(available, library):
+    """Skip a case if the library finds no CUDA device."""
     if not available:
         msg = f"{library} finds no CUDA device"
         raise NotImplementedError(msg)
@@ -98,24 +102,29 @@ def require_option(function, name):
 
 
 def _require_not_bfloat16(dtype, library):
+    """Skip a case in bfloat16, which the library lacks."""
     if dtype == "bfloat16":
         msg = f"{library} has no bfloat16"
         raise NotImplementedError(msg)
 
 
 def _numpy():
+    """Return the operations of NumPy."""
     return Library(_cast)
 
 
 def _torch(device):
+    """Return the operations of torch on a device."""
     if device == "cuda":
         _require_driver("torch")
     import torch
 
     def array(x, dtype):
+        """Return a tensor on the device."""
         return torch.asarray(x, dtype=getattr(torch, dtype), device=device)
 
     def pulled_back(function, x, g):
+        """Return the function's result for x, and its vjp with g."""
         x = x.detach().requires_grad_()
         y = function(x)
         return y, *torch.autograd.grad(y, x, g)
@@ -128,12 +137,14 @@ def _torch(device):
 
 
 def _cupy():
+    """Return the operations of CuPy."""
     _require_driver("CuPy")
     import cupy
 
     _require_device(cupy.cuda.is_available(), "CuPy")
 
     def array(x, dtype):
+        """Return an array on the GPU."""
         _require_not_bfloat16(dtype, "CuPy")
         return cupy.asarray(x, dtype)
 
@@ -141,9 +152,11 @@ def _cupy():
 
 
 def _jax():
+    """Return the operations of JAX."""
     import jax
 
     def pulled_back(function, x, g):
+        """Return the function's result for x, and its vjp with g."""
         y, pull = jax.vjp(function, x)
         return y, *pull(g)  # both, so that the compiler keeps the forward pass
 
@@ -151,10 +164,12 @@ def _jax():
 
 
 def _dask():
+    """Return the operations of Dask."""
     import dask
     import dask.array as da
 
     def array(x, dtype):
+        """Return an array in chunks of eight heads."""
         chunks = (1, 8, -1, -1)[-x.ndim :]  # eight heads; tables and positions in one chunk
         return da.from_array(_cast(x, dtype), chunks=chunks)
 
@@ -162,19 +177,23 @@ def _dask():
 
 
 def _mlx():
+    """Return the operations of MLX."""
     import mlx.core as mx
     import numpy as np
 
     def array(x, dtype):
+        """Return an array of MLX."""
         return mx.array(x).astype(getattr(mx, dtype))
 
     return Library(array, wait=mx.eval, to_numpy=lambda x: np.asarray(x.astype(mx.float32)))
 
 
 def _array_api_strict():
+    """Return the operations of array-api-strict."""
     import array_api_strict as xp
 
     def array(x, dtype):
+        """Return an array of array-api-strict."""
         _require_not_bfloat16(dtype, "array-api-strict")
         return xp.asarray(x, dtype=getattr(xp, dtype))
 
@@ -246,6 +265,7 @@ def once(setup):
 
     @wraps(setup)
     def guarded(self, *case):
+        """Call `setup` for the first time only."""
         if not hasattr(self, "case"):
             setup(self, *case)
             self.case = case
