@@ -80,7 +80,7 @@ def waiter(library: str) -> Callable[[Any], Any]:
 
 
 def absent(library: str) -> str | None:
-    """Return why a library cannot be measured here, or None."""
+    """Return the reason why a library cannot be measured here, or None."""
     module = {"NumPy": "numpy", "NumPy, as tokens grow": "numpy", "JAX": "jax", "CuPy": "cupy"}.get(library, "torch")
     if importlib.util.find_spec(module) is None:
         return f"{module} is not installed"
@@ -208,7 +208,7 @@ def first_call(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 TASKS = {"rows": measure, "memory": memory_of_gradients, "first call": first_call}
 
-# --- all of it --------------------------------------------------------------------------------------------------------
+# --- all processes ----------------------------------------------------------------------------------------------------
 
 
 def in_process(*words: str, environment: dict[str, str] | None = None) -> list[dict[str, Any]]:
@@ -223,7 +223,7 @@ def in_process(*words: str, environment: dict[str, str] | None = None) -> list[d
 
 @contextmanager
 def other_work() -> Iterator[None]:
-    """Keep all cores busy with other processes, which end with this one."""
+    """Keep all cores busy with other processes during the context."""
     loop = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
     workers = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(cores())]
     try:
@@ -437,15 +437,15 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print the tables, and write the files that the options name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and one process: a smoke test")
     parser.add_argument("--busy", action="store_true", help="some rows also while other processes use all cores")
     parser.add_argument("--library", action="append", choices=LIBRARIES, help="only this one (may be repeated)")
     parser.add_argument("--case", action="append", help="only cases whose name contains this (may be repeated)")
     parser.add_argument("--processes", type=int, default=3, help="processes per library and condition")
-    parser.add_argument("--seconds", type=float, help="how long the calls of a case are timed in a process, at least")
-    parser.add_argument("--results", type=Path, help="take the figures of this JSON, and measure nothing")
+    parser.add_argument("--seconds", type=float, help="least time to measure the calls of a case in a process")
+    parser.add_argument("--results", type=Path, help="use the figures of this JSON instead of measuring")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--markdown", type=Path, help="write the tables here")
     parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")

@@ -20,7 +20,7 @@ from regressions import FINE, HOME, NOTHING, asv_runs, checked_out, commit, rege
 
 
 def main(words=None):
-    """Measure, write the pages, and return the exit code."""
+    """Measure the commits, write the pages, and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="pages.py"
     )
@@ -45,7 +45,7 @@ def main(words=None):
 
 
 def commits(text):
-    """Return the full hashes of one commit, or of a range on its first parents, from the oldest."""
+    """Return the full hashes of one commit, or of a range along first parents, oldest first."""
     if ".." not in text:
         return [commit(text)]
     base, _, head = text.partition("..")

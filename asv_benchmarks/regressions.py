@@ -1,8 +1,8 @@
 """
-Compare two commits with asv; the exit code tells whether the second one is worse.
+Compare two commits with asv; the exit code shows whether the second one is worse.
 
-0: no case is worse. 1: some are, or no longer run. 2: the arguments cannot be used. 3: nothing was measured.
-The benchmarks of the working tree measure both commits. Results are kept nowhere.
+0: no case is worse. 1: some cases are worse, or no longer run. 2: the arguments are wrong. 3: nothing was measured.
+The benchmarks of the working tree measure both commits. Results are not kept.
 """
 
 # ruff: noqa: T201  # a command prints
@@ -38,9 +38,9 @@ class Verdict(NamedTuple):
     compared: int
     worse: dict[str, tuple[Figure, Figure]]
     lost: list[str]
-    """Measured in the first commit, failed or skipped in the second."""
+    """Cases measured in the first commit, and failed or skipped in the second."""
     unmeasured: list[str]
-    """Measured in neither, or not in the first."""
+    """Cases not measured in the first commit."""
 
     @property
     def code(self):
@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 
 
 def main(words=None):
-    """Measure, report, and return the exit code."""
+    """Measure both commits, print the verdict, and return the exit code."""
     arguments = read_arguments(words)
     commits = arguments.base, arguments.head
     with tempfile.TemporaryDirectory(prefix="rope-any-asv-") as folder:
@@ -70,18 +70,20 @@ def main(words=None):
 
 
 def read_arguments(words):
-    """Return the arguments, with full hashes; or exit with 2."""
+    """Return the arguments of the command line, with full hashes; exit with 2 if they are wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="regressions.py"
     )
     parser.add_argument("base", metavar="BASE", type=commit, help="the commit to compare with")
     parser.add_argument("head", metavar="HEAD", type=commit, help="the commit in question")
-    parser.add_argument("--factor", type=factor, default=1.1, help="how much more is worse (default: 1.1)")
+    parser.add_argument(
+        "--factor", type=factor, default=1.1, help="a figure is worse if it grows by more than this (default: 1.1)"
+    )
     parser.add_argument("--bench", type=regex, help="only the cases that this matches, as in asv run")
     parser.add_argument(
         "--here",
         action="store_true",
-        help="in this Python environment as it is, instead of building those of the matrix",
+        help="measure in this Python environment, instead of building those of the matrix",
     )
     arguments = parser.parse_args(words)
     if arguments.base == arguments.head:
@@ -90,7 +92,7 @@ def read_arguments(words):
 
 
 def commit(name):
-    """Return the full hash."""
+    """Return the full hash of a commit of this repository; refuse other names."""
     command = ["git", "-C", str(HOME), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode:
@@ -100,7 +102,7 @@ def commit(name):
 
 
 def factor(text):
-    """Return a number above 1."""
+    """Return the argument as a number; refuse numbers that are not above 1."""
     try:
         number = float(text)
     except ValueError:
@@ -112,7 +114,7 @@ def factor(text):
 
 
 def regex(text):
-    """Return a regular expression that compiles."""
+    """Return the argument unchanged; refuse what is no regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -136,7 +138,7 @@ def write_config(folder):
 
 
 def measure_in_environments(config, commits, bench):
-    """Let asv build both commits in its environments and measure them alternately; return whether it could."""
+    """Measure both commits alternately in environments that asv builds; return whether asv could."""
     hashes = config.with_name("commits")
     hashes.write_text("\n".join(commits), encoding="ascii")
     return asv_runs(config, f"HASHFILE:{hashes}", "--interleave-rounds", bench=bench)
@@ -166,12 +168,12 @@ def checked_out(commit, folder) -> Iterator[Path]:
 
 
 def asv_runs(config, *options, bench, source=None):
-    """Run asv; return whether it measured anything. If asv does not know the machine yet, it is made to look it up."""
+    """Run asv; return whether it measured anything. If asv has no facts on the machine yet, it collects them first."""
     if not (Path.home() / ".asv-machine.json").exists():
         subprocess.run([sys.executable, "-m", "asv", "machine", "--yes", "--config", str(config)], check=True)
     command = [sys.executable, "-m", "asv", "run", "--config", str(config), "--launch-method=spawn", "--show-stderr"]
     command += ["--record-samples", *options, *([] if bench is None else ["--bench", bench])]
-    # asv takes PYTHONPATH away from benchmarks, and gives them ASV_PYTHONPATH; their subprocesses see PYTHONPATH.
+    # asv replaces PYTHONPATH by ASV_PYTHONPATH for benchmarks; their subprocesses get PYTHONPATH.
     paths = {} if source is None else {"PYTHONPATH": str(source), "ASV_PYTHONPATH": str(source)}
     code = subprocess.run(command, env=os.environ | paths, stdin=subprocess.DEVNULL, check=False).returncode
     return code in {0, SOME_CASE_FAILED}
@@ -192,7 +194,7 @@ def read_results(folder, commit):
 
 
 def figures_of(name, columns):
-    """Yield the cases of one benchmark."""
+    """Yield (case, figure or None) for all cases of one benchmark."""
     cases = list(product(*(columns.get("params") or [])))
     values, samples = (columns.get(key) or [None] * len(cases) for key in ("result", "samples"))
     for case, value, sample in zip(cases, values, samples, strict=True):
@@ -202,7 +204,7 @@ def figures_of(name, columns):
 
 
 def judge(base, head, factor):
-    """Compare the figures of two commits."""
+    """Return the verdict on the figures of two commits."""
     both = {case: (base[case], head[case]) for case in base if base[case] and head.get(case)}
     return Verdict(
         compared=len(both),
@@ -228,7 +230,7 @@ def may_be_chance(base, head):
 
 
 def report(verdict, factor):
-    """Return the verdict as text."""
+    """Print the verdict."""
     for case, (base, head) in verdict.worse.items():
         ratio = head.value / base.value if base.value else math.inf
         print(f"WORSE  ×{ratio:.2f}  {base.value:.4g} → {head.value:.4g}  {case}")

@@ -21,7 +21,7 @@ from sphinx_gallery.directives import imgsgnode
 import rope_any
 
 sys.path.insert(0, str(Path(__file__).parent))
-import joints
+import code_breaks
 import pictures
 
 project = "rope_any"
@@ -42,9 +42,9 @@ copybutton_copy_empty_lines = False
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
 exclude_patterns = ["_build", "gallery_src", "*_table.md", "verify_peers.md"]  # of the gallery, parts of other pages
 html_theme = "furo"
-SHORT, LONG = 40, 160  # letters: a paragraph that tells too little of a page, a description that is shown whole
+SHORT, LONG = 40, 160  # characters: a description has more than 40, and is cut after 160
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
-html_show_copyright = False  # LICENSE says it
+html_show_copyright = False  # it is in LICENSE
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
 html_css_files = ["column.css", "gallery.css", "math.css", "pictures.css", "tables.css"]
@@ -57,8 +57,8 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery_src",
     "gallery_dirs": "gallery",  # made anew by each build, and gone after it
     "filename_pattern": r"\.py$",
-    "within_subsection_order": "pictures.in_module",
-    "capture_repr": (),  # the picture says it
+    "within_subsection_order": "pictures.line_in_module",
+    "capture_repr": (),  # pages show the picture, not the repr
     "image_srcset": ["2x"],
     "download_all_examples": False,
     "notebook_extensions": set(),
@@ -74,21 +74,21 @@ napoleon_use_rtype = False
 
 
 def mathml(tex: str, *, as_block: bool) -> str:
-    """Return a formula as MathML, with the gap that TeX leaves between a function and what it is taken of."""
+    """Return a formula as MathML, with the gap that TeX puts between a function and its argument."""
     gap = '<mo>&ApplyFunction;</mo><mspace width="0.17em"></mspace>'
     return re.sub(r"<mo>&ApplyFunction;</mo>(?!\s*<mo[^>]*>\()", gap, tex2mathml(tex, as_block=as_block))
 
 
 def inline_math(self: HTML5Translator, node: nodes.math) -> None:
-    """Write a formula in a line, and on the same line what stands beside it without a space, such as a full stop."""
-    before, after = node.get("beside", ("", ""))
+    """Write an inline formula with the text that `attach_punctuation` has attached, so that no line breaks between."""
+    before, after = node.get("adjacent", ("", ""))
     formula = mathml(node.astext(), as_block=False)
     self.body.append(f'<span class="math">{self.encode(before)}{formula}{self.encode(after)}</span>')
     raise nodes.SkipNode
 
 
-def take_beside(app: Sphinx, doctree: nodes.document, _: str) -> None:
-    """Give formulas in lines the signs that stand beside them: browsers would break the line between the two."""
+def attach_punctuation(app: Sphinx, doctree: nodes.document, _: str) -> None:
+    """Attach adjacent punctuation to inline formulas, so that browsers break no line between them."""
     if app.builder.format != "html":
         return
     for formula in doctree.findall(nodes.math):
@@ -99,33 +99,33 @@ def take_beside(app: Sphinx, doctree: nodes.document, _: str) -> None:
             if isinstance(text, nodes.Text):
                 signs[there] = re.search(pattern, text)[0]
                 paragraph[there] = nodes.Text(re.sub(pattern, "", text, count=1))
-        formula["beside"] = (signs.get(here - 1, ""), signs.get(here + 1, ""))
+        formula["adjacent"] = (signs.get(here - 1, ""), signs.get(here + 1, ""))
 
 
 def block_math(self: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula on lines of its own."""
+    """Write a displayed formula."""
     self.body.append(f'<div class="math">{mathml(node.astext(), as_block=True)}</div>\n')
     raise nodes.SkipNode
 
 
 def keep_together(_: Sphinx, doctree: nodes.document) -> None:
-    """Keep numbers in groups of digits, percentages and exponents such as 1.2e-7 from being broken over two lines."""
+    """Prevent line breaks within numbers such as 65 536, percentages, and exponents such as 1.2e-7."""
     for text in [*doctree.findall(nodes.Text)]:
-        if not coded(text):
-            held = re.sub(r"(?<=\d) (?=\d{3}(?!\d)|%)", "\N{NO-BREAK SPACE}", text)
-            held = re.sub(r"(?<=\de-)(?=\d)", "\N{WORD JOINER}", held)
-            if held != text:
-                text.parent.replace(text, nodes.Text(held))
+        if not is_code(text):
+            joined = re.sub(r"(?<=\d) (?=\d{3}(?!\d)|%)", "\N{NO-BREAK SPACE}", text)
+            joined = re.sub(r"(?<=\de-)(?=\d)", "\N{WORD JOINER}", joined)
+            if joined != text:
+                text.parent.replace(text, nodes.Text(joined))
 
 
-def coded(node: nodes.Node) -> bool:
-    """Return whether a node stands within code or a formula, where every character counts."""
+def is_code(node: nodes.Node) -> bool:
+    """Whether a node is within code or a formula, which must not be changed."""
     exact = (nodes.literal, nodes.math, nodes.raw, nodes.FixedTextElement)
-    return node.parent is not None and (isinstance(node.parent, exact) or coded(node.parent))
+    return node.parent is not None and (isinstance(node.parent, exact) or is_code(node.parent))
 
 
 def box_pictures(app: Sphinx, doctree: nodes.document) -> None:
-    """Put each picture, and a narrow drawing of it if there is one, into a box that ``pictures.css`` lets scroll."""
+    """Put each picture, and its narrow version if there is one, into a box, which ``pictures.css`` makes scrollable."""
     for image in [*doctree.findall(lambda node: isinstance(node, nodes.image | imgsgnode))]:
         if Path(image["uri"]).parent.name == "thumb":
             continue  # on a card of the gallery
@@ -136,7 +136,7 @@ def box_pictures(app: Sphinx, doctree: nodes.document) -> None:
         box = nodes.container("", classes=["picture"])
         whole.replace_self(box)
         box += image
-        narrow = drawn(app.doctreedir) / f"{Path(image['uri']).stem}-narrow.svg"
+        narrow = pictures_folder(app.doctreedir) / f"{Path(image['uri']).stem}-narrow.svg"
         if narrow.exists():
             box["classes"].append("of-two")
             here = Path(app.env.doc2path(app.env.docname)).parent
@@ -144,23 +144,23 @@ def box_pictures(app: Sphinx, doctree: nodes.document) -> None:
 
 
 class Picture(Figure):
-    """A figure that ``pictures.py`` has drawn: ``{picture} name``, with ``:alt:`` and a caption."""
+    """The directive ``{picture} name``, with ``:alt:`` and a caption, for a figure that ``pictures.py`` has drawn."""
 
     def run(self) -> list[nodes.Node]:
-        """Return the figure, of the file that stands beside the parsed pages."""
+        """Return the figure, with its file in the folder of pictures."""
         env = self.state.document.settings.env
         here = Path(env.doc2path(env.docname)).parent
-        self.arguments[0] = os.path.relpath(drawn(env.doctreedir) / f"{self.arguments[0]}.svg", here)
+        self.arguments[0] = os.path.relpath(pictures_folder(env.doctreedir) / f"{self.arguments[0]}.svg", here)
         return super().run()
 
 
-def drawn(doctrees: str | os.PathLike[str]) -> Path:
-    """Return the folder of the pictures, which is none of the sources'."""
+def pictures_folder(doctrees: str | os.PathLike[str]) -> Path:
+    """Return the folder for drawn pictures: it is next to the parsed pages, not among the sources."""
     return Path(doctrees) / "pictures"
 
 
 def describe(_: Sphinx, __: str, ___: str, context: dict[str, str], doctree: nodes.document | None) -> None:
-    """Give a page its first paragraph as its description, which search engines show."""
+    """Add the first long paragraph of a page as its description, which search engines show."""
     paragraphs = [] if doctree is None else [p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > SHORT]
     if paragraphs:
         text = shorten(" ".join(paragraphs[0].astext().split()), LONG, placeholder=" …")
@@ -168,23 +168,23 @@ def describe(_: Sphinx, __: str, ___: str, context: dict[str, str], doctree: nod
 
 
 def unlink_parameters(*event: object) -> None:
-    """Keep parameters that are called as a module is from becoming links to it."""
+    """Prevent links from parameters to modules of the same name."""
     lines = event[-1]
-    assert isinstance(lines, list)  # noqa: S101  # what Sphinx hands over last
+    assert isinstance(lines, list)  # noqa: S101  # the last argument from Sphinx
     lines[:] = [re.sub(r"(?<!`)`(axes|config|positions)`(?!`)", r"``\1``", line) for line in lines]
 
 
 def setup(app: Sphinx) -> None:
-    """Write formulas as MathML, which browsers show unaided: MathJax would be fetched from elsewhere. Draw pictures."""
+    """Register the MathML renderer (MathJax would be loaded from another host), the directive, and changes of pages."""
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("picture", Picture)
-    app.connect("doctree-resolved", take_beside)
-    app.add_node(joints.Jointed, html=(joints.visit, lambda *_: None))
-    for change in (keep_together, joints.mark, box_pictures):
+    app.connect("doctree-resolved", attach_punctuation)
+    app.add_node(code_breaks.BreakableCode, html=(code_breaks.visit, lambda *_: None))
+    for change in (keep_together, code_breaks.mark, box_pictures):
         app.connect("doctree-read", change, priority=400)  # before Sphinx collects titles and pictures
     app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("html-page-context", describe)
-    app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))
+    app.connect("builder-inited", lambda app: pictures.draw(pictures_folder(app.doctreedir)))
     cards = Path(app.srcdir, "gallery", "images", "thumb")
     app.connect(
         "builder-inited", lambda _: pictures.draw_cards(cards), priority=900

@@ -1,8 +1,8 @@
 """
-The pictures of the pages, drawn by ``conf.py`` when the pages are built.
+The pictures of the pages. ``conf.py`` draws them when it builds the pages.
 
-To see them by themselves: ``python docs/pictures.py some/folder``. Every curve is what `rope_any` returns; the colours
-are those of Okabe and Ito, which colour-blind eyes tell apart, and each line has a style of its own besides.
+``python docs/pictures.py some/folder`` draws them alone. Every curve is computed by `rope_any`. The colours are those
+of Okabe and Ito, which colour-blind people can distinguish, and each line has its own style too.
 """
 
 import json
@@ -21,9 +21,9 @@ from matplotlib.patches import Arc, Circle, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 import rope_any as ra
-from rope_any import axes as arranged
+from rope_any import axes as axis_functions
 from rope_any import bending, config, plot, scaling
-from rope_any import positions as rules
+from rope_any import positions as position_functions
 from rope_any.plot import looks
 from rope_any.plot.looks import BLACK, BLUE, GREY, RED, STYLES, WIDTH, draw_lengths, group_thousands, label_right
 
@@ -33,8 +33,8 @@ PUBLISHED = Path(__file__).parent.parent / "tests" / "published.json"
 Row = tuple[float, ...]
 
 
-def in_module(script: str) -> int:
-    """Return where in the module the function stands that a script of the gallery shows: they are sorted by it."""
+def line_in_module(script: str) -> int:
+    """Return the line of the function of `plot` that a script of the gallery shows: scripts are sorted by it."""
     return getattr(plot, Path(script).stem).__code__.co_firstlineno  # type: ignore[no-any-return]
 
 
@@ -107,8 +107,8 @@ def longrope() -> Figure:
 def resonance() -> Figure:
     """Draw the fastest wavelengths before and after they are rounded."""
     count = 24
-    pairs, plain = range(count), tokens_per_turn(PLAIN[:count])
-    after = tokens_per_turn(scaling.resonance(PLAIN)[:count])
+    pairs, plain = range(count), wavelengths_of(PLAIN[:count])
+    after = wavelengths_of(scaling.resonance(PLAIN)[:count])
     figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 3])
     upper.plot(pairs, plain, "o", color=GREY, markersize=8.5, markerfacecolor="none", label="plain")
@@ -151,22 +151,22 @@ def proportional_pairs() -> Figure:
     return figure
 
 
-def tokens_per_turn(row: Row) -> Row:
-    """Return the wavelengths of frequencies."""
+def wavelengths_of(row: Row) -> Row:
+    """Return the wavelengths of frequencies, in tokens."""
     return config.wavelengths(ra.Rope(row, pairing="half"))
 
 
-def bent_by(table: ra.Table, plain: ra.Table) -> np.ndarray[Any, Any]:
-    """Return by how much a table is longer than a rotation, for each position and pair."""
+def scale_of(table: ra.Table, plain: ra.Table) -> np.ndarray[Any, Any]:
+    """Return the scale of a bent table relative to a plain one, for each position and pair."""
     return np.hypot(table.cos, table.sin) / np.hypot(plain.cos, plain.sin)
 
 
 def xpos() -> Figure:
-    """Draw the scales of xPos by position, and what a score has of them by distance."""
+    """Draw the scales of xPos by position, and their effect on a score by distance."""
     frequencies, centre = ra.frequencies(128), 2048
     positions = np.arange(0, 4097, 16)
     plain = ra.cos_sin(positions, frequencies, dtype=np.float64)
-    q, k = (bent_by(table, plain) for table in bending.xpos(plain, positions, centre=centre))
+    q, k = (scale_of(table, plain) for table in bending.xpos(plain, positions, centre=centre))
     figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
     upper, lower = figure.subplots(2, 1, height_ratios=[5, 4])
     for pair, (color, _) in zip((0, 16, 32, 63), STYLES, strict=True):
@@ -191,13 +191,13 @@ def xpos() -> Figure:
 
 
 def fope() -> Figure:
-    """Draw which frequencies FoPE keeps, and one of its cosines."""
+    """Draw which frequencies FoPE keeps, and the cosine of one pair by position."""
     kept = tuple(f for f in PLAIN if f > 2 * math.pi / TRAINED)
     figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
     upper, lower = figure.subplots(2, 1, height_ratios=[5, 4])
-    upper.plot(tokens_per_turn(kept), "o", color=BLUE, markersize=4.5, label=f"kept: {len(kept)} pairs")
+    upper.plot(wavelengths_of(kept), "o", color=BLUE, markersize=4.5, label=f"kept: {len(kept)} pairs")
     rest = range(len(kept), len(PLAIN))
-    gone = tokens_per_turn(PLAIN)[len(kept) :]
+    gone = wavelengths_of(PLAIN)[len(kept) :]
     upper.plot(rest, gone, "x", color=RED, markersize=5.5, label="dropped: the same at all positions")
     draw_lengths(upper, {"trained": TRAINED})
     upper.set(yscale="log", xlabel="pair", ylabel="wavelength (tokens per turn)", title="Which frequencies are kept")
@@ -229,7 +229,7 @@ def temperature() -> Figure:
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
     for (name, numbers), (color, style) in zip(models.items(), STYLES, strict=False):
-        scale = bent_by(bending.temperature(plain, positions, **numbers), plain)[:, 0]
+        scale = scale_of(bending.temperature(plain, positions, **numbers), plain)[:, 0]
         axes.plot(positions, scale, color=color, linestyle=style, label=name, drawstyle="steps-post")
     axes.set_xticks([0, 65_536, 131_072, 196_608, 262_144])
     axes.set(xlim=(0, 262_144), ylim=(0.98, 1.4), xlabel="position (tokens)", ylabel="scale of the query")
@@ -242,14 +242,14 @@ def axes_of_pairs() -> Figure:
     """Draw which features rotate with which axis, for heads of 32 features, in each arrangement."""
     f, ramp, of_three = ra.frequencies(32), ra.frequencies(16), [ra.frequencies(n) for n in (12, 10, 10)]
     recipes = {
-        "chunked, sections 4, 6, 6\n(Qwen2-VL)": ra.Rope(arranged.chunked(f, [4, 6, 6]), pairing="half"),
-        "strided, sections 6, 5, 5\n(Qwen3-VL)": ra.Rope(arranged.strided(f, [6, 5, 5]), pairing="half"),
-        "axial of three\n(Wan)": ra.Rope(arranged.axial(*of_three), pairing="interleaved"),
-        "axial of two\n(vision of Qwen2-VL)": ra.Rope(arranged.axial(ramp, ramp), pairing="half"),
+        "chunked, sections 4, 6, 6\n(Qwen2-VL)": ra.Rope(axis_functions.chunked(f, [4, 6, 6]), pairing="half"),
+        "strided, sections 6, 5, 5\n(Qwen3-VL)": ra.Rope(axis_functions.strided(f, [6, 5, 5]), pairing="half"),
+        "axial of three\n(Wan)": ra.Rope(axis_functions.axial(*of_three), pairing="interleaved"),
+        "axial of two\n(vision of Qwen2-VL)": ra.Rope(axis_functions.axial(ramp, ramp), pairing="half"),
         "axial of two, in two blocks\n(vision of Gemma 4)": ra.Rope(
-            arranged.axial(ramp, ramp), pairing="half", blocks=2
+            axis_functions.axial(ramp, ramp), pairing="half", blocks=2
         ),
-        "alternating, two axes\n(Pixtral)": ra.Rope(arranged.alternating(f, 2), pairing="half"),
+        "alternating, two axes\n(Pixtral)": ra.Rope(axis_functions.alternating(f, 2), pairing="half"),
     }
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     strip = figure.subplots()
@@ -264,7 +264,7 @@ def shards() -> Figure:
     grid = figure.subplots(2, 2, width_ratios=[13, 5], sharex="col")
     for (strip, bars), zigzag in zip(grid, (False, True), strict=True):
         for rank, (color, _) in enumerate(STYLES):
-            held = rules.shard(length, ranks, rank, zigzag=zigzag, like=np.ones(1))
+            held = position_functions.shard(length, ranks, rank, zigzag=zigzag, like=np.ones(1))
             for token in held:
                 strip.add_patch(Rectangle((token + 0.05, rank + 0.08), 0.9, 0.84, facecolor=color))
                 strip.text(token + 0.5, rank + 0.5, str(token), ha="center", va="center", color="white")
@@ -314,11 +314,11 @@ class Sheet:
         self.axes.set_axis_off()
 
     def write(self, x: float, y: float, text: str, **look: Any) -> None:
-        """Write lines, of which the first is centred at a height."""
+        """Write lines of text; the first is centred at the height y."""
         self.axes.text(x, y, text, **{"fontsize": 8.5, "color": BLACK, "va": "center"} | look)
 
     def box(self, x: float, y: float, width: float, height: float, *, color: str, shade: float = 0.0) -> None:
-        """Draw a box with an edge and, within, a shade of its colour."""
+        """Draw a box with an edge, filled with a shade of the same colour."""
         self.axes.add_patch(Rectangle((x, y), width, height, facecolor=color, alpha=shade, linewidth=0))
         self.axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=color, linewidth=1))
 
@@ -328,13 +328,13 @@ class Sheet:
         self.axes.annotate("", end, start, arrowprops=look)
 
     def part(self, x: float, y: float, width: float, name: str) -> list[float]:
-        """Draw a part of GEMMA4 with its layers; return the heights of the middle of each, and where the part ends."""
-        told, inner = config.explain(GEMMA4, part=name), LINE * (1 + len(SHOWN)) + GAP
-        height = LINE + GAP + len(told) * (inner + GAP)
+        """Draw a part of GEMMA4 with its kinds of layers; return the heights of their middles and of the lower edge."""
+        explanations, inner = config.explain(GEMMA4, part=name), LINE * (1 + len(SHOWN)) + GAP
+        height = LINE + GAP + len(explanations) * (inner + GAP)
         self.box(x, y, width, height, color=BLUE, shade=0.08)
         self.write(x + GAP, y + 0.75 * LINE, f"part: {name}", weight="bold")
         middles = []
-        for number, one in enumerate(told):
+        for number, one in enumerate(explanations):
             top = y + LINE + GAP + number * (inner + GAP)
             self.box(x + GAP, top, width - 2 * GAP, inner, color=BLUE, shade=0.1)
             layers = "all layers" if one.layers is None else f"{len(one.layers)} layers: {one.layer_type}"
@@ -349,8 +349,8 @@ class Sheet:
         return [*middles, y + height]
 
 
-def ropes() -> list[str]:
-    """Return what each rotation of GEMMA4 is asked for by."""
+def rope_arguments() -> list[str]:
+    """Return the arguments of `Rope.from_config` for each rotation of GEMMA4, as text."""
     return [
         f'part="{part}"' + (f'\nlayer_type=\n"{one.layer_type}"' if one.layer_type else "")
         for part in config.parts(GEMMA4)
@@ -359,7 +359,7 @@ def ropes() -> list[str]:
 
 
 def load_a_model() -> Figure:
-    """Draw the way of a config: file, canonical form with its parts and their layers, one Rope for each."""
+    """Draw how a config is read: a file, its canonical form with parts and kinds of layers, a Rope for each kind."""
     width = 72 * WIDTH - 2 * MARGIN
     left, right, top = 96.0, 110.0, 34.0
     middle, gap = width - left - right - 2 * 28, 28.0
@@ -380,7 +380,7 @@ def load_a_model() -> Figure:
         sheet.box(1, at, left - 2, each, color=GREY, shade=0.12)
         sheet.write(left / 2, at + each / 2, form, ha="center")
         sheet.arrow((left, at + each / 2), (left + gap - 1, at + each / 2))
-    for y, words in zip(middles, ropes(), strict=True):
+    for y, words in zip(middles, rope_arguments(), strict=True):
         sheet.box(width - right, y - 30, right - 1, 60, color=RED, shade=0.08)
         sheet.write(width - right / 2, y, f"Rope\n{words}", ha="center", fontsize=8)
         sheet.arrow((width - right - gap - 2 * GAP, y), (width - right - 1, y))
@@ -388,7 +388,7 @@ def load_a_model() -> Figure:
 
 
 def load_a_model_narrow() -> Figure:
-    """Draw the same from top to bottom, for the width of a phone."""
+    """Draw `load_a_model` from top to bottom, for the width of a phone."""
     width = 288.0 - 2 * MARGIN
     inner = LINE * (1 + len(SHOWN)) + GAP
     file, form = 3.2 * LINE, 2 * (LINE + 2 * GAP) + 3 * (inner + GAP) + LINE + GAP
@@ -406,7 +406,7 @@ def load_a_model_narrow() -> Figure:
         y = sheet.part(GAP, y, width - 2 * GAP, name)[-1] + GAP
     bottom = file + 24 + form
     third = (width - 2 - 2 * GAP) / 3
-    for number, words in enumerate(ropes()):
+    for number, words in enumerate(rope_arguments()):
         x = 1 + number * (third + GAP)
         sheet.arrow((x + third / 2, bottom), (x + third / 2, bottom + 23))
         sheet.box(x, bottom + 24, third, 66, color=RED, shade=0.08)
@@ -421,7 +421,7 @@ def rotated(vector: tuple[float, float], position: int) -> tuple[float, float]:
 
 
 def pair_axes(axes: Axes, title: str) -> None:
-    """Make axes a square with a unit circle and without ticks."""
+    """Format axes as a square with a unit circle and without ticks."""
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.8))
     axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", xticks=[], yticks=[])
     axes.set_title(title, loc="center")
@@ -437,7 +437,7 @@ def draw_pair(axes: Axes, vector: tuple[float, float], label: str, color: str) -
 
 
 def one_pair(*, columns: int = 3) -> Figure:
-    """Draw one pair at the positions 0 to 6, and a query and a key of the same distance at two places."""
+    """Draw one pair at positions 0 to 6, and a query and a key at distance 2, twice at different positions."""
     vector = (1.0, 0.0)
     size = (WIDTH, 3.0) if columns == 3 else (4.0, 8.4)
     figure = Figure(figsize=size, layout="constrained")
@@ -458,15 +458,15 @@ def one_pair(*, columns: int = 3) -> Figure:
 
 
 def one_pair_narrow() -> Figure:
-    """Draw the same from top to bottom, for the width of a phone."""
+    """Draw `one_pair` from top to bottom, for the width of a phone."""
     return one_pair(columns=1)
 
 
 def errors_narrow() -> Figure:
-    """Draw the picture of the README once more, for the width of a phone."""
+    """Draw the picture of the README for the width of a phone."""
     figure = Figure(figsize=(4.0, 3.2), layout="constrained")
     axes = plot.errors(ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half"), ax=figure.subplots())
-    axes.set_xticks([1, 1e3, 1e6, 1e9])  # no more than their numbers have room for
+    axes.set_xticks([1, 1e3, 1e6, 1e9])  # more numbers would overlap
     return figure
 
 
@@ -502,7 +502,7 @@ CARDS = {
 
 
 def card(name: str) -> Figure:
-    """Draw a picture of the gallery as its card shows it: small, with few and large words."""
+    """Draw the picture on a card of the gallery: small, with few and large words."""
     rope, few = ra.Rope(PLAIN, pairing="half"), ra.frequencies(8)
     figure = Figure(figsize=CARD, layout="constrained")
     ax: Any = figure.add_subplot(projection="polar" if name == "hands" else None)
@@ -517,7 +517,7 @@ def card(name: str) -> Figure:
         plot.table(rope, range(128), ax=ax)
     else:
         {"decay": plot.decay, "errors": plot.errors}[name](rope, ax=ax)
-    for other in [*figure.axes[1:], *ax.child_axes, *figure.legends, ax.get_legend()]:  # scales at the side, legends
+    for other in [*figure.axes[1:], *ax.child_axes, *figure.legends, ax.get_legend()]:  # axes at the side, legends
         if other is not None:
             other.remove()
     ax.set(title="", xlabel=CARDS[name][0], ylabel=CARDS[name][1])
@@ -527,14 +527,14 @@ def card(name: str) -> Figure:
 
 
 def draw_cards(folder: Path) -> None:
-    """Draw the cards of the gallery over those of sphinx-gallery, which are whole pictures made small."""
+    """Draw the cards of the gallery, in place of those of sphinx-gallery, which are reduced pictures."""
     for name in CARDS:
         with mpl.rc_context(LOOKS | {"font.size": 14, "axes.labelsize": 14, "lines.linewidth": 2.5}):
             card(name).savefig(folder / f"sphx_glr_{name}_thumb.png", dpi=250)
 
 
 def draw(folder: Path, names: Iterable[str] = PICTURES, *, suffix: str = "svg") -> None:
-    """Draw pictures into a folder; a file that would be the same is not written, so that pages are not built again."""
+    """Draw pictures into a folder; unchanged files are not written, so that pages are not built again."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         with mpl.rc_context(LOOKS):

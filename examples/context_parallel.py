@@ -32,7 +32,7 @@ def scores(q: torch.Tensor, k: torch.Tensor, at_q: torch.Tensor, at_k: torch.Ten
 
 
 def passed_on(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Send tensors to the next process of the ring; return those of the previous one."""
+    """Send tensors to the next process of the ring; return those received from the previous one."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     received = [torch.empty_like(x) for x in tensors]
     sends = [dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % ranks, tag=i) for i, x in enumerate(tensors)]

@@ -34,7 +34,7 @@ try:
     from rich.console import Console
     from rich.progress import track
     from torch import nn
-    from torch.nn import functional as F  # noqa: N812  # the custom
+    from torch.nn import functional as F  # noqa: N812  # its usual name
 except ModuleNotFoundError as error:
     sys.exit(f"this example needs {error.name}, which is not installed")
 
@@ -53,7 +53,7 @@ LEFT_OUT = r"(.*/)?(tests?|idle_test|(site|dist)-packages|encodings|pydoc_data|c
 STDERR = Console(stderr=True)
 
 
-# --- the text ---------------------------------------------------------------------------------------------------------
+# --- the corpus -------------------------------------------------------------------------------------------------------
 
 
 def corpus() -> tuple[bytes, list[bytes]]:
@@ -80,7 +80,7 @@ def held_out(files: list[bytes], count: int) -> torch.Tensor:
 
 
 class Model(nn.Module):
-    """A decoder of bytes: pre-norm, embeddings tied, vectors added to them where positions are of that kind."""
+    """A decoder of bytes with pre-norm and tied embeddings; some methods add vectors of positions to the embeddings."""
 
     def __init__(self, method: str, *, layers: int = LAYERS) -> None:
         """Make the weights of a model with one kind of position encoding."""
@@ -91,7 +91,7 @@ class Model(nn.Module):
             nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
             for _ in range(layers)
         )
-        # like the bytes, and drawn last, so that with one seed all else is the same
+        # drawn last, so that with one seed all other weights are the same for each method
         self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
 
     def forward(self, text: torch.Tensor, *, rope: ra.Rope | None = None, first: int = 0) -> torch.Tensor:
@@ -117,7 +117,7 @@ def norm(x: torch.Tensor) -> torch.Tensor:
 
 
 def attention(layer: Any, x: torch.Tensor, rope: ra.Rope | None, table: ra.Table | None) -> Any:
-    """Return causal attention."""
+    """Return causal attention, with queries and keys rotated by a Rope if there is one."""
     q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in layer["qkv"](x).chunk(3, dim=-1))
     if rope:
         q, k = rope(q, k, table)
@@ -142,7 +142,7 @@ def nats(logits: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
 
 
 def trained(name: str, text: torch.Tensor, *, seed: int, steps: int) -> tuple[Model, list[float]]:
-    """Return a trained model, and its losses in nats per byte. With one seed, all see the same batches."""
+    """Return a trained model, and its losses in nats per byte. With the same seed, all models see the same batches."""
     torch.manual_seed(seed)
     model = Model(name)
     rope = ropes(TRAINED)["RoPE"] if name == "RoPE" else None
@@ -191,7 +191,7 @@ def run(seed: int, text: torch.Tensor, windows: torch.Tensor, *, steps: int) -> 
 
 
 def about(text: bytes, files: list[bytes], windows: torch.Tensor, *, steps: int) -> dict[str, Any]:
-    """Return facts on the run: system, versions, text, model and date."""
+    """Return facts on the run: date, system, versions, corpus, model, training and testing."""
     parameters = sum(p.numel() for p in Model("RoPE").parameters())
     return {
         "when": dt.datetime.now(dt.UTC).date().isoformat(),
@@ -215,12 +215,12 @@ def perplexities(results: dict[str, Any]) -> dict[str, dict[int, list[float]]]:
 
 
 def cell(found: list[float] | None) -> str:
-    """Return the mean over seeds, the lowest and the highest."""
+    """Return the cell for the perplexities of all seeds: mean, lowest and highest; or "can't" if there are none."""
     return f"{mean(found):.2f} ({min(found):.2f}–{max(found):.2f})" if found else "can't"
 
 
 def shown(results: dict[str, Any]) -> str:
-    """Return the figures as a table in Markdown."""
+    """Return the perplexities as a page in Markdown: facts on the run, and a table."""
     facts, runs = results["about"], results["runs"]
     corpus, training = facts["corpus"], facts["training"]
     batch = f"{training['batch']} × {training['length']}"
@@ -245,7 +245,7 @@ def shown(results: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, Any], path: Path) -> Any:
-    """Draw perplexity by length: a line for each method, bars from the lowest to the highest of the seeds."""
+    """Draw perplexity by length into a file: a line for each method, error bars from the lowest to the highest seed."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -273,7 +273,7 @@ def draw(results: dict[str, Any], path: Path) -> Any:
 
 
 def write(results: dict[str, Any], options: argparse.Namespace) -> None:
-    """Write the files given by the options."""
+    """Write the files that the options name."""
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
@@ -283,12 +283,14 @@ def write(results: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, test, print, write."""
+    """Train and test all methods with each seed; print the table, and write the files that the options name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1, help="how many times, each with other weights and batches")
-    parser.add_argument("--steps", type=int, default=STEPS, help="batches that each model is trained on")
-    parser.add_argument("--windows", type=int, default=WINDOWS, help="held-out windows that it is tested on, at most")
-    parser.add_argument("--threads", type=int, default=2, help="of torch")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="number of repetitions, each with other weights and batches"
+    )
+    parser.add_argument("--steps", type=int, default=STEPS, help="number of batches to train each model on")
+    parser.add_argument("--windows", type=int, default=WINDOWS, help="largest number of held-out windows to test on")
+    parser.add_argument("--threads", type=int, default=2, help="number of threads of torch")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")

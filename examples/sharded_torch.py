@@ -32,7 +32,7 @@ SHARDED = {"batch": Shard(0), "heads": Shard(1), "seq": Shard(2)}
 
 
 def distributed(x: torch.Tensor, mesh: DeviceMesh, placement: Shard) -> DTensor:
-    """Return a tensor that all processes have as a sharded one: each keeps its shard."""
+    """Return a DTensor, sharded from a tensor that all processes have: each process keeps its shard."""
     return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(placements=[placement])
 
 
@@ -47,7 +47,7 @@ def rotate(mesh: DeviceMesh, name: str) -> tuple[float, int]:
 
 
 def measure(mesh: DeviceMesh, tokens: int = 8192, calls: int = 20) -> list[float]:
-    """Return the shortest wall time and thread time of a call on a share of a sequence, in milliseconds."""
+    """Return the shortest wall time and thread time, in milliseconds, of a call on a sequence sharded over the mesh."""
     share = torch.randn(1, 32, tokens // mesh.size(), 128)
     q = DTensor.from_local(share, mesh, [Shard(2)], run_check=False)
     times = []
@@ -63,7 +63,7 @@ def work(rank: int, ranks: int, store: str, results: str, *, measuring: bool) ->
     """Run one of the processes; the first saves the results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    own: dict[str, Any] = {}  # torchrun sets them otherwise
+    own: dict[str, Any] = {}  # torchrun gives these by environment variables
     if store:
         own = {"store": dist.FileStore(store, ranks), "rank": rank, "world_size": ranks}
     dist.init_process_group("gloo", **own)
@@ -75,7 +75,7 @@ def work(rank: int, ranks: int, store: str, results: str, *, measuring: bool) ->
 
 
 def work_of(rank: int, *arguments: Any) -> None:
-    """Call `work` as ``torch.multiprocessing`` does, without keywords."""
+    """Call `work`: ``torch.multiprocessing.spawn`` passes no keyword arguments."""
     work(rank, *arguments[:-1], measuring=arguments[-1])
 
 
@@ -93,7 +93,7 @@ if __name__ == "__main__":
     elif "--measure" in sys.argv:
         for ranks in (1, 2, 4):
             passed, worked = main(ranks, measuring=True)
-            print(f"{ranks} processes: {passed} ms, of which each works {worked} ms")
+            print(f"{ranks} processes: {passed} ms, of which each computes for {worked} ms")
     else:
         for way, (difference, sent) in main().items():
             print(f"sharded over {way}: differs from one process by {difference:.1e}, sent {sent} times")

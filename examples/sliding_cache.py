@@ -1,7 +1,7 @@
 """
 A sliding KV cache with attention sinks: endless text in constant memory.
 
-StreamingLLM (Xiao et al., arXiv:2309.17453) keeps the first tokens, the sinks, and the last ones, and counts positions
+StreamingLLM (Xiao et al., arXiv:2309.17453) keeps the first tokens, the sinks, and the last ones. It counts positions
 within the cache. So cached keys, which are rotated, must be repositioned when others are evicted, here every 16 tokens.
 Each step is compared with attention that rotates all keys again.
 

@@ -1,8 +1,8 @@
 """
-What a wrong rotation does to a trained model: the perplexity of a small decoder, run with each of some common faults.
+The effect of a wrong rotation on a trained model: the perplexity of a small decoder with each of some common faults.
 
-The model and its text are those of ``examples/perplexity.py``: it is trained once with RoPE, in one or two minutes, and
-read with 128 bytes of context. Nothing is fetched.
+The model and its corpus are those of ``examples/perplexity.py``. It is trained once with RoPE, in one or two minutes,
+and tested with 128 bytes of context. Nothing is downloaded.
 
     python examples/wrong_angles.py
     python examples/wrong_angles.py --steps 20  # a quick test that it runs
@@ -36,8 +36,8 @@ ROTATIONS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train once, and print the perplexity with each rotation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=experiment.STEPS, help="batches that the model is trained on")
-    parser.add_argument("--windows", type=int, default=experiment.WINDOWS, help="held-out windows, at most")
+    parser.add_argument("--steps", type=int, default=experiment.STEPS, help="number of batches to train the model on")
+    parser.add_argument("--windows", type=int, default=experiment.WINDOWS, help="largest number of held-out windows")
     options = parser.parse_args(arguments)
     text, files = experiment.corpus()
     windows = experiment.held_out(files, options.windows)

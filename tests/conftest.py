@@ -40,7 +40,7 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 
 @dataclass
 class Library:
-    """One array library on one device, and its conversions from and to NumPy."""
+    """An array library on a device, with conversions from and to NumPy."""
 
     name: str
     xp: Any
@@ -222,7 +222,7 @@ LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
 
 @pytest.fixture(params=LIBRARIES)
 def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
-    """Each library and device, one after the other."""
+    """Return each library and device; the test is skipped if it is missing."""
     yield from LIBRARIES[request.param]()
 
 
@@ -233,19 +233,19 @@ one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != 
 
 @pytest.fixture
 def torch() -> Any:
-    """torch, or a skip."""
+    """Return torch; skip the test if it is not installed."""
     return pytest.importorskip("torch", reason="torch is not installed")
 
 
 @pytest.fixture
 def jax() -> Any:
-    """JAX, or a skip."""
+    """Return JAX; skip the test if it is not installed."""
     return pytest.importorskip("jax", reason="jax is not installed")
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Random numbers, the same in each run."""
+    """Return a random generator with the same numbers in each run."""
     return np.random.default_rng(20260401)
 
 

@@ -1,4 +1,4 @@
-"""Model types that transformers has from 5.24 on. Tests of them are skipped with 5.23."""
+"""Model types that only transformers 5.24 and later have. Their tests are skipped with 5.23."""
 
 from importlib.metadata import version
 

@@ -40,9 +40,9 @@ class Case(NamedTuple):
     """A rotary class, a config class that it is built from, and one kind of layer."""
 
     module: str
-    """Of the rotary class, in transformers.models."""
+    """The module of the rotary class, in transformers.models."""
     rotary: str | None
-    """None if the attention has no rotary class."""
+    """The rotary class; None if the attention has none."""
     home: str
     """The module of the config class."""
     config: str
@@ -53,15 +53,15 @@ class Case(NamedTuple):
         return "-".join(filter(None, (self.config, self.layer_type)))
 
 
-# --- which architectures there are ------------------------------------------------------------------------
+# --- the list of architectures ----------------------------------------------------------------------------
 
 CLASS = re.compile(r"^class (\w+)\((\w*).*\n((?:(?:[ \t].*)?\n)*)", re.MULTILINE)
 CONFIG = re.compile(r"\bconfig: \"?((?!PreTrained)\w+Config)\b")
-# Patches on a grid. The text part of a vision model has Text behind it; DeepSeek-OCR 2 reads patches as text.
+# Classes for patches on a grid. The text part of a vision model is named Text; DeepSeek-OCR 2 reads patches as text.
 VISION = re.compile(r"^(?!DeepseekOcr2Vision).*Vi(sion|T)(?!Text)")
-# The models that build it name the whole config, and hand in a part.
+# Models whose constructors name the config of the whole model, and pass a part of it to the rotary class.
 PARTS = {"ClvpConfig": "ClvpEncoderConfig", "T5GemmaConfig": "T5GemmaModuleConfig"}
-# Rotary without a class, and configs for the models of another module.
+# Models without a rotary class, and configs whose models are in another module.
 OTHERS = [
     Case("gptj.modeling_gptj", None, "gptj", "GPTJConfig"),
     Case("codegen.modeling_codegen", None, "codegen", "CodeGenConfig"),
@@ -160,33 +160,33 @@ def skip_if_newer(case):
         pytest.skip(f"{case.config} came after transformers 5.24")
 
 
-# --- theirs -----------------------------------------------------------------------------------------------
+# --- the rotation of transformers -------------------------------------------------------------------------
 
 TOKENS = (0, 3, 17, 1000, 5, 64, 300)
 ALONG_EACH_AXIS = ((0, 3, 17, 1000, 5, 900, 40), (0, 3, 17, 1000, 64, 5, 300), (0, 3, 17, 1000, 7, 31, 150))
 
 
 class Built(NamedTuple):
-    """A rotary class that is built."""
+    """An instance of a rotary class, with its module and config."""
 
     module: Any
     rotary: Any
     config: Any
-    """The kind of layer, if layers differ."""
     layer_type: str | None
+    """The kind of layer, if layers differ."""
 
 
 class Rotation(NamedTuple):
-    """The frequencies of a rotary class of transformers, and the rotation that its attention makes of them."""
+    """The frequencies of a rotary class of transformers, and the rotation by them in its attention."""
 
     frequencies: list[float]
     factor: float
     axes: int
-    """Of its positions."""
+    """The number of axes of positions."""
     width: int
-    """Of the head, or of the part of it that the attention hands to the rotation."""
+    """The number of features that the attention passes to the rotation: a head or a slice of it."""
     rotate_arrays: Callable[[Any, Any], tuple[Any, Any]]
-    """Rotates queries and keys (1, 1, seq, width), which are at the positions above."""
+    """A function that returns queries and keys (1, 1, seq, width) rotated at `positions(axes)`."""
 
 
 def theirs(case, config, power=1):
@@ -196,30 +196,30 @@ def theirs(case, config, power=1):
         return without_a_class(case, module, config)
     rotary = getattr(module, case.rotary)(config)
     prefix = f"{case.layer_type}_" if case.layer_type else ""
-    held = getattr(rotary, f"{prefix}inv_freq", None)
-    if held is None:
+    stored = getattr(rotary, f"{prefix}inv_freq", None)
+    if stored is None:
         return None
-    held.pow_(power)
+    stored.pow_(power)
     if case.layer_type in (kinds := getattr(config, "layer_types", None) or []):
         config = config.per_layer_config[kinds.index(case.layer_type)]
-    rotate_arrays = TURNS.get(case.rotary, rotate_by_function)(Built(module, rotary, config, case.layer_type))
+    rotate_arrays = ROTATION_OF.get(case.rotary, rotate_by_function)(Built(module, rotary, config, case.layer_type))
     return Rotation(
-        frequencies=held.tolist(),
+        frequencies=stored.tolist(),
         factor=getattr(rotary, f"{prefix}attention_scaling", 1.0),
         axes=axes_of(rotary),
-        width=width_of(config, 2 * len(held)),
-        rotate_arrays=on_a_slice(rotate_arrays, 2 * len(held)) if case.home in CUT else rotate_arrays,
+        width=width_of(config, 2 * len(stored)),
+        rotate_arrays=on_a_slice(rotate_arrays, 2 * len(stored)) if case.home in CUT else rotate_arrays,
     )
 
 
 def axes_of(rotary):
-    """Return how many axes positions have: by name, or three if the class divides pairs into sections."""
+    """Return the number of axes of positions: three if the rotary class has sections of pairs, with two exceptions."""
     sections = getattr(rotary, "mrope_section", None)
     return {"NeoMMERotaryEmbedding": 2, "HunYuanVLRotaryEmbedding": 1}.get(type(rotary).__name__, 3 if sections else 1)
 
 
 def width_of(config, rotating):
-    """Return the head dimension, or that of the rotary slice if a head has a plain and a rotary slice."""
+    """Return the head dimension, or the width of the rotary slice in latent attention."""
     if hasattr(config, "qk_nope_head_dim"):
         return rotating
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -227,12 +227,12 @@ def width_of(config, rotating):
 
 
 def positions(axes):
-    """Return the positions: (seq,), or (seq, axes) of which the first four are the same on all axes."""
+    """Return the test positions: (seq,), or (seq, axes), of which the first four are the same on all axes."""
     return torch.tensor(TOKENS) if axes == 1 else torch.tensor(ALONG_EACH_AXIS[:axes]).T
 
 
 def function(module, config):
-    """Return the function that attention calls: of two the one that sorts features, unless its switch is off."""
+    """Return a module's function that rotates q and k: the interleaving one, if it exists and the config uses it."""
     names = ["apply_rotary_pos_emb", "apply_rotary_emb"]
     if hasattr(config, "qk_nope_head_dim") and getattr(config, "rope_interleave", True):
         names.insert(0, "apply_rotary_pos_emb_interleave")
@@ -240,7 +240,7 @@ def function(module, config):
 
 
 def rotate_by_function(built):
-    """Hand the tables of the class to the function, with q and k or with one after the other."""
+    """Return a rotation by the module's function and the tables of the rotary class, for q and k together or singly."""
     apply, kind = function(built.module, built.config), {"layer_type": built.layer_type} if built.layer_type else {}
 
     def rotate_arrays(q, k):
@@ -255,32 +255,32 @@ def rotate_by_function(built):
     return rotate_arrays
 
 
-def with_heads_behind_tokens(built):
-    """Transpose, as Llama 4 has its heads there."""
+def with_tokens_before_heads(built):
+    """Return a rotation for a function that takes tokens before heads, as in Llama 4."""
     rotate_arrays = rotate_by_function(built)
     return lambda q, k: tuple(x.transpose(1, 2) for x in rotate_arrays(q.transpose(1, 2), k.transpose(1, 2)))
 
 
 def with_any_sections(built):
-    """Give HunyuanVL the sections that it lacks by default: any, since positions are alike on all axes here."""
+    """Return HunyuanVL's rotation with sections, which its default config lacks: any, as positions are equal here."""
     built.rotary.mrope_section = [16] * 4
     return rotate_by_function(built)
 
 
-def with_frequencies_held(built):
-    """Let PhiMoE use its stored frequencies instead of new ones for each call."""
+def with_stored_frequencies(built):
+    """Return the rotation of PhiMoE by its stored frequencies, which it would compute again in each call."""
     built.rotary.rope_init_fn = lambda _: (built.rotary.inv_freq, built.rotary.attention_scaling)
     return rotate_by_function(built)
 
 
 def with_features_sorted(built):
-    """Sort features before the function is called, as the DiT of Qwen 2.5 Omni does."""
+    """Return a rotation that sorts features before it calls the function, as the DiT of Qwen 2.5 Omni does."""
     rotate_arrays, sort = rotate_by_function(built), built.module.deinterleave_head_dim
     return lambda q, k: rotate_arrays(sort(q), sort(k))
 
 
 def with_angles(built):
-    """Take angles of 0, 1, 2, ... from the class of CLVP, whose function looks positions up and rotates values too."""
+    """Return the rotation of CLVP: its class gives the angles of 0, 1, 2, ..., its function rotates values too."""
 
     def rotate_arrays(q, k):
         """Return q and k rotated by the module's function, from angles."""
@@ -291,7 +291,7 @@ def with_angles(built):
 
 
 def in_its_attention(built):
-    """Take tables of 0, 1, 2, ... from a conformer's class, whose attention rotates before it splits heads."""
+    """Return the rotation of a conformer: its class gives tables of 0, 1, 2, ..., a method of its attention rotates."""
     name = type(built.rotary).__name__.replace("RotaryPositionalEmbedding", "SelfAttention")
     attention = getattr(built.module, name)
 
@@ -304,18 +304,18 @@ def in_its_attention(built):
     return rotate_arrays
 
 
-TURNS = {
+ROTATION_OF = {
     "ClvpRotaryPositionalEmbedding": with_angles,
     "HunYuanVLRotaryEmbedding": with_any_sections,
-    "Llama4TextRotaryEmbedding": with_heads_behind_tokens,
-    "PhimoeRotaryEmbedding": with_frequencies_held,
+    "Llama4TextRotaryEmbedding": with_tokens_before_heads,
+    "PhimoeRotaryEmbedding": with_stored_frequencies,
     "Qwen2_5OmniDiTRotaryEmbedding": with_features_sorted,
     "SeamlessM4TConformerRotaryPositionalEmbedding": in_its_attention,
     "Wav2Vec2BertRotaryPositionalEmbedding": in_its_attention,
     "Wav2Vec2ConformerRotaryPositionalEmbedding": in_its_attention,
 }
 
-# Their attention rotates a slice of the features, and concatenates the others.
+# Models whose attention rotates a slice of the features, and concatenates the others.
 CUT = {"clvp", "codegen", "gpt_neox_japanese", "gptj", "persimmon", "phi", "stablelm"}
 
 
@@ -331,7 +331,7 @@ def on_a_slice(rotate_arrays, rotating):
 
 
 def without_a_class(case, module, config):
-    """GPT-J, CodeGen and RoFormer hold the sines, then the cosines, of 0, 1, 2, ..., with a base that they fix."""
+    """Return the rotation of GPT-J, CodeGen or RoFormer: by a table of sines, then cosines, of a constant base."""
     width = config.hidden_size // config.num_attention_heads
     rotating = getattr(config, "rotary_dim", width)
     if case.home == "roformer":
@@ -356,10 +356,10 @@ def without_a_class(case, module, config):
     )
 
 
-# --- theirs and ours --------------------------------------------------------------------------------------
+# --- comparison of transformers and rope_any --------------------------------------------------------------
 
 
-# What default configs lack for their class to run, as released ones have it; those of {} lack a model_type.
+# Keys that default configs lack for their class to run, with values of released configs; {}: only model_type is absent.
 _GLM = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}
 COMPLETED: dict[str, dict[str, Any]] = {
     "CohereCompassTextConfig": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
@@ -374,8 +374,8 @@ ERRORS = (AssertionError, KeyError, RuntimeError, TypeError, ValueError)
 
 # Unchanged, slow pairs hardly rotate at position 1000; with the tenth roots of the frequencies every pair does.
 POWERS = (1, 0.1)
-# Of scores, in units of their spread. Their float32 angles are off by up to 1e-4; a single pair that turns the other
-# way, by 0.04 and more, and all else that is wrong by 0.3.
+# Tolerance of scores, in standard deviations. transformers' float32 angles cause errors of up to 1e-4, a single pair
+# that rotates backwards 0.04 or more, and any other fault 0.3 or more.
 TOLERANCE = 3e-4
 
 
@@ -434,7 +434,7 @@ def check(case, config, *, pairing=None, scores=True):
     if rotation is None or rope is None:
         assert rotation is rope
         return
-    # Sorted, since ERNIE VL keeps them by axis; the scores tell the order.
+    # Sorted, because ERNIE VL has them in order of axes; the scores test their order.
     assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
     assert rope.attention_factor == pytest.approx(rotation.factor, rel=1e-6)
     for power in powers(case) if scores else ():
@@ -477,7 +477,7 @@ def test_an_incomplete_default_config_agrees_when_completed(case):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config not in DISAGREEING], ids=str)
 def test_missing_rope_parameters_are_class_defaults_or_refused(case):
-    """Without rope_parameters, which default configs state in full."""
+    """Default configs have complete rope_parameters; here they are removed."""
     config = default_config(case)
     skip_if_newer(case)
     model = MODELS[config.model_type]
@@ -517,7 +517,7 @@ def faults(rope, width):
 
 
 def test_most_architectures_agree():
-    """Of the text tables; the tests above show that all others are listed."""
+    """Most architectures with text positions agree; the tests above show that the others are listed."""
     listed = [case for case in CASES if case.config in DISAGREEING]
     assert len(listed) <= 0.02 * len(CASES)
     assert len({case.config for case in CASES}) >= 180

@@ -29,7 +29,7 @@ TOKENS = IDS.shape[1]
 INDEX = {"index_head_dim": 32, "index_n_heads": 2, "index_topk": 64}
 LATENT = {"num_key_value_heads": 4}
 PHI3 = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
-# With those of the issue some of each other way to cache keys: indexers, M-RoPE by sections, fused heads.
+# Models for each way to cache keys, such as indexers, M-RoPE by sections and fused heads.
 CASES = {
     "cohere": {},
     "deepseek_v2": MLA,
@@ -91,15 +91,15 @@ def static(model, size=40):
     return transformers.StaticCache(config=model.config, max_cache_len=size)
 
 
-def held(layer):
-    """Return the tensors of a layer that hold keys, values and keys of an indexer, by name."""
+def cached_tensors(layer):
+    """Return the tensors of a layer by name: keys, values, and keys of an indexer."""
     found = {name: getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")}
     return {name: x for name, x in found.items() if torch.is_tensor(x) and x.numel()}
 
 
 def bits(cache):
-    """Return copies of all that a cache holds."""
-    return [{name: x.clone() for name, x in held(layer).items()} for layer in cache.layers]
+    """Return copies of all tensors of a cache, by layer and name."""
+    return [{name: x.clone() for name, x in cached_tensors(layer).items()} for layer in cache.layers]
 
 
 def same(a, b):
@@ -108,8 +108,8 @@ def same(a, b):
 
 
 def error(got, want):
-    """Return the largest difference of two layers, in units of the spread."""
-    got, want = held(got), held(want)
+    """Return the largest difference of two layers, in standard deviations."""
+    got, want = cached_tensors(got), cached_tensors(want)
     assert got.keys() == want.keys()
     return max(float((got[n] - want[n]).abs().max() / want[n].std()) for n in want)
 
@@ -135,7 +135,7 @@ def test_first_keys_equal_those_of_a_prefill_at_the_new_positions(name):
     model = model_of(name)
     old, new = by_axis(model, np.arange(5, 5 + TOKENS)), by_axis(model, ROWS)
     cache, right = filled(model, old), filled(model, new)
-    index = next(i for i, layer in enumerate(cache.layers) if held(layer))
+    index = next(i for i, layer in enumerate(cache.layers) if cached_tensors(layer))
     assert error(cache.layers[index], right.layers[index]) > 0.1
     assert reposition(cache, model, old, new) is None
     assert error(cache.layers[index], right.layers[index]) < 1e-5
@@ -147,7 +147,7 @@ def test_all_keys_equal_those_of_a_prefill_after_a_shift(name):
     cache, right = filled(model, range_of(5)), filled(model, range_of(42))
     reposition(cache, model.config, 5, 42)
     for got, want in zip(cache.layers, right.layers, strict=True):
-        assert not held(want) or error(got, want) < 3e-4
+        assert not cached_tensors(want) or error(got, want) < 3e-4
 
 
 def range_of(first):
@@ -163,15 +163,15 @@ def test_static_layers_move_in_place_and_keep_unused_slots(name, size):
     count = ids.shape[1]
     new = torch.as_tensor(ROWS[:, :count].copy())
     cache, right = (filled(model, at, ids, static(model, size)) for at in (torch.arange(count), new))
-    index = next(i for i, layer in enumerate(cache.layers) if held(layer))
+    index = next(i for i, layer in enumerate(cache.layers) if cached_tensors(layer))
     layer = cache.layers[index]
-    for x in held(layer).values():
+    for x in cached_tensors(layer).values():
         x[..., count:, :] = 7.0
-    before = {kind: x.data_ptr() for kind, x in held(layer).items()}
+    before = {kind: x.data_ptr() for kind, x in cached_tensors(layer).items()}
     reposition(cache, model, 0, new)
-    assert {kind: x.data_ptr() for kind, x in held(layer).items()} == before
-    for kind, x in held(layer).items():
-        want = held(right.layers[index])[kind]
+    assert {kind: x.data_ptr() for kind, x in cached_tensors(layer).items()} == before
+    for kind, x in cached_tensors(layer).items():
+        want = cached_tensors(right.layers[index])[kind]
         last = min(count, x.shape[-2])
         assert float((x - want)[..., :last, :].abs().max()) < 1e-5 * float(want.std())
         assert bool((x[..., last:, :] == 7).all())
@@ -275,10 +275,10 @@ def test_layers_that_were_not_filled_are_left():
     model = model_of("llama")
     cache = transformers.DynamicCache(config=model.config)
     reposition(cache, model, 0, 5)
-    assert not any(held(layer) for layer in cache.layers)
+    assert not any(cached_tensors(layer) for layer in cache.layers)
 
 
-# --- generation goes on -----------------------------------------------------------------------------------------------
+# --- generation after a move ------------------------------------------------------------------------------------------
 
 KEPT = [0, 1, 2, *range(9, TOKENS)]
 
@@ -377,7 +377,7 @@ def test_keys_move_to_the_rotation_of_a_longer_sequence():
     assert same(before, bits(cache))
 
 
-# --- refusals come before anything is written -------------------------------------------------------------------------
+# --- refusals: nothing is written -------------------------------------------------------------------------------------
 
 
 def refused(cache, model, match, old=0, *, new=5, kind=ValueError):
@@ -399,13 +399,13 @@ WRONG_POSITIONS = {
 
 
 @pytest.mark.parametrize("case", WRONG_POSITIONS)
-def test_positions_that_do_not_fit(case):
+def test_positions_that_do_not_fit_are_refused(case):
     old, new, match = WRONG_POSITIONS[case]
     model = model_of("mistral")
     refused(filled(model, range_of(0)), model, match, old, new=new, kind=(TypeError, ValueError))
 
 
-def test_positions_without_their_axes():
+def test_positions_without_their_axes_are_refused():
     model = model_of("qwen2_vl_text")
     rows = range_of(0).expand(IDS.shape)
     cache = filled(model, rows)
@@ -413,7 +413,7 @@ def test_positions_without_their_axes():
     refused(cache, model, r"^old must end in an axis of length 3, .*stack\(\[p\] \* 3", rows)
 
 
-def test_layers_with_other_tokens():
+def test_layers_with_other_tokens_are_refused():
     model = model_of("gemma3_text", num_hidden_layers=6)
     cache = filled(model, range_of(0))
     for layer in cache.layers:
@@ -425,13 +425,13 @@ def test_layers_with_other_tokens():
     refused(cache, model, r"^cache must have a cumulative_length of at least its keys")
 
 
-def test_quantised_layers():
+def test_quantised_layers_are_refused():
     model = model_of("llama")
     cache = transformers.QuantizedCache("fp8", model.config)
     refused(filled(model, range_of(0), cache=cache), model, r"^cache must have layers that hold plain keys; got .*Fp8")
 
 
-def test_layers_of_a_class_that_is_not_known():
+def test_layers_of_an_unknown_class_are_refused():
     class DynamicLayer(transformers.cache_utils.DynamicLayer):
         """A layer of another library, which may cache something else."""
 
@@ -441,14 +441,14 @@ def test_layers_of_a_class_that_is_not_known():
     refused(cache, model, r"^cache must have layers that hold plain keys")
 
 
-def test_indexers_with_positions():
+def test_indexers_with_positions_are_refused():
     model = model_of("deepseek_v32")
     cache = filled(model, range_of(0))
     cache.layers[-1].indexer_position_ids = range_of(0)[None, None]
     refused(cache, model, r"^cache must hold no positions")
 
 
-def test_weights_of_norms_that_are_zero_or_missing():
+def test_zero_or_missing_weights_of_norms_are_refused():
     model = model_of("hunyuan_v1_dense")
     cache = filled(model, range_of(0))
     refused(cache, model.config, r"^model must be the model itself, whose norms after the rotation have weights")
@@ -457,14 +457,14 @@ def test_weights_of_norms_that_are_zero_or_missing():
     refused(cache, model, r"^model must have weights of key_layernorm other than zero")
 
 
-def test_keys_of_latent_attention_in_an_older_form():
+def test_keys_of_latent_attention_in_an_older_form_are_refused():
     model = model_of("deepseek_v3")
     cache = filled(model, range_of(0))
     cache.layers[1].values = torch.zeros(2, 4, TOKENS, 16)  # the values themselves, which transformers 4 cached
     refused(cache, model, r"^cache must hold the 16 rotated features of latent attention as values; got shape")
 
 
-def test_models_that_can_not_move():
+def test_models_whose_keys_cannot_move_are_refused():
     model = model_of("deepseek_v4")
     refused(transformers.DynamicCache(config=model.config), model, r"values that rotate too, and compressed keys")
     refused(transformers.DynamicCache(), {"model_type": "dory"}, r"keys of layers that run several times")
@@ -476,7 +476,7 @@ def test_models_that_can_not_move():
     refused(cache, learned, r"^model must have keys that rotate by its config alone; .*alpha of the weights")
 
 
-def test_what_is_no_cache_of_a_model():
+def test_objects_that_are_no_cache_of_a_model_are_refused():
     model = model_of("llama")
     (layer, _) = filled(model, range_of(0)).layers
     for cache in (None, ((layer.keys, layer.values),), transformers.cache_utils.MtpCache()):
@@ -484,7 +484,7 @@ def test_what_is_no_cache_of_a_model():
             reposition(cache, model, 0, 5)
 
 
-def test_a_layer_beyond_those_of_the_config():
+def test_a_layer_beyond_those_of_the_config_is_refused():
     model = model_of("smollm3", num_hidden_layers=4)
     cache = filled(model, range_of(0))
     cache.layers.append(type(cache.layers[0])())

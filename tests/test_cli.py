@@ -1323,9 +1323,9 @@ def test_the_page_shows_the_output_of_the_commands():
 
     page = (DOCS / "command-line.md").read_text()
     assert len(command_line.BLOCK.findall(page)) >= 10
-    assert without_errors(command_line.made(page)) == without_errors(page)
+    assert without_errors(command_line.updated(page)) == without_errors(page)
     old, new = (f"```console\n$ rope-any --version\n{version}\n```" for version in ("0.0", ra.__version__))
-    assert command_line.made(old) == new
+    assert command_line.updated(old) == new
     for name in NAMES:
         assert f"$ rope-any {name}" in page
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the probes run torch")
 
 import comparison_table as comparison
 
-TEXT = comparison.WRITTEN.read_text(encoding="utf-8")
+TEXT = comparison.PAGE.read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("|")]
 COLUMNS = [(topic, feature) for topic, probes in comparison.TOPICS.items() for feature in probes]
 QUICK = [(topic, feature) for topic, feature in COLUMNS if feature not in comparison.SLOW]
@@ -96,6 +96,6 @@ def test_the_probes_detect_a_wrong_rotary(make):
 @pytest.mark.parametrize("feature", ["axes", "xPos"])
 def test_the_probes_detect_tokens_that_are_not_rotated(feature, monkeypatch):
     unrotated = {"axes": lambda x, _rows, _columns: x, "xPos": lambda q, k, _: (q, k)}[feature]
-    monkeypatch.setitem(comparison.WAYS, ("rope_any", feature), unrotated)
+    monkeypatch.setitem(comparison.FUNCTIONS, ("rope_any", feature), unrotated)
     probe = {"axes": comparison.several_axes, "xPos": comparison.xpos}[feature]
     assert probe("rope_any", comparison.LIBRARIES["rope_any"]) == "no"

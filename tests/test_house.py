@@ -39,7 +39,8 @@ HOST = {"_checks", "_frequencies", "axes", "scaling"}
 def graph(package):
     """Return the imports of each module, deferred ones too, except that of config in `Rope.from_config`."""
     return {
-        name: module.now | {other for other in module.later if (name, other.split(".")[0]) != ("_rope", "config")}
+        name: module.at_import
+        | {other for other in module.deferred if (name, other.split(".")[0]) != ("_rope", "config")}
         for name, module in package.items()
     }
 
@@ -67,7 +68,7 @@ def core_in(package):
 
 
 def outer_in(names):
-    """Return those of some modules that are outside of the core."""
+    """Return the names that are modules outside of the core."""
     return {name for name in names if name.split(".")[0] in OUTER}
 
 
@@ -82,10 +83,10 @@ def test_the_core_does_not_import_outer_modules():
 
 def imports_outside_host(package, name):
     """Return what a module of HOST imports besides mathematics and other modules of HOST."""
-    names = {what for what, _ in modules.imported(package[name].tree)}
+    names = {what for what, _ in modules.imports_of(package[name].tree)}
     allowed = {"collections", "dataclasses", "math", "numbers", "rope_any", "statistics", "typing"}
     others = {what for what in names if what.split(".")[0] not in allowed}
-    return others | (package[name].now | package[name].later) - HOST
+    return others | (package[name].at_import | package[name].deferred) - HOST
 
 
 @pytest.mark.parametrize("name", sorted(HOST))
@@ -96,15 +97,15 @@ def test_modules_of_host_numbers_import_only_mathematics(name):
 def test_import_checks_detect_violations():
     base = {"_table": "import math", "config": "from rope_any._rope import Rope", "__init__": "", "axes": ""}
     rope = "from rope_any import _table\ndef from_config():\n    from rope_any.config import read"
-    allowed = modules.read(base | {"_rope": rope})
+    allowed = modules.modules_from(base | {"_rope": rope})
     assert allowed["_rope"] == (allowed["_rope"].tree, {"_table"}, {"config"})
     assert cycle(allowed) is None and outer_in(reachable(allowed, core_in(allowed))) == set()
-    cyclic = modules.read(base | {"_rope": rope, "_table": "def f():\n    from rope_any._rope import Rope"})
+    cyclic = modules.modules_from(base | {"_rope": rope, "_table": "def f():\n    from rope_any._rope import Rope"})
     assert {*cycle(cyclic)} == {"_table", "_rope"}
-    early = modules.read(base | {"_rope": "from rope_any.config import read"})
+    early = modules.modules_from(base | {"_rope": "from rope_any.config import read"})
     assert {*cycle(early)} == {"_rope", "config"}
     assert outer_in(reachable(early, core_in(early))) == {"config"}
-    package = modules.read(base | {"axes": "import rope_any\nfrom rope_any import _table\nfrom os import path"})
+    package = modules.modules_from(base | {"axes": "import rope_any\nfrom rope_any import _table\nfrom os import path"})
     assert imports_outside_host(package, "axes") == {"__init__", "_table", "os.path"}
 
 
@@ -132,7 +133,7 @@ def libraries(tree, known=LIBRARIES):
 
     A string with the name of a library counts as a test if it is compared, looked up or an argument, else as data.
     """
-    found = {what.split(".")[0] for what, _ in modules.imported(tree)}
+    found = {what.split(".")[0] for what, _ in modules.imports_of(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             found.add(node.id)
@@ -208,23 +209,23 @@ def test_each_module_has_a_one_line_docstring(name):
 
 
 def test_the_table_of_modules_is_up_to_date():
-    assert modules.WRITTEN.read_text(encoding="utf-8") == f"{modules.table()}\n", "python tools/modules.py --write"
-    assert "{include} modules_table.md" in (modules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
+    assert modules.PAGE.read_text(encoding="utf-8") == f"{modules.table()}\n", "python tools/modules.py --write"
+    assert "{include} modules_table.md" in (modules.PAGE.parent / "design.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_parts_is_up_to_date():
-    assert parts.WRITTEN.read_text(encoding="utf-8") == f"{parts.table()}\n", "python tools/parts.py --write"
-    assert "{include} parts_table.md" in (parts.WRITTEN.parent / "names.md").read_text(encoding="utf-8")
+    assert parts.PAGE.read_text(encoding="utf-8") == f"{parts.table()}\n", "python tools/parts.py --write"
+    assert "{include} parts_table.md" in (parts.PAGE.parent / "names.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_models_is_up_to_date():
-    assert models.WRITTEN.read_text(encoding="utf-8") == f"{models.table()}\n", "python tools/models.py --write"
-    assert "{include} models_table.md" in (models.WRITTEN.parent / "names.md").read_text(encoding="utf-8")
+    assert models.PAGE.read_text(encoding="utf-8") == f"{models.table()}\n", "python tools/models.py --write"
+    assert "{include} models_table.md" in (models.PAGE.parent / "names.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_forms_is_up_to_date():
-    assert forms.WRITTEN.read_text(encoding="utf-8") == f"{forms.table()}\n", "python tools/forms.py --write"
-    assert "{include} forms_table.md" in (forms.WRITTEN.parent / "load-a-model.md").read_text(encoding="utf-8")
+    assert forms.PAGE.read_text(encoding="utf-8") == f"{forms.table()}\n", "python tools/forms.py --write"
+    assert "{include} forms_table.md" in (forms.PAGE.parent / "load-a-model.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("form", forms.FORMS, ids=lambda form: form.name)
@@ -236,10 +237,8 @@ def test_each_key_of_a_form_identifies_it(form):
 
 
 def test_the_table_of_schedules_is_up_to_date():
-    assert schedules.WRITTEN.read_text(encoding="utf-8") == f"{schedules.table()}\n", (
-        "python tools/schedules.py --write"
-    )
-    assert "{include} schedules_table.md" in (schedules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
+    assert schedules.PAGE.read_text(encoding="utf-8") == f"{schedules.table()}\n", "python tools/schedules.py --write"
+    assert "{include} schedules_table.md" in (schedules.PAGE.parent / "design.md").read_text(encoding="utf-8")
 
 
 # --- public names -----------------------------------------------------------------------------------------

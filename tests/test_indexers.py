@@ -31,11 +31,11 @@ def part(model_type, **keys):
 
 
 class Case(NamedTuple):
-    """How to make a small transformers model, and where its indexer has unrotated queries and keys."""
+    """How to build a small transformers model, and which modules of its indexer return unrotated queries and keys."""
 
     model_type: str
     classes: str
-    """What the names of config and model begin with."""
+    """The prefix of the names of the config class and the model class."""
     q: str
     k: str
     halves: bool = False
@@ -238,7 +238,7 @@ def of_one_product(q, k, products, case):
 
 
 def of_products_by_query(torch, q, k, products, stride):
-    """Return the same of one that has a product for each query that sees a block of keys: those of the last query."""
+    """Return the same for an indexer with one product for each query that has a block of keys: of the last query."""
     calls = list(product(range(BATCH), range(stride - 1, SEQ)))
     assert len(calls) == len(products) == len(k)
     after = q[0].clone()
@@ -315,7 +315,7 @@ def test_an_indexer_rotates_like_that_of_transformers(torch, case, seed):
             torch.testing.assert_close(ours, new, rtol=0, atol=TOLERANCE * size)
 
 
-# --- which layers have one --------------------------------------------------------------------------------
+# --- layers with an indexer -------------------------------------------------------------------------------
 
 SIZED = {"layer_types": ["indexed_attention", "sliding_attention", "full_attention", "indexed_attention"]}
 SCHEDULES = {
@@ -398,7 +398,7 @@ def test_every_indexer_of_transformers_is_known():
     assert not [path for path, source in found.items() if "indexer_rope_interleave" in source]
 
 
-# --- configs as they are published, and others ------------------------------------------------------------
+# --- published configs, and others ------------------------------------------------------------------------
 
 GLM5 = {"model_type": "glm_moe_dsa", "index_head_dim": 128, "qk_rope_head_dim": 64, "num_hidden_layers": 78}
 

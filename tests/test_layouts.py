@@ -534,8 +534,8 @@ def test_complex_layouts_need_complex_numbers(lib):
 
 
 def test_the_table_of_layouts_is_up_to_date():
-    assert layouts.WRITTEN.read_text(encoding="utf-8") == f"{layouts.table()}\n", "python tools/layouts.py --write"
-    page = (layouts.WRITTEN.parent / "beside-an-engine.md").read_text(encoding="utf-8")
+    assert layouts.PAGE.read_text(encoding="utf-8") == f"{layouts.table()}\n", "python tools/layouts.py --write"
+    page = (layouts.PAGE.parent / "beside-an-engine.md").read_text(encoding="utf-8")
     assert "{include} layouts_table.md" in page
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("mpmath", reason="mpmath is not installed")
 import making
 import precision_table as precision
 
-TABLES = precision.WRITTEN.read_text(encoding="utf-8").split("\n**")
+TABLES = precision.PAGE.read_text(encoding="utf-8").split("\n**")
 COLUMNS = {"131 072": 2**17, "2³¹ − 1": 2**31 - 1}
 FACTOR = 1.5  # between machines, whose cosines differ; torch's float32 and float64 cosines are a factor of 2 apart
 
@@ -23,23 +23,25 @@ def documented(way, table):
 
 
 def measured(way, base, dtype):
-    """Measure the same errors."""
+    """Return the errors of a way in the columns above, as measured."""
     f = precision.ra.frequencies(precision.ROTARY_DIM, base=base)
     return [
-        precision.largest_error(way.table(precision.sample("int32", p), f, dtype), precision.exact("int32", p, f))
+        precision.largest_error(
+            way.table(precision.sample_positions("int32", p), f, dtype), precision.exact_table("int32", p, f)
+        )
         for p in COLUMNS.values()
     ]
 
 
 def agree(found, expected):
-    """Whether the errors agree to within the factor."""
+    """Whether errors agree within FACTOR."""
     return all(a < FACTOR * b and b < FACTOR * a for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("name", [*precision.INSTALLABLE, "others"])
 def test_the_table_agrees_with_the_measurements(name):
     if name == "others":
-        ways = [*precision.others()]
+        ways = [*precision.other_ways()]
     elif lib := precision.installed(name):
         ways = [way for way in precision.our_ways(name, lib) if way.name.count(",") == 2]  # not compiled
     else:
@@ -74,7 +76,7 @@ def test_the_order_of_the_tables():
     ]
 
 
-# --- what the scripts have in common --------------------------------------------------------------------------------
+# --- functions of all scripts ---------------------------------------------------------------------------------------
 
 
 def test_nothing_is_written_without_the_option(tmp_path, capsys):

@@ -161,7 +161,7 @@ FAR = 2**17
 IDS = torch.randint(3, 64, (2, 24), generator=torch.Generator().manual_seed(0))
 
 
-def answers(model, first=0, **options):
+def outputs(model, first=0, **options):
     """Return the logits, or the last states of a model without a head; the first token is at position `first`."""
     positions = torch.arange(first, first + IDS.shape[1]).expand(IDS.shape)
     mask = torch.ones_like(IDS)  # otherwise positions that don't begin at 0 may count as several texts
@@ -190,11 +190,11 @@ def all_float64():
 
 
 def truth(model, first=0):
-    """Return the answers of the original code of a model, in float64 from the frequencies on."""
+    """Return the outputs of the original code of a model, in float64 from the frequencies on."""
     with all_float64():
         exact = built(type(model.config)(**model.config.to_dict() | {"dtype": "float64"})).double()
         exact.load_state_dict(model.state_dict())
-        return answers(exact, first)
+        return outputs(exact, first)
 
 
 # --- logits at near and far positions ---------------------------------------------------------------------------------
@@ -205,17 +205,17 @@ def test_logits_are_unchanged_at_near_positions_and_right_at_far_ones(name):
     model = model_of(name)
     right, right_far = truth(model), truth(model, FAR)
     assert distance(right_far, right) < 1e-9  # the truth depends only on distances
-    before, before_far = answers(model), answers(model, FAR)
+    before, before_far = outputs(model), outputs(model, FAR)
     noise = distance(before, right)  # the rounding of float32
     undo = replace(model)
     assert undo.tables
     assert bool(undo.rotations) == (name in ALL)
-    assert distance(answers(model), before) < 4 * noise
-    assert distance(answers(model), right) < 4 * noise
-    assert distance(answers(model, FAR), right) < 4 * noise < 0.1 * distance(before_far, right)
+    assert distance(outputs(model), before) < 4 * noise
+    assert distance(outputs(model), right) < 4 * noise
+    assert distance(outputs(model, FAR), right) < 4 * noise < 0.1 * distance(before_far, right)
     undo()
-    assert torch.equal(answers(model), before)
-    assert torch.equal(answers(model, FAR), before_far)
+    assert torch.equal(outputs(model), before)
+    assert torch.equal(outputs(model, FAR), before_far)
 
 
 # The first four have no language head; DeepSeek V4 supports no static cache.
@@ -241,13 +241,13 @@ def test_the_same_text_is_generated(name, cache):
 )
 def test_a_compiled_model_is_one_graph_with_the_same_logits(name, backend):
     model = model_of(name)
-    before = answers(model, FAR)
+    before = outputs(model, FAR)
     undo = replace(model)
-    expected = answers(model, FAR)
+    expected = outputs(model, FAR)
     compiled = torch.compile(model, backend=backend, fullgraph=True)
-    assert distance(answers(compiled, FAR), expected) < 1e-4 < distance(expected, before)
+    assert distance(outputs(compiled, FAR), expected) < 1e-4 < distance(expected, before)
     undo()
-    assert distance(answers(compiled, FAR), before) < 1e-4  # undo applies to the compiled model too
+    assert distance(outputs(compiled, FAR), before) < 1e-4  # undo applies to the compiled model too
 
 
 # --- copies, wrappers, buffers and gradients --------------------------------------------------------------------------
@@ -255,27 +255,27 @@ def test_a_compiled_model_is_one_graph_with_the_same_logits(name, backend):
 
 def test_models_of_the_same_class_are_replaced_and_restored_one_by_one():
     one, other = model_of("llama"), model_of("llama")
-    before = answers(one, FAR)
+    before = outputs(one, FAR)
     undo = replace(one)
-    after = answers(one, FAR)
-    assert torch.equal(answers(other, FAR), before)
+    after = outputs(one, FAR)
+    assert torch.equal(outputs(other, FAR), before)
     undo_other = replace(other)
     undo()
-    assert torch.equal(answers(one, FAR), before)
-    assert torch.equal(answers(other, FAR), after)
+    assert torch.equal(outputs(one, FAR), before)
+    assert torch.equal(outputs(other, FAR), after)
     undo_other()
-    assert torch.equal(answers(other, FAR), before)
+    assert torch.equal(outputs(other, FAR), before)
 
 
 def test_a_copy_is_independent():
     model = model_of("llama")
-    before = answers(model, FAR)
+    before = outputs(model, FAR)
     undo = replace(model)
-    after, copied = answers(model, FAR), copy.deepcopy(model)
+    after, copied = outputs(model, FAR), copy.deepcopy(model)
     undo()
     with torch.no_grad():
         model.model.layers[0].self_attn.q_proj.weight.zero_()
-    assert torch.equal(answers(copied, FAR), after)
+    assert torch.equal(outputs(copied, FAR), after)
     assert not torch.equal(after, before)
 
 
@@ -287,7 +287,7 @@ def wrap(module):
 
 def test_undo_keeps_wrappers_of_others_and_is_idempotent():
     model = model_of("llama").to(torch.bfloat16)
-    before = answers(model)
+    before = outputs(model)
     undo = replace(model)
     wrap(model.model.rotary_emb)
     wrap(model.model.layers[0].self_attn)
@@ -295,42 +295,42 @@ def test_undo_keeps_wrappers_of_others_and_is_idempotent():
     undo()
     assert (model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward) == wrappers
     assert "forward" not in vars(model.model.layers[1].self_attn)
-    assert distance(answers(model), before) < 0.2
+    assert distance(outputs(model), before) < 0.2
     del model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward
-    assert torch.equal(answers(model), before)
+    assert torch.equal(outputs(model), before)
     replace(model)
-    after = answers(model)
+    after = outputs(model)
     undo()
-    assert torch.equal(answers(model), after)
+    assert torch.equal(outputs(model), after)
     assert not torch.equal(after, before)
 
 
 def test_undo_restores_a_wrapped_module_after_unwrapping():
     model = model_of("llama")
-    before, rotary = answers(model, FAR), model.model.rotary_emb
+    before, rotary = outputs(model, FAR), model.model.rotary_emb
     undo = replace(model)
     replaced_forward = rotary.forward
     wrap(rotary)
     undo()
     rotary.forward = replaced_forward
-    assert not torch.equal(answers(model, FAR), before)
+    assert not torch.equal(outputs(model, FAR), before)
     undo()
-    assert torch.equal(answers(model, FAR), before)
+    assert torch.equal(outputs(model, FAR), before)
 
 
 @pytest.mark.parametrize("name", ["codegen", "gptj"])
 def test_undo_restores_buffers_in_the_current_dtype_of_the_model(name):
     model = model_of(name)
-    expected = answers(copy.deepcopy(model).to(torch.bfloat16), FAR)
+    expected = outputs(copy.deepcopy(model).to(torch.bfloat16), FAR)
     undo = replace(model)
     model = model.to(torch.bfloat16)
     undo()
     assert {buffer.dtype for buffer in model.buffers()} <= {torch.bfloat16, torch.bool}
-    assert torch.equal(answers(model, FAR), expected)
+    assert torch.equal(outputs(model, FAR), expected)
     replace(model)
-    after = answers(model, FAR)
+    after = outputs(model, FAR)
     undo()  # no effect the second time
-    assert torch.equal(answers(model, FAR), after)
+    assert torch.equal(outputs(model, FAR), after)
     assert not torch.equal(after, expected)
 
 
@@ -342,15 +342,15 @@ def test_a_pickled_model_keeps_its_exact_tables(name):
     torch.save(model, file)
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
-    assert distance(answers(loaded, FAR), answers(model, FAR)) < 1e-4
-    assert answers(loaded.to(torch.bfloat16), FAR).dtype == torch.bfloat16
+    assert distance(outputs(loaded, FAR), outputs(model, FAR)) < 1e-4
+    assert outputs(loaded.to(torch.bfloat16), FAR).dtype == torch.bfloat16
 
 
 def test_the_state_dict_and_the_buffers_are_unchanged():
     model = model_of("gemma3_text")
     before = {name: value.clone() for name, value in (model.state_dict() | dict(model.named_buffers())).items()}
     replace(model)
-    answers(model, FAR)
+    outputs(model, FAR)
     after = model.state_dict() | dict(model.named_buffers())
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], value) for name, value in before.items())
@@ -381,9 +381,9 @@ def test_a_half_precision_model_is_nearer_to_the_truth(name):
             weight.copy_(weight.to(torch.bfloat16))
     right = truth(model)
     model = model.to(torch.bfloat16)
-    before = answers(model, FAR)
+    before = outputs(model, FAR)
     replace(model)
-    after = answers(model, FAR)
+    after = outputs(model, FAR)
     assert after.dtype == torch.bfloat16
     error, error_before = ((x.double() - right).square().mean().sqrt() for x in (after, before))
     assert error < 0.9 * error_before
@@ -395,11 +395,11 @@ def test_a_half_precision_model_is_nearer_to_the_truth(name):
 )
 def test_few_elements_are_rotated_like_many(name, dtype, monkeypatch):
     model = model_of(name).to(getattr(torch, dtype))
-    before = answers(model, FAR)
+    before = outputs(model, FAR)
     replace(model)
-    many = answers(model, FAR)
+    many = outputs(model, FAR)
     monkeypatch.setattr(ours, "FEW", 2**20)
-    few = answers(model, FAR)
+    few = outputs(model, FAR)
     assert few.dtype == many.dtype
     assert (few - many).abs().mean() < 0.5 * (before - many).abs().mean()
 
@@ -408,10 +408,10 @@ def test_few_elements_are_rotated_like_many(name, dtype, monkeypatch):
 def test_a_half_precision_model_runs(name):
     """Tables are float32 if attention uses `rotate`, and have the model's dtype otherwise."""
     model = model_of(name).to(torch.bfloat16)
-    before = answers(model)
+    before = outputs(model)
     replace(model)
-    assert answers(model).dtype == torch.bfloat16
-    assert (answers(model) - before).square().mean().sqrt() < 0.2 * before.std()
+    assert outputs(model).dtype == torch.bfloat16
+    assert (outputs(model) - before).square().mean().sqrt() < 0.2 * before.std()
 
 
 def indirect(way):
@@ -474,11 +474,11 @@ def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers
     model, kind = model_of("llama").to(torch.bfloat16), indirect(way)
     for layer in model.model.layers[: None if layers == "all" else 1]:
         layer.self_attn.__class__ = kind
-    before = answers(model)
+    before = outputs(model)
     undo = replace(model)
     assert undo.rotations == (() if layers == "all" else ("model.layers.1.self_attn",))
     kind.calls = 0
-    assert distance(answers(model), before) < 0.2
+    assert distance(outputs(model), before) < 0.2
     assert way != "decorated" or kind.calls > 0
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
     assert cos.dtype == torch.bfloat16
@@ -533,7 +533,7 @@ def test_a_float64_model_gets_float64_tables():
     replace(model)
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.float64), torch.tensor([[FAR]]))
     assert cos.dtype == torch.float64
-    assert distance(answers(model, FAR), right) < 1e-5  # norms and softmax are float32
+    assert distance(outputs(model, FAR), right) < 1e-5  # norms and softmax are float32
 
 
 # --- positions of several axes, and tables that depend on the length --------------------------------------------------
@@ -544,10 +544,10 @@ def test_positions_of_several_axes_are_recognised(name):
     model = model_of(name)
     line = torch.arange(24)
     positions = torch.stack([line, line // 4, line % 4])[:, None].expand(3, 2, 24)
-    expected = answers(model, position_ids=positions)
+    expected = outputs(model, position_ids=positions)
     replace(model)
-    assert distance(answers(model, position_ids=positions), expected) < 1e-4
-    assert distance(answers(model), expected) > 0.1
+    assert distance(outputs(model, position_ids=positions), expected) < 1e-4
+    assert distance(outputs(model), expected) > 0.1
 
 
 LONGROPE = {
@@ -562,11 +562,11 @@ LENGTHS = {"original_max_position_embeddings": 64, "max_position_embeddings": 51
 @pytest.mark.parametrize("length", [None, 64, 65, FAR])
 def test_longrope_depends_on_the_largest_position_or_the_given_length(length):
     model = model_of("phi3", rope_parameters=LONGROPE, **LENGTHS)
-    short, long = answers(model, 40), answers(model, 41)  # the last of 24 tokens at 63, at 64
+    short, long = outputs(model, 40), outputs(model, 41)  # the last of 24 tokens at 63, at 64
     assert distance(long, short) > 0.1
     replace(model, sequence_length=length)
-    assert distance(answers(model, 40), long if (length or 0) > 64 else short) < 1e-3
-    assert distance(answers(model, 41), short if length == 64 else long) < 1e-3
+    assert distance(outputs(model, 40), long if (length or 0) > 64 else short) < 1e-3
+    assert distance(outputs(model, 41), short if length == 64 else long) < 1e-3
 
 
 def test_dynamic_tables_are_made_for_a_length():
@@ -574,10 +574,10 @@ def test_dynamic_tables_are_made_for_a_length():
     with pytest.raises(ValueError, match=r"sequence_length must be given for rope type 'dynamic', .*; got None"):
         replace(model)
     trained = model.config.max_position_embeddings
-    expected = answers(model, 3 * trained - 24)  # the length is three times as large
+    expected = outputs(model, 3 * trained - 24)  # the length is three times as large
     replace(model, sequence_length=3 * trained)
-    assert distance(answers(model, 3 * trained - 24), expected) < 1e-2  # the original angles are inexact
-    assert distance(answers(model, 0), expected) < 1e-2
+    assert distance(outputs(model, 3 * trained - 24), expected) < 1e-2  # the original angles are inexact
+    assert distance(outputs(model, 0), expected) < 1e-2
 
 
 def test_the_vision_tower_is_not_replaced():
@@ -606,11 +606,11 @@ def test_a_function_with_another_rotation_is_not_replaced(monkeypatch):
 
     monkeypatch.setattr(modeling, "apply_rotary_pos_emb", doubled)
     model = model_of("llama")
-    right, before = truth(model), answers(model, FAR)
+    right, before = truth(model), outputs(model, FAR)
     undo = replace(model)
     assert undo.tables
     assert not undo.rotations
-    assert distance(answers(model, FAR), right) < 1e-4 < distance(before, right)
+    assert distance(outputs(model, FAR), right) < 1e-4 < distance(before, right)
 
 
 def with_other_tables():

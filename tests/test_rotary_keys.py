@@ -1,4 +1,4 @@
-"""Config keys near rotary: which the program finds in installed sources, and how they are classified."""
+"""Config keys around rotary: those that the program finds in installed sources, and their classification."""
 
 import ast
 import importlib
@@ -16,8 +16,8 @@ import rope_any as ra
 from rope_any import config
 
 LIBRARIES = tuple(rotary_keys.FILES)
-WRITTEN = rotary_keys.WRITTEN.read_text(encoding="utf-8")
-KNOWN = rotary_keys.classified(rotary_keys.CLASSIFIED.read_text(encoding="utf-8"))
+TABLE = rotary_keys.PAGE.read_text(encoding="utf-8")
+KNOWN = rotary_keys.read_classification(rotary_keys.CLASSIFIED.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def found():
     for library in LIBRARIES:
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed")
-        if f"{library} {version(library)}" not in WRITTEN:
+        if f"{library} {version(library)}" not in TABLE:
             pytest.skip(f"the table is not that of {library} {version(library)}: the weekly run names what is new")
-    return {library: rotary_keys.walk(library) for library in LIBRARIES}
+    return {library: rotary_keys.keys_in_library(library) for library in LIBRARIES}
 
 
 # --- the installed libraries ------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def test_every_name_is_classified_and_found(found):
 
 
 def test_the_table_agrees_with_the_installed_libraries(found):
-    assert f"{rotary_keys.table(found, KNOWN)}\n" == WRITTEN, "python tools/rotary_keys.py --write"
+    assert f"{rotary_keys.table(found, KNOWN)}\n" == TABLE, "python tools/rotary_keys.py --write"
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_a_new_key_in_the_source_of_a_model_is_found():
     ],
 )
 def test_a_name_that_is_classified_twice_is_refused(document):
-    with pytest.raises(SystemExit, match="must stand once"):
-        rotary_keys.classified(document)
+    with pytest.raises(SystemExit, match="must occur once"):
+        rotary_keys.read_classification(document)
 
 
 def test_new_and_removed_names_are_listed():
@@ -184,10 +184,12 @@ def test_check_exits_with_a_status(changed, status, monkeypatch, capsys):
     name = "new_key" if changed else "rope_theta"
     monkeypatch.setattr(sys, "argv", ["rotary_keys.py", "--check"])
     monkeypatch.setattr(rotary_keys, "find_spec", lambda _: ...)
-    monkeypatch.setattr(rotary_keys, "walk", lambda _: {name: {"toy"}})
+    monkeypatch.setattr(rotary_keys, "keys_in_library", lambda _: {name: {"toy"}})
     row = rotary_keys.Row("expressed", "")
     monkeypatch.setattr(
-        rotary_keys, "classified", lambda _: {library: {"rope_theta": row} for library in LIBRARIES} | {"engines": {}}
+        rotary_keys,
+        "read_classification",
+        lambda _: {library: {"rope_theta": row} for library in LIBRARIES} | {"engines": {}},
     )
     with pytest.raises(SystemExit) as ended:
         rotary_keys.main()
@@ -208,7 +210,7 @@ def test_expressed_names_are_in_the_source():
 
 
 def test_functions_named_for_a_key_exist():
-    said = {row.said for rows in KNOWN.values() for row in rows.values()}
+    said = {row.meaning for rows in KNOWN.values() for row in rows.values()}
     names = {name for text in said for name in re.findall(r"`([\w.]+\.[\w.]+)`", text)}
     assert "positions.dual_chunk" in names
     for name in names:
@@ -220,4 +222,4 @@ def test_functions_named_for_a_key_exist():
     ("name", "said"), [("rope_theta", "read"), ("rope_toy", "refused"), ("toy_size", "**ignored**")]
 )
 def test_the_treatment_of_a_name_is_found(name, said):
-    assert rotary_keys.answer(name) == said
+    assert rotary_keys.treatment(name) == said

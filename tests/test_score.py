@@ -1,9 +1,10 @@
 """
-The score scale of each model with rotary: what its own attention, built from its config, scales q·k by.
+The score scale of each model with rotary, compared with the scale of its own attention, built from its config.
 
-The attention classes are found in the source of transformers by the config class that their constructor names; those
-that name another, or none, are listed. They are built without memory for their weights (torch's device ``meta``), from
-default configs and from odd ones. What has no attribute for its scale is run instead.
+The attention classes are found in the source of transformers by the config class that their constructor names.
+Classes that name another config class, or none, are listed. They are built without memory for their weights (torch's
+device ``meta``), from default configs and from configs with other values. If a class has no attribute for its scale,
+it is run.
 """
 
 import json
@@ -70,7 +71,7 @@ ROOT = Path(transformers.__file__).parent / "models"
 CLASS = re.compile(r"^class (\w+)\(.*?\n(?=^\S)", re.MULTILINE | re.DOTALL)
 _OMNI = "qwen3_omni_moe.modeling_qwen3_omni_moe"
 _POCKET = "pocket_tts_audio_tokenizer.modeling_pocket_tts_audio_tokenizer"
-# Where the constructor names no config class, or that of a whole model or another part of it.
+# Attention classes whose constructor names no config class, or that of a whole model or of another part.
 OTHER_PROGRAMS = {
     "blt_global_transformer": "blt.modeling_blt.BltSelfAttention",
     "blt_local_decoder": "blt.modeling_blt.BltSelfAttention",
@@ -140,7 +141,7 @@ ATTRIBUTES = {
     "gpt_neox_japanese": lambda attention: 1 / attention.norm_factor,
     "gptj": scale_of_gptj,
 }
-# Those without an attribute, or with one that is not all of it; they are run below.
+# Models whose attention has no attribute for the whole scale; they are run below.
 RUN = {"clvp_encoder", "modernbert", "openai_privacy_filter", "qwen2_5_omni_dit", "roformer"}
 REFUSED = {"dory", "mistral_large4_text", "timesfm2_5"}
 # Their code comes with the weights.
@@ -187,7 +188,7 @@ YARN = {
     "mscale_all_dim": 0.9,
     "llama_4_scaling_beta": 0.1,
 }
-# Values that no class assumes, for each key that a class has.
+# Values that are no default of any class, by key.
 ODD = {
     "query_pre_attn_scalar": 123,
     "attention_multiplier": 0.03,
@@ -200,7 +201,7 @@ ODD = {
 }
 
 
-# What default configs lack.
+# Keys that default configs lack.
 COMPLETED = {
     "cosmos3_edge_text": {
         "head_dim": 96,
@@ -240,7 +241,7 @@ ARGUMENTS = {
 
 
 def odd(model_type):
-    """Return the odd values of the keys that a config class has."""
+    """Return the values of ODD for the keys that a config class has."""
     fields = config_classes()[model_type].__dataclass_fields__
     scaled = {"rope_parameters": YARN} if model_type in PLAIN_SIZES and model_type != "dots3_note_text" else {}
     if model_type == "hy_v4_vl_text":
@@ -255,12 +256,12 @@ def built(model_type, **changes):
     for index in sorted({kinds.index(kind) for kind in kinds}):
         layer = config.per_layer_config[index] if kinds[index] else config
         for cls in attention_classes(model_type):
-            attention = attended(cls, layer, index)
+            attention = attention_layer(cls, layer, index)
             if attention is not None:
                 yield config, *known(layer, kinds[index]), kinds[index], attention
 
 
-def attended(cls, config, index):
+def attention_layer(cls, config, index):
     """Return an attention layer without memory, or None if the layer is of another kind."""
     several = (
         [ARGUMENTS[cls.__name__]] if cls.__name__ in ARGUMENTS else [lambda *both: both, lambda config, _: (config,)]
@@ -310,7 +311,7 @@ def test_every_model_with_rotary_is_checked_or_listed():
     assert all(model.score == _models.Score() for name, model in _models.ALL.items() if name not in MODELS)
 
 
-# --- run, since no attribute has the whole scale ----------------------------------------------------------
+# --- models that are run, because no attribute has the whole scale ----------------------------------------
 
 HEAD, HEADS, SEQ = 12, 4, 5
 SMALL = {"hidden_size": HEAD * HEADS, "num_attention_heads": HEADS}
@@ -329,7 +330,7 @@ def small(model_type, **changes):
     return config, attention.eval().requires_grad_(requires_grad=False)
 
 
-def seen(attention, *, width=HEAD, names=(), **arguments):
+def attention_inputs(attention, *, width=HEAD, names=(), **arguments):
     """Return what an attention passes to its function at position 0, and the outputs of some of its modules."""
     handed, made = {}, {}
 
@@ -370,7 +371,7 @@ def test_the_scale_has_all_factors_except_those_named_in_the_source(case):
     model_type, changes, names, said, before = case
     config, attention = small(model_type, **changes)
     width = HEAD // 2 if model_type == "openai_privacy_filter" else HEAD
-    handed, made = seen(attention, width=width, names=names.split(), attention_mask=None)
+    handed, made = attention_inputs(attention, width=width, names=names.split(), attention_mask=None)
     ratios = [float(handed[x].norm() / y.norm()) for x, y in zip("qk", made, strict=True)]
     ours = score_scale(Config(model_type, config.to_dict()), facts(head_dim=HEAD), {}, None)
     assert ours.value * before == pytest.approx(handed["scaling"] * math.prod(ratios), rel=1e-5)
@@ -378,12 +379,12 @@ def test_the_scale_has_all_factors_except_those_named_in_the_source(case):
 
 
 def test_the_scale_equals_that_of_modernbert():
-    handed, _ = seen(small("modernbert")[1])
+    handed, _ = attention_inputs(small("modernbert")[1])
     assert scale("modernbert", sizes={"head_dim": HEAD}).value == pytest.approx(handed["scaling"], rel=1e-12)
 
 
 def test_the_scale_is_torchs_default_if_a_class_passes_none():
-    handed, _ = seen(small("qwen2_5_omni_dit")[1])
+    handed, _ = attention_inputs(small("qwen2_5_omni_dit")[1])
     assert handed["scaling"] is None
     dot, qkv = torch.nn.functional.scaled_dot_product_attention, [handed[name] for name in "qkv"]
     ours = scale("qwen2_5_omni_dit", sizes={"head_dim": HEAD}).value
@@ -492,7 +493,7 @@ def test_a_missing_plain_slice_is_the_class_default(model_type):
     assert field.default == PLAIN_SIZES[model_type]
 
 
-# --- what is refused --------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

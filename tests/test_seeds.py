@@ -28,12 +28,12 @@ def pairing(request):
 
 
 def arrange(x, pairing):
-    """Adjacent pairs (a₀ b₀ a₁ b₁ …), as the texts have them, -> the order of `pairing`."""
+    """Return adjacent pairs (a₀ b₀ a₁ b₁ …), as in the texts, in the order of `pairing`."""
     return x if pairing == "interleaved" else np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
 def adjacent(x, pairing):
-    """Undo `arrange`: (a₀ a₁ … b₀ b₁ …) -> (a₀ b₀ a₁ b₁ …)."""
+    """Return features in the order of `pairing` as adjacent pairs: the inverse of `arrange`."""
     if pairing == "interleaved":
         return x
     a, b = np.split(x, 2, axis=-1)
@@ -48,17 +48,17 @@ def rotate_adjacent(x, positions, freqs, pairing):
 
 
 def rotate_adjacent_by_rope(x, positions, freqs, pairing):
-    """Do the same through `Rope`."""
+    """Rotate adjacent pairs of x by `Rope`, in either pairing."""
     return adjacent(Rope(freqs, pairing=pairing).apply(arrange(x, pairing), positions), pairing)
 
 
 def theta(d):
-    """θᵢ = 10000^(−2i/d)."""
+    """Return θᵢ = 10000^(−2i/d) for each pair i."""
     return [10000 ** (-2 * i / d) for i in range(d // 2)]
 
 
 def matrix(m, thetas):
-    """R of the texts: one 2 x 2 block for each θ, and zeros."""
+    """Return the matrix R of the texts: one 2 x 2 block for each θ, and zeros."""
     r = np.zeros((2 * len(thetas), 2 * len(thetas)))
     for i, t in enumerate(thetas):
         r[2 * i, 2 * i], r[2 * i, 2 * i + 1] = math.cos(m * t), -math.sin(m * t)
@@ -67,7 +67,7 @@ def matrix(m, thetas):
 
 
 def as_complex(x):
-    """Adjacent pairs (a, b) -> a + ib."""
+    """Return adjacent pairs (a, b) as complex numbers a + ib."""
     return x[..., 0::2] + 1j * x[..., 1::2]
 
 
@@ -256,7 +256,7 @@ def attention(x, positions, weights, pairing):
 
 @pytest.fixture
 def sentence():
-    """Embeddings of the pig sentence, (5, 8), and W_q, W_k, W_v."""
+    """Return embeddings of the pig sentence, (5, 8), and W_q, W_k, W_v."""
     return random(5, 8), random(3, 8, 8, seed=1)
 
 

@@ -1,4 +1,4 @@
-"""Chunked and sharded arrays: every part is rotated in place, without communication or computation of others."""
+"""Chunked and sharded arrays: each process or device rotates its own part, without communication."""
 
 import importlib.util
 import json

@@ -15,13 +15,13 @@ def test_random_calls_are_correct():
     report = soak.soak(1000, seed=20_260_401)
     assert report.calls.total() == 1000
     assert {kind for _, kind in report.calls} == {call.__name__ for call in soak.CALLS}
-    assert len({name for name, _ in report.calls}) > 1 or soak.installed() == NUMPY
+    assert len({name for name, _ in report.calls}) > 1 or soak.installed_shares() == NUMPY
 
 
 def run_numpy(seed, count=100):
     """Make a number of calls with NumPy."""
     for number in range(count):
-        soak.one(seed, number, NUMPY)
+        soak.make_call(seed, number, NUMPY)
 
 
 def scaling_slightly(self, x, *args, **options):
@@ -62,4 +62,4 @@ def test_growth_is_measured_from_the_second_tenth_to_the_last():
 
 
 def test_the_same_number_gives_the_same_call():
-    assert soak.one(3, 14, NUMPY) == soak.one(3, 14, NUMPY)
+    assert soak.make_call(3, 14, NUMPY) == soak.make_call(3, 14, NUMPY)

@@ -1,8 +1,8 @@
 """
-Vision towers of transformers: our recipes and grids beside the models' own code, on random queries and keys.
+Vision towers of transformers: our recipes and grids compared with the models' own code, on random queries and keys.
 
-Where it can, a test runs the tower itself, small and random, catches the call by which its attention rotates queries
-and keys, and gives random ones to it: the angles are those of the tower, and so is the order of the tokens.
+If possible, a test runs a small random tower, replaces the queries and keys that its attention rotates by random ones,
+and records the results: so the angles and the order of the tokens are those of the tower.
 """
 
 import ast
@@ -29,9 +29,11 @@ from rope_any.config._towers import AXES, LAYOUTS, PARTS, REFUSED, TOWERS, UNROT
 torch = pytest.importorskip("torch", reason="the peers run on torch")
 transformers = pytest.importorskip("transformers", minversion="5.20", reason="the peers are models of transformers")
 FOLDER = Path(transformers.__file__).parent / "models"
-ATOL = 2e-5  # their tables are made in float32: angles of up to 30 radians err by 2e-6, and a few roundings follow
+ATOL = (
+    2e-5  # transformers' tables are float32: angles of up to 30 radians have errors of 2e-6, and a few roundings follow
+)
 HEADS = 3
-ROTATED = ("q", "k", "query", "key", "x")  # what functions of the peers call what they rotate
+ROTATED = ("q", "k", "query", "key", "x")  # names of the rotated arguments in functions of transformers
 
 
 class Part:
@@ -60,7 +62,7 @@ class Passes(torch.nn.Module):
         return x
 
 
-class Caught(Exception):  # noqa: N818
+class RotationRecorded(Exception):  # noqa: N818
     """Ends a run when the rotation was recorded."""
 
 
@@ -110,8 +112,8 @@ def rope_of(part):
     )
 
 
-def caught(monkeypatch, module, function, run):
-    """Return random queries or keys, and what a model makes of them as it runs."""
+def recorded_rotation(monkeypatch, module, function, run):
+    """Return pairs (random queries or keys, the same rotated by the model) of a run of a model."""
     original, seen = getattr(module, function), []
 
     def spy(*args, **options):
@@ -121,17 +123,17 @@ def caught(monkeypatch, module, function, run):
         xs, given.arguments = drawn.values(), given.arguments | drawn
         outs = original(*given.args, **given.kwargs)
         seen.extend(zip(xs, outs if isinstance(outs, tuple) else (outs,), strict=True))
-        raise Caught
+        raise RotationRecorded
 
     monkeypatch.setattr(module, function, spy)
-    with torch.no_grad(), contextlib.suppress(Caught):
+    with torch.no_grad(), contextlib.suppress(RotationRecorded):
         run()
     assert seen, f"{function} was not called"
     return seen
 
 
 def assert_rotates(part, positions, pairs, *, before=0, after=0):
-    """Compare with what a model made of queries and keys, whose class tokens are before or after the patches."""
+    """Compare our rotation with recorded ones; the model has numbers of class tokens before and after the patches."""
     at = torch.tensor(positions)
     at = torch.cat([at.new_zeros(before, at.shape[1]), at, at.new_zeros(after, at.shape[1])])
     rope = rope_of(part)
@@ -260,7 +262,7 @@ def test_a_tower_rotates_like_its_model(name, seed, monkeypatch):
     else:
         places = grid(part, shape)
     function = {"pixtral": "apply_rotary_pos_emb", "llama4_vision_model": "vision_apply_rotary_emb"}.get(name, VISION)
-    pairs = caught(monkeypatch, modeling(folder), function, lambda: run(tower, shape, HEADS * head))
+    pairs = recorded_rotation(monkeypatch, modeling(folder), function, lambda: run(tower, shape, HEADS * head))
     before, after = CLASS_TOKENS.get(name, (0, 0))
     assert_rotates(part, places, pairs, before=before, after=after)
 
@@ -272,7 +274,7 @@ def test_layers_of_a_tower_are_counted_as_by_its_class(name):
     assert len(ra.config.layers(theirs, part="vision")) == count
 
 
-# --- towers of which the rotation is run apart from the rest --------------------------------------------------
+# --- towers of which only the rotation is run -----------------------------------------------------------------
 
 
 def test_gemma4_rotates_like_its_model(monkeypatch):
@@ -295,7 +297,7 @@ def test_gemma4_rotates_like_its_model(monkeypatch):
         """Run the encoder of Gemma 4."""
         encoder(uniform(1, 72, 24), attention_mask=None, pixel_position_ids=made[None])
 
-    pairs = caught(monkeypatch, modeling("gemma4"), "apply_multidimensional_rope", run)
+    pairs = recorded_rotation(monkeypatch, modeling("gemma4"), "apply_multidimensional_rope", run)
     assert_rotates(part, places, pairs)
     assert recipe(part).facts["blocks"].value == 2
 
@@ -309,7 +311,9 @@ def test_sam3_rotates_like_its_model(shape, monkeypatch):
     peer, part = modeling("sam3"), Part("sam3_vit_model", **keys)
     config = config_class("sam3_vit_model")(intermediate_size=8, **copy.deepcopy(keys))
     layer = peer.Sam3ViTLayer(config, window_size=4 if shape == (4, 4) else 0).eval()
-    pairs = caught(monkeypatch, peer, "apply_rotary_pos_emb_2d", lambda: layer(uniform(1, 8, 8, HEADS * head)))
+    pairs = recorded_rotation(
+        monkeypatch, peer, "apply_rotary_pos_emb_2d", lambda: layer(uniform(1, 8, 8, HEADS * head))
+    )
     assert_rotates(part, grid(part, shape), pairs)
 
 
@@ -638,11 +642,11 @@ def test_reasons_of_refusals_are_true(monkeypatch):
     omni = modeling("qwen2_5_omni")
     config = omni.Qwen2_5OmniDiTConfig(hidden_size=24, num_attention_heads=HEADS, head_dim=8)
     attention, table = omni.DiTAttention(config), (torch.ones(1, 4, 8), torch.zeros(1, 4, 8))
-    pairs = caught(monkeypatch, omni, "apply_rotary_pos_emb", lambda: attention(uniform(1, 4, 24), table))
+    pairs = recorded_rotation(monkeypatch, omni, "apply_rotary_pos_emb", lambda: attention(uniform(1, 4, 24), table))
     assert [q.shape[1] for q, _ in pairs] == [1, 1]  # of three heads
 
 
-# --- what is wrong --------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------------------
 
 
 QWEN = {"hidden_size": 96, "num_heads": 3}

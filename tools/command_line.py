@@ -23,7 +23,7 @@ import rope_any as ra
 from rope_any.cli import app
 
 PAGE = making.DOCS / "command-line.md"
-BLOCK = re.compile(r"```console\n\$ (.+)\n(?:.*\n)*?```")  # a command, and what it prints
+BLOCK = re.compile(r"```console\n\$ (.+)\n(?:.*\n)*?```")  # a command and its output
 
 LLAMA = {"model_type": "llama", "head_dim": 16, "rope_theta": 500_000.0, "max_position_embeddings": 8192}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
@@ -44,8 +44,8 @@ def write_files(folder: Path) -> None:
     longer = LLAMA | {"max_position_embeddings": 32_768, "rope_scaling": YARN}
     (folder / "longer.json").write_text(json.dumps(longer, indent=2) + "\n")
     (folder / "mine.py").write_text(MINE)
-    made = ra.cos_sin(range(4096), ra.frequencies(16), like=np.zeros(1, dtype=np.float32))
-    np.save(folder / "cache.npy", ra.layouts.pack(made, "vllm"))
+    table = ra.cos_sin(range(4096), ra.frequencies(16), like=np.zeros(1, dtype=np.float32))
+    np.save(folder / "cache.npy", ra.layouts.pack(table, "vllm"))
     for name, heads in (("q", 4), ("k", 2)):
         np.save(folder / f"{name}.npy", np.ones((1, heads, 6, 16), dtype=np.float32))
     names = [f"model.layers.{i}.self_attn.{x}_proj.weight" for i in range(2) for x in "qkv"]
@@ -58,21 +58,21 @@ def write_files(folder: Path) -> None:
     (folder / "in.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
 
 
-def printed(command: str) -> str:
-    """Return the output of a command run in `folder`."""
-    program, *words = command.split()
+def output_of(command: str) -> str:
+    """Return the output of a command, run in the current folder."""
+    program, *arguments = command.split()
     if program == "cat":
-        return Path(words[0]).read_text(encoding="utf-8")
-    return CliRunner().invoke(app, words, prog_name=program).output
+        return Path(arguments[0]).read_text(encoding="utf-8")
+    return CliRunner().invoke(app, arguments, prog_name=program).output
 
 
-def made(page: str) -> str:
-    """Return the page with the current output of its commands."""
+def updated(page: str) -> str:
+    """Return a page with the current output of the commands in its blocks."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_files(Path(folder))
-        return BLOCK.sub(lambda found: f"```console\n$ {found[1]}\n{printed(found[1])}```", page)
+        return BLOCK.sub(lambda found: f"```console\n$ {found[1]}\n{output_of(found[1])}```", page)
 
 
 if __name__ == "__main__":
     given = making.parser(__doc__, PAGE).parse_args()
-    making.show(made(PAGE.read_text(encoding="utf-8")).removesuffix("\n"), PAGE, write=given.write)
+    making.show(updated(PAGE.read_text(encoding="utf-8")).removesuffix("\n"), PAGE, write=given.write)

@@ -1,14 +1,14 @@
 """
-Test the features of `rope_any` and other libraries of rotary embeddings: `comparison_table.md`.
+Test the features of `rope_any` and of other libraries with rotary embeddings: `comparison_table.md`.
 
 In the environment that `comparison.md` describes::
 
     python tools/comparison_table.py                        # prints the tables
     python tools/comparison_table.py --write                # and writes comparison_table.md
 
-It takes a few minutes. How a library is called is in `rotaries.py` and in the functions under "what else" below; each
-cell is what a function under "the probes" found out by calling it. Libraries that are not installed are named, and
-nothing is written then, but for the rows of one: ``--only NAME --write``.
+It takes a few minutes. `rotaries.py` and the section "functions by feature" below have the calls of each library. Each
+cell is returned by a function of the section "probes", which makes such calls. If a library is not installed, its name
+is printed, and nothing is written. ``--only NAME --write`` writes the rows of one library.
 """
 
 import ast
@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 
 import making
 import numpy as np
-import peers_table as readings
+import peers_table
 import rotaries
-from peers_table import FACTOR, LONGER, Reading, alone, same
+from peers_table import FACTOR, LONGER, Reading, agrees, import_part
 from rotaries import BASE, TABLE, RotaryFunction
 
 import rope_any as ra
@@ -48,22 +48,23 @@ DIM, PART, WIDE = (
     128,
 )  # features of a head; rotated ones of a partial rotary; features where errors are measured
 SHAPE = (2, 3, 8, DIM)  # of x
-RIGHT = 1e-3  # what a float32 angle may err at the positions below; a wrong rotation errs by more
+TOLERANCE = 1e-3  # more than the error of float32 angles at the positions below, and less than that of a wrong rotation
 NEAR, FAR = 100, {"131\u00a0072": 2**17, "1\u00a0048\u00a0576": 2**20}
 YES, NO, GPU = "yes", "no", "needs a GPU"
-WRITTEN = making.DOCS / "comparison_table.md"
+PAGE = making.DOCS / "comparison_table.md"
 
 
 class Library(NamedTuple):
-    """A library, and its rotary."""
+    """A library with its rotary."""
 
     package: str
     make: Callable[..., RotaryFunction]
     pairing: str
-    """Which features rotate by default."""
+    """The pairing by default."""
     parts: dict[str, tuple[str, ...]]
-    """The classes and functions of its rotary embedding by module; an empty list means the whole module."""
+    """The classes and functions of its rotary embedding by module; an empty tuple means the whole module."""
     engine: str = "PyTorch"
+    """The array library."""
 
 
 LIBRARIES = {
@@ -137,65 +138,65 @@ LIBRARIES = {
     "mlx.nn": Library("mlx", rotaries.mlx, "half", {"mlx.nn.layers.positional_encoding": ("RoPE",)}, "MLX"),
 }
 IN_TRITON = {"flash-attention", "Liger"}
-"""What runs here in Triton's interpreter, which compilers can't see into."""
+"""Libraries whose kernels run here in Triton's interpreter, which compilers can't trace."""
 
-WAYS: dict[tuple[str, str], Callable[..., Any]] = {}
+FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
-def does(library: str, feature: str) -> Callable[[Callable[..., Any]], None]:
-    """Register a function for something that a library does besides rotating x at positions."""
-    return lambda way: WAYS.__setitem__((library, feature), way)
+def register(library: str, feature: str) -> Callable[[Callable[..., Any]], None]:
+    """Return a decorator that registers a function of a library for a feature other than rotating x at positions."""
+    return lambda way: FUNCTIONS.__setitem__((library, feature), way)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------
 
 
-def arrays_of(engine: str) -> Any:
+def library_record(engine: str) -> Any:
     """Return the record of an array library, or None if it is not installed."""
     return _arrays.installed(engine)
 
 
 def put(engine: str, data: Any) -> Any:
-    """Return data as an array of a library."""
-    lib = arrays_of(engine)
+    """Return data as an array of an array library, on its first device."""
+    lib = library_record(engine)
     return lib.put(np.array(data), next(iter(lib.devices().values())))
 
 
 def get(x: Any) -> Data:
-    """Return an array of any library as float64."""
+    """Return an array of any library as a float64 NumPy array."""
     lib = _arrays.require_array("x", x)
     return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)
 
 
-def numbers(*shape: int, bits: int = 23) -> Data:
-    """Return an input array."""
+def random_array(*shape: int, bits: int = 23) -> Data:
+    """Return a random float32 array, whose numbers have `bits` bits."""
     return features(*shape, bits=bits).astype(np.float32)
 
 
 @cache
-def table(positions: tuple[int, ...], dim: int, base: float) -> Sample:
-    """Return exact cosines and sines."""
+def exact_table(positions: tuple[int, ...], dim: int, base: float) -> Sample:
+    """Return the exact cosines and sines of positions."""
     return exact(positions, ra.frequencies(dim, base=base))
 
 
-def truth(x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> Data:
-    """Return x rotated exactly; positions may differ by row."""
+def rotated_exactly_at(x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> Data:
+    """Return x rotated exactly at positions ``(seq,)`` or ``(batch, seq)``."""
     if positions.ndim == 2:
-        rows = (truth(a[None], p, pairing, dim=dim, base=base) for a, p in zip(x, positions, strict=True))
+        rows = (rotated_exactly_at(a[None], p, pairing, dim=dim, base=base) for a, p in zip(x, positions, strict=True))
         return np.concatenate([*rows])
-    return rotate_exactly(x, table(tuple(positions.tolist()), dim, base), pairing)
+    return rotate_exactly(x, exact_table(tuple(positions.tolist()), dim, base), pairing)
 
 
 def error(y: Any, x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> float:
-    """Return the largest error of a pair, relative to its length; infinite if other features change."""
-    found, want = get(y), truth(x, positions, pairing, dim=dim, base=base)
+    """Return the largest error of a rotated pair, relative to its length; infinite if pass-through features change."""
+    found, want = get(y), rotated_exactly_at(x, positions, pairing, dim=dim, base=base)
     if found.shape != want.shape or not np.array_equal(found[..., dim:], want[..., dim:]):
         return float("inf")
     return float(np.max(pair_errors(found, want, pairing, start=0, pairs=dim // 2)))
 
 
 class Trial(NamedTuple):
-    """A call with its inputs."""
+    """The inputs of a call, and the array library and the pairing of the call."""
 
     engine: str
     x: Data
@@ -206,37 +207,37 @@ class Trial(NamedTuple):
         """Return the error of the call; infinite if it raises."""
         try:
             y = call(put(self.engine, self.x), put(self.engine, self.positions))
-            if _arrays.find(y) is not arrays_of(self.engine):
+            if _arrays.find(y) is not library_record(self.engine):
                 return float("inf")
             return error(y, self.x, self.positions, self.pairing, dim=dim, base=base)
-        except Exception:  # noqa: BLE001  # what it raises doesn't matter here
+        except Exception:  # noqa: BLE001  # any exception means that the call fails
             return float("inf")
 
-    def right(self, call: RotaryFunction, *, dim: int = DIM, base: float = BASE) -> bool:
+    def is_right(self, call: RotaryFunction, *, dim: int = DIM, base: float = BASE) -> bool:
         """Whether the call rotates x correctly."""
-        return self.error(call, dim=dim, base=base) < RIGHT
+        return self.error(call, dim=dim, base=base) < TOLERANCE
 
 
 def trial(library: Library, **changes: Any) -> Trial:
-    """Return the usual call: positions from 100 on."""
+    """Return the usual inputs of a library, at positions from 100 on, with changes."""
     positions = np.arange(NEAR, NEAR + SHAPE[2])
-    return Trial(library.engine, numbers(*SHAPE), positions, library.pairing)._replace(**changes)
+    return Trial(library.engine, random_array(*SHAPE), positions, library.pairing)._replace(**changes)
 
 
-def can(library: Library, option: str) -> bool:
-    """Whether the rotary has an option."""
+def has_option(library: Library, option: str) -> bool:
+    """Whether the function of a library in `rotaries` has an option."""
     return option in inspect.signature(library.make).parameters
 
 
-def said(*, truth: bool) -> str:
-    """Return a cell."""
+def yes_or_no(*, truth: bool) -> str:
+    """Return the cell "yes" or "no"."""
     return YES if truth else NO
 
 
-# --- what else: functions of each library, by what they do ------------------------------------------------
+# --- functions by feature: config, packed, offsets, axes and others, for each library that has it ---------
 
 
-@does("rope_any", "config")
+@register("rope_any", "config")
 def _(folder: Path) -> Reading:
     """Return the frequencies that `Rope.from_config` reads from config.json."""
     rope = ra.Rope.from_config(folder / "config.json")
@@ -244,7 +245,7 @@ def _(folder: Path) -> Reading:
     return Reading(rope.frequencies)
 
 
-@does("transformers", "config")
+@register("transformers", "config")
 def _(folder: Path) -> Reading:
     """Return the frequencies of transformers' Llama for config.json."""
     from transformers import LlamaConfig
@@ -253,7 +254,7 @@ def _(folder: Path) -> Reading:
     return Reading(LlamaRotaryEmbedding(LlamaConfig.from_pretrained(folder)).inv_freq.numpy())
 
 
-@does("keras-hub", "config")
+@register("keras-hub", "config")
 def _(folder: Path) -> Reading:
     """Return the frequencies of keras-hub's Llama 3 for config.json, converted by its own function."""
     from keras_hub.models import Llama3Backbone
@@ -262,51 +263,51 @@ def _(folder: Path) -> Reading:
     read = convert_backbone_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     small = {"vocabulary_size": 8, "num_layers": 1, "intermediate_dim": 8}
     layer = Llama3Backbone(**read | small).transformer_layers[0]._self_attention_layer.rotary_embedding_layer  # noqa: SLF001
-    return Reading(layer._get_inverse_freq(readings.DIM).detach().numpy())  # noqa: SLF001
+    return Reading(layer._get_inverse_freq(peers_table.DIM).detach().numpy())  # noqa: SLF001
 
 
-@does("flash-attention", "config")
+@register("flash-attention", "config")
 def _(folder: Path) -> Reading:
     """Return the frequencies of flash-attention for config.json, converted by its own functions."""
-    alone("flash_attn.models.llama")
+    import_part("flash_attn.models.llama")
     from flash_attn.models.llama import config_from_hf_checkpoint, llama_config_to_gpt2_config
 
     (folder / "llama-hf").symlink_to(folder)
     read = llama_config_to_gpt2_config(config_from_hf_checkpoint(folder, "llama"))
-    return Reading(rotaries.flash_rotary().RotaryEmbedding(readings.DIM, base=read.rotary_emb_base).inv_freq.numpy())
+    return Reading(rotaries.flash_rotary().RotaryEmbedding(peers_table.DIM, base=read.rotary_emb_base).inv_freq.numpy())
 
 
-@does("rope_any", "packed")
+@register("rope_any", "packed")
 def _(x: Any, starts: Any) -> Any:
     """Return x rotated by positions within each packed sequence."""
     rope = ra.Rope(ra.frequencies(DIM), pairing="half")
     return rope.apply(x, ra.positions.packed(starts, x.shape[2]))
 
 
-@does("flash-attention", "packed")
+@register("flash-attention", "packed")
 def _(x: Any, starts: Any) -> Any:
     """Return x of packed sequences, rotated by the kernel with `cu_seqlens`."""
     ropes, longest = rotaries.flash_rotary(), int((starts[1:] - starts[:-1]).max())
     rope = ropes.RotaryEmbedding(DIM)
     rope._update_cos_sin_cache(longest, device=x.device, dtype=x.dtype)  # noqa: SLF001
     given = {"cu_seqlens": starts.int(), "max_seqlen": longest}
-    with rotaries.anywhere():
+    with rotaries.accept_cpu_tensors():
         y = ropes.apply_rotary_emb(x[0].transpose(0, 1).contiguous(), rope._cos_cached, rope._sin_cached, **given)  # noqa: SLF001
     return y.transpose(0, 1)[None]
 
 
-@does("flash-attention", "offsets")
+@register("flash-attention", "offsets")
 def _(x: Any, offsets: Any) -> Any:
     """Return x rotated by the kernel with an offset for each row."""
     ropes = rotaries.flash_rotary()
     rope = ropes.RotaryEmbedding(DIM)
     rope._update_cos_sin_cache(TABLE, device=x.device, dtype=x.dtype)  # noqa: SLF001
     table = rope._cos_cached, rope._sin_cached  # noqa: SLF001
-    with rotaries.anywhere():
+    with rotaries.accept_cpu_tensors():
         return ropes.apply_rotary_emb(x.transpose(1, 2), *table, seqlen_offsets=offsets).transpose(1, 2)
 
 
-@does("mlx.nn", "offsets")
+@register("mlx.nn", "offsets")
 def _(x: Any, offsets: Any) -> Any:
     """Return x rotated with an offset for each row."""
     from mlx.nn import RoPE
@@ -314,7 +315,7 @@ def _(x: Any, offsets: Any) -> Any:
     return RoPE(DIM)(x, offset=offsets)
 
 
-@does("equinox", "in order")
+@register("equinox", "in order")
 def _(x: Any, _: Any) -> Any:
     """Return x rotated at positions 0, 1, 2, ...."""
     import jax
@@ -323,15 +324,15 @@ def _(x: Any, _: Any) -> Any:
     return jax.vmap(jax.vmap(RotaryPositionalEmbedding(DIM)))(x)
 
 
-@does("rope_any", "axes")
+@register("rope_any", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
     """Return x rotated by rows and columns of a grid."""
     rope = ra.Rope(ra.axes.axial(ra.frequencies(DIM // 2), ra.frequencies(DIM // 2)), pairing="half")
     return rope.apply(x, ra.positions.grid(rows, columns, like=x))
 
 
-def qwen(rows: int, columns: int) -> tuple[Any, Any, list[int]]:
-    """Return the tables of Qwen2-VL for a grid, of time, rows and columns, and the axis of each pair."""
+def qwen2_vl_tables(rows: int, columns: int) -> tuple[Any, Any, list[int]]:
+    """Return Qwen2-VL's cosines and sines of time, rows and columns for a grid, and the pairs of each axis."""
     import torch
 
     grid = torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")).flatten(1)
@@ -340,12 +341,12 @@ def qwen(rows: int, columns: int) -> tuple[Any, Any, list[int]]:
     return cos[:, None], sin[:, None], [8, 12, 12]
 
 
-@does("transformers", "axes")
+@register("transformers", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
     """Return x rotated as Qwen2-VL does, by rows and columns of a grid."""
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding, apply_rotary_pos_emb
 
-    *tables, sections = qwen(rows, columns)
+    *tables, sections = qwen2_vl_tables(rows, columns)
     own = SimpleNamespace(mrope_section=sections)
     halves = (part[..., : DIM // 2] for part in tables)
     return apply_rotary_pos_emb(
@@ -353,15 +354,15 @@ def _(x: Any, rows: int, columns: int) -> Any:
     )[0]
 
 
-@does("Liger", "axes")
+@register("Liger", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
     """Return x rotated by Liger's kernel for Qwen2-VL, by rows and columns of a grid."""
     from liger_kernel.transformers.qwen2vl_mrope import liger_multimodal_rotary_pos_emb
 
-    return liger_multimodal_rotary_pos_emb(x.clone(), x.clone(), *qwen(rows, columns))[0]
+    return liger_multimodal_rotary_pos_emb(x.clone(), x.clone(), *qwen2_vl_tables(rows, columns))[0]
 
 
-@does("rotary-embedding-torch", "axes")
+@register("rotary-embedding-torch", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
     """Return x rotated by rows and columns of a grid."""
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
@@ -370,26 +371,26 @@ def _(x: Any, rows: int, columns: int) -> Any:
     return apply_rotary_emb(angles, x.unflatten(2, (rows, columns))).flatten(2, 3)
 
 
-@does("torchtune", "axes")
+@register("torchtune", "axes")
 def _(x: Any, rows: int, _: int) -> Any:
     """Return x rotated by rows and columns of one tile, without the class token that is added for the call."""
     import torch
 
-    ropes = alone("torchtune.modules.position_embeddings")
+    ropes = import_part("torchtune.modules.position_embeddings")
     rope = ropes.VisionRotaryPositionalEmbeddings(patch_size=1, tile_size=rows, max_num_tiles=1, dim=DIM // 2)
     with_class = torch.cat([x, x[:, :, :1]], dim=2).transpose(1, 2)
     return rope(with_class)[:, :-1].transpose(1, 2)
 
 
-@does("timm", "axes")
+@register("timm", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
     """Return x rotated by rows and columns of a grid."""
-    ropes = alone("timm.layers.pos_embed_sincos")
+    ropes = import_part("timm.layers.pos_embed_sincos")
     rope = ropes.RotaryEmbeddingCat(DIM, in_pixels=False, feat_shape=[rows, columns])
     return ropes.apply_rot_embed_cat(x, rope.get_embed())
 
 
-@does("diffusers", "axes")
+@register("diffusers", "axes")
 def _(x: Any, rows: int, columns: int) -> Any:
     """Return x rotated by rows and columns of a grid."""
     from diffusers.models import embeddings
@@ -398,7 +399,7 @@ def _(x: Any, rows: int, columns: int) -> Any:
     return embeddings.apply_rotary_emb(x, embeddings.get_2d_rotary_pos_embed_from_grid(DIM, grid, use_real=True))
 
 
-@does("rope_any", "learned")
+@register("rope_any", "learned")
 def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
     """Return the frequencies as a leaf, and a function that rotates x by them."""
     import torch
@@ -407,7 +408,7 @@ def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
     return leaf, lambda: ra.rotate(x, *ra.cos_sin(positions, leaf), pairing="half")
 
 
-@does("rotary-embedding-torch", "learned")
+@register("rotary-embedding-torch", "learned")
 def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
     """Return the frequencies as a leaf, and a function that rotates x by them."""
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
@@ -416,22 +417,22 @@ def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
     return rope.freqs, lambda: apply_rotary_emb(rope(positions), x)
 
 
-@does("timm", "learned")
+@register("timm", "learned")
 def _(x: Any, _: Any) -> tuple[Any, Callable[[], Any]]:
     """Return the frequencies as a leaf, and a function that rotates x by them."""
-    ropes = alone("timm.layers.pos_embed_sincos")
+    ropes = import_part("timm.layers.pos_embed_sincos")
     rope = ropes.RotaryEmbeddingMixed(DIM * SHAPE[1], depth=1, num_heads=SHAPE[1], feat_shape=[2, SHAPE[2] // 2])
     return rope.freqs, lambda: ropes.apply_rot_embed_cat(x, rope.get_embed()[0])
 
 
-@does("rope_any", "xPos")
+@register("rope_any", "xPos")
 def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
     """Return q and k rotated by xPos."""
     rope = ra.Rope(ra.frequencies(DIM), pairing="half")
     return rope(q, k, ra.bending.xpos(rope.table(positions, like=q), positions, centre=NEAR))
 
 
-@does("rotary-embedding-torch", "xPos")
+@register("rotary-embedding-torch", "xPos")
 def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
     """Return q and k rotated by xPos."""
     from rotary_embedding_torch import RotaryEmbedding
@@ -439,7 +440,7 @@ def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
     return RotaryEmbedding(DIM, use_xpos=True).rotate_queries_and_keys(q, k)
 
 
-@does("x-transformers", "xPos")
+@register("x-transformers", "xPos")
 def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
     """Return q and k rotated by xPos."""
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
@@ -448,24 +449,24 @@ def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
     return apply_rotary_pos_emb(q, angles, scale), apply_rotary_pos_emb(k, angles, scale**-1)
 
 
-@does("flash-attention", "xPos")
+@register("flash-attention", "xPos")
 def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
     """Return q and k rotated by xPos."""
     import torch
 
     rope = rotaries.flash_rotary().RotaryEmbedding(DIM, scale_base=512)
-    with rotaries.anywhere():
+    with rotaries.accept_cpu_tensors():
         rotated = rope(torch.stack([q, k, k]).permute(1, 3, 0, 2, 4).contiguous())
     return tuple(rotated[:, :, i].transpose(1, 2) for i in (0, 1))  # type: ignore[return-value]
 
 
-@does("rotary-embedding-torch", "keeps")
+@register("rotary-embedding-torch", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
     """Return the usual call, from an offset on; it keeps its table in its module."""
-    return rotaries.lucidrains_from(DIM), None
+    return rotaries.lucidrains_by_offset(DIM), None
 
 
-@does("flash-attention", "keeps")
+@register("flash-attention", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
     """Return a call from an offset on, and the module that keeps the table."""
     import torch
@@ -474,27 +475,27 @@ def _() -> tuple[RotaryFunction, Any]:
 
     def rotation(x: Any, positions: Any) -> Any:
         """Return x rotated from the first position on."""
-        with rotaries.anywhere():
+        with rotaries.accept_cpu_tensors():
             return rope(torch.stack([x] * 3).permute(1, 3, 0, 2, 4).contiguous(), seqlen_offset=int(positions[0]))
 
     return rotation, rope
 
 
-@does("equinox", "keeps")
+@register("equinox", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
     """Return the call, and its global cache."""
     from equinox.nn import _embedding
 
-    _embedding.internal_rope_embedding_cache.clear()  # of what was asked before
-    return WAYS["equinox", "in order"], _embedding.internal_rope_embedding_cache
+    _embedding.internal_rope_embedding_cache.clear()  # of earlier calls
+    return FUNCTIONS["equinox", "in order"], _embedding.internal_rope_embedding_cache
 
 
-@does("LitGPT", "keeps")
+@register("LitGPT", "keeps")
 def _() -> tuple[RotaryFunction, Any]:
     """Return a call by a table of the caller, and None: the library keeps nothing."""
     from litgpt.model import apply_rope, build_rope_cache
 
-    tables = build_rope_cache(2 * TABLE, DIM)  # the caller's
+    tables = build_rope_cache(2 * TABLE, DIM)  # the caller holds it
 
     def rotation(x: Any, positions: Any, tables: Any = tables) -> Any:
         """Return x rotated by rows of the caller's table."""
@@ -503,31 +504,31 @@ def _() -> tuple[RotaryFunction, Any]:
     return rotation, None
 
 
-@does("rotary-embedding-torch", "bfloat16")
+@register("rotary-embedding-torch", "bfloat16")
 def _() -> RotaryFunction:
     """Return the usual call, from an offset on."""
-    return rotaries.lucidrains_from(DIM)
+    return rotaries.lucidrains_by_offset(DIM)
 
 
-@does("keras-hub", "bfloat16")
+@register("keras-hub", "bfloat16")
 def _() -> RotaryFunction:
     """Return the rotation of a layer with the dtype bfloat16."""
     return rotaries.keras_hub(DIM, dtype="bfloat16")
 
 
-@does("transformers", "interleaved")
+@register("transformers", "interleaved")
 def _() -> RotaryFunction:
     """Return the interleaved rotation, that of GPT-J."""
     return rotaries.gptj(DIM)
 
 
-@does("LitGPT", "interleaved")
+@register("LitGPT", "interleaved")
 def _() -> RotaryFunction:
     """Return the interleaved rotation."""
     return rotaries.litgpt(DIM, function="apply_rope_interleave")
 
 
-@does("rope_any", "ONNX")
+@register("rope_any", "ONNX")
 def _(x: Data, positions: Data) -> Data:
     """Return x rotated by the exported model in ONNX Runtime."""
     model = ra.onnx.export(ra.Rope(ra.frequencies(DIM), pairing="half"))
@@ -535,9 +536,9 @@ def _(x: Data, positions: Data) -> Data:
     return run_onnx(model, {"q": x, "k": x, "positions": rows})
 
 
-@does("rope_any", "schemes")
+@register("rope_any", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Compare ours with the test vectors, which are computed from the papers."""
+    """Yield our readings beside those of the test vectors, which are computed from the papers."""
     for case in cases().values():
         given = dict(case.parameters)
         scheme, base = given.pop("scheme", "plain"), given.pop("base")
@@ -553,67 +554,71 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
         yield scheme, Reading(found), Reading(case.frequencies)
 
 
-@does("transformers", "schemes")
+@register("transformers", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
     """Yield the readings of transformers beside ours."""
-    by = readings.by_transformers
-    yield "linear", by(readings.LINEAR_CONFIG), readings.LINEAR
-    yield "dynamic_ntk", by(readings.DYNAMIC_CONFIG, LONGER), readings.dynamic(LONGER)
-    yield "yarn", by(readings.YARN_CONFIG), readings.YARN
-    yield "longrope", by(readings.LONGROPE_CONFIG, LONGER, max_position_embeddings=LONGER), readings.longrope(LONGER)
-    yield "llama3", by(readings.LLAMA3_CONFIG), readings.LLAMA3
-    yield "proportional", by(readings.PROPORTIONAL_CONFIG), readings.PROPORTIONAL
+    by = peers_table.by_transformers
+    yield "linear", by(peers_table.LINEAR_CONFIG), peers_table.LINEAR
+    yield "dynamic_ntk", by(peers_table.DYNAMIC_CONFIG, LONGER), peers_table.our_dynamic_ntk(LONGER)
+    yield "yarn", by(peers_table.YARN_CONFIG), peers_table.YARN
+    yield (
+        "longrope",
+        by(peers_table.LONGROPE_CONFIG, LONGER, max_position_embeddings=LONGER),
+        peers_table.our_longrope(LONGER),
+    )
+    yield "llama3", by(peers_table.LLAMA3_CONFIG), peers_table.LLAMA3
+    yield "proportional", by(peers_table.PROPORTIONAL_CONFIG), peers_table.PROPORTIONAL
 
 
-def by_lucidrains(package: str) -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the two schemes that both libraries of one author have."""
-    by = readings.LUCIDRAINS[package]
-    yield "linear", by(interpolate=FACTOR), readings.LINEAR
-    yield "ntk", by(rescale=FACTOR), readings.NTK
+def lucidrains_schemes(package: str) -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the readings of rotary-embedding-torch or x-transformers, by one author, beside ours."""
+    by = peers_table.LUCIDRAINS[package]
+    yield "linear", by(interpolate=FACTOR), peers_table.LINEAR
+    yield "ntk", by(rescale=FACTOR), peers_table.NTK
 
 
-does("rotary-embedding-torch", "schemes")(partial(by_lucidrains, "rotary-embedding-torch"))
-does("x-transformers", "schemes")(partial(by_lucidrains, "x-transformers"))
+register("rotary-embedding-torch", "schemes")(partial(lucidrains_schemes, "rotary-embedding-torch"))
+register("x-transformers", "schemes")(partial(lucidrains_schemes, "x-transformers"))
 
 
-@does("torchtune", "schemes")
+@register("torchtune", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
     """Yield the reading of torchtune beside ours."""
-    yield "llama3", readings.by_torchtune(**readings.TURNS), readings.LLAMA3
+    yield "llama3", peers_table.by_torchtune(**peers_table.LLAMA3_FACTORS), peers_table.LLAMA3
 
 
-@does("LitGPT", "schemes")
+@register("LitGPT", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
     """Yield the readings of LitGPT beside ours."""
-    by = readings.by_litgpt
-    yield "linear", by(), readings.LINEAR
-    yield "yarn", by(beta_fast=32, beta_slow=1, original_max_seq_len=readings.TRAINED), readings.YARN
-    yield "llama3", by(original_max_seq_len=readings.TRAINED, **readings.TURNS), readings.LLAMA3
+    by = peers_table.by_litgpt
+    yield "linear", by(), peers_table.LINEAR
+    yield "yarn", by(beta_fast=32, beta_slow=1, original_max_seq_len=peers_table.TRAINED), peers_table.YARN
+    yield "llama3", by(original_max_seq_len=peers_table.TRAINED, **peers_table.LLAMA3_FACTORS), peers_table.LLAMA3
 
 
-@does("diffusers", "schemes")
+@register("diffusers", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
     """Yield the readings of diffusers beside ours."""
-    yield "linear", readings.by_diffusers(linear_factor=FACTOR), readings.LINEAR
-    yield "ntk", readings.by_diffusers(ntk_factor=FACTOR), readings.NTK
+    yield "linear", peers_table.by_diffusers(linear_factor=FACTOR), peers_table.LINEAR
+    yield "ntk", peers_table.by_diffusers(ntk_factor=FACTOR), peers_table.NTK
 
 
-@does("keras-hub", "schemes")
+@register("keras-hub", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
     """Yield the readings of keras-hub beside ours."""
-    yield "linear", readings.by_keras(), readings.LINEAR
-    yield "dynamic_ntk", readings.by_keras(rope_type="dynamic"), readings.dynamic(LONGER)
-    yield "yarn", readings.by_keras(rope_type="yarn"), readings.YARN
-    yield "llama3", Reading(keras_llama(FACTOR, readings.TRAINED, **readings.TURNS)), readings.LLAMA3
-    yield "longrope", keras_longrope(), readings.longrope(LONGER)
+    yield "linear", peers_table.by_keras(), peers_table.LINEAR
+    yield "dynamic_ntk", peers_table.by_keras(rope_type="dynamic"), peers_table.our_dynamic_ntk(LONGER)
+    yield "yarn", peers_table.by_keras(rope_type="yarn"), peers_table.YARN
+    yield "llama3", Reading(keras_llama(FACTOR, peers_table.TRAINED, **peers_table.LLAMA3_FACTORS)), peers_table.LLAMA3
+    yield "longrope", keras_longrope(), peers_table.our_longrope(LONGER)
 
 
-def keras_llama(factor: float, length: int, **turns: float) -> Any:
+def keras_llama(factor: float, length: int, **factors: float) -> Any:
     """Return the frequencies of Llama 3 in keras-hub."""
     from keras_hub.src.models.llama.llama_rotary_embedding import LlamaRotaryEmbedding
 
-    layer = LlamaRotaryEmbedding(frequency_adjustment_factor=factor, pretraining_sequence_length=length, **turns)
-    return layer._get_inverse_freq(readings.DIM).detach().numpy()  # noqa: SLF001
+    layer = LlamaRotaryEmbedding(frequency_adjustment_factor=factor, pretraining_sequence_length=length, **factors)
+    return layer._get_inverse_freq(peers_table.DIM).detach().numpy()  # noqa: SLF001
 
 
 def keras_longrope() -> Reading:
@@ -621,23 +626,23 @@ def keras_longrope() -> Reading:
     import torch
     from keras_hub.src.models.phi3.phi3_rotary_embedding import Phi3SuScaledRotaryEmbedding
 
-    lengths = {"max_sequence_length": LONGER, "pretraining_sequence_length": readings.TRAINED}
-    layer = Phi3SuScaledRotaryEmbedding(readings.SHORT, readings.LONG, **lengths)
-    x, at = torch.zeros(1, 2, readings.DIM), torch.arange(2)
+    lengths = {"max_sequence_length": LONGER, "pretraining_sequence_length": peers_table.TRAINED}
+    layer = Phi3SuScaledRotaryEmbedding(peers_table.SHORT, peers_table.LONG, **lengths)
+    x, at = torch.zeros(1, 2, peers_table.DIM), torch.arange(2)
     cos, sin = layer._compute_cos_sin_embedding(x, start_index=LONGER, positions=at)  # noqa: SLF001
-    return readings.read(cos[0, 1].detach(), sin[0, 1].detach())
+    return peers_table.from_table(cos[0, 1].detach(), sin[0, 1].detach())
 
 
-@does("mlx.nn", "schemes")
+@register("mlx.nn", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
     """Yield the reading of mlx.nn beside ours."""
     from mlx.nn import RoPE
 
-    found = RoPE(readings.DIM, scale=1 / FACTOR)(put("MLX", readings.unit()[None, None, None]), offset=1)
-    yield "linear", readings.halves(get(found).reshape(-1)), readings.LINEAR
+    found = RoPE(peers_table.DIM, scale=1 / FACTOR)(put("MLX", peers_table.unit()[None, None, None]), offset=1)
+    yield "linear", peers_table.from_rotated_unit(get(found).reshape(-1)), peers_table.LINEAR
 
 
-READ = {
+FROM_SOURCE = {
     ("LitGPT", "partial"): "its models do: read in `litgpt/model.py`",
     ("keras-hub", "partial"): "Qwen3.5 does: read in `qwen3_5_attention.py`",
     ("keras-hub", "several axes"): "Qwen3.5 does: read in `qwen3_5_attention.py`",
@@ -646,120 +651,120 @@ READ = {
     ("rope_any", "files of models with it"): "none; replaces that of transformers",
     ("Liger", "files of models with it"): "none; replaces that of transformers: read in `monkey_patch.py`",
 }
-"""What was read where it was not run; of ours, what tests run."""
+"""Cells that were read in sources instead of measured; those of rope_any are covered by tests."""
 
 
-# --- the probes: each finds a cell ------------------------------------------------------------------------
+# --- probes: each takes the name and the record of a library, and returns a cell --------------------------
 
 
 def engines(name: str, library: Library) -> str:
-    """Call it with arrays of each installed library."""
-    found = [engine for engine in _arrays.INSTALLABLE if devices(engine) and runs_on(name, library, engine)]
+    """Return the installed array libraries whose arrays it rotates."""
+    found = [engine for engine in _arrays.INSTALLABLE if has_device(engine) and runs_on(name, library, engine)]
     return ", ".join(found)
 
 
-def devices(engine: str) -> bool:
+def has_device(engine: str) -> bool:
     """Whether an array library is installed and has a device."""
-    return (lib := arrays_of(engine)) is not None and bool(lib.devices())
+    return (lib := library_record(engine)) is not None and bool(lib.devices())
 
 
 def runs_on(name: str, library: Library, engine: str) -> bool:
-    """Whether arrays of a library are rotated, with a result of the same library."""
+    """Whether it rotates arrays of an array library, with a result of the same library."""
     if name == "keras-hub" and engine == "JAX":  # it has one backend in a process
-        words = [sys.executable, __file__, "--on-jax", name]
-        return subprocess.run(words, env=os.environ | {"KERAS_BACKEND": "jax"}, check=False).returncode == 0  # noqa: S603
-    return trial(library, engine=engine).right(library.make(DIM))
+        command = [sys.executable, __file__, "--on-jax", name]
+        return subprocess.run(command, env=os.environ | {"KERAS_BACKEND": "jax"}, check=False).returncode == 0  # noqa: S603
+    return trial(library, engine=engine).is_right(library.make(DIM))
 
 
 def pairings(name: str, library: Library) -> str:
-    """Rotate in each pairing."""
+    """Return the pairings that it has."""
     found = []
     for pairing in ("half", "interleaved"):
-        if (name, pairing) in WAYS:
-            rotation = WAYS[name, pairing]()
-        elif can(library, "pairing") or pairing == library.pairing:
-            rotation = library.make(DIM, **{"pairing": pairing} if can(library, "pairing") else {})
+        if (name, pairing) in FUNCTIONS:
+            rotation = FUNCTIONS[name, pairing]()
+        elif has_option(library, "pairing") or pairing == library.pairing:
+            rotation = library.make(DIM, **{"pairing": pairing} if has_option(library, "pairing") else {})
         else:
             continue
-        if trial(library, pairing=pairing).right(rotation):
+        if trial(library, pairing=pairing).is_right(rotation):
             found.append(pairing)
-        elif trial(library, pairing=pairing).right(lambda x, p, rotation=rotation: as_pairs(rotation(x, p))):
+        elif trial(library, pairing=pairing).is_right(lambda x, p, rotation=rotation: as_pairs(rotation(x, p))):
             found.append(f"{pairing} (comes out as halves)")
     return ", ".join(found)
 
 
 def as_pairs(y: Any) -> Any:
-    """Reorder features from half to interleaved pairs."""
+    """Return torch features reordered from half to interleaved pairs."""
     return y.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
 
 
 def partial_rotary(name: str, library: Library) -> str:
-    """Rotate only the first features."""
+    """Return whether it can rotate the first features only."""
     del name
-    if not can(library, "rotary_dim"):
+    if not has_option(library, "rotary_dim"):
         return NO
-    return said(truth=trial(library).right(library.make(DIM, rotary_dim=PART), dim=PART))
+    return yes_or_no(truth=trial(library).is_right(library.make(DIM, rotary_dim=PART), dim=PART))
 
 
 def positions(name: str, library: Library) -> str:
-    """Call it with positions by row, in another order, and from an offset on."""
-    rotation = WAYS.get((name, "in order"), library.make(DIM))
+    """Return which positions it accepts: of each row, in any order, or only from an offset on."""
+    rotation = FUNCTIONS.get((name, "in order"), library.make(DIM))
     usual = trial(library)
     mixed = np.array([107, 3, 250, 251, 0, 42, 41, 7])
     each = np.stack([mixed, mixed[::-1] + 5])
-    if usual._replace(positions=each).right(rotation):
+    if usual._replace(positions=each).is_right(rotation):
         return "any, of each row"
     starts = usual.positions + np.array([[0], [33]])
-    by_row = (name, "offsets") in WAYS and usual._replace(positions=starts).right(
-        lambda x, p: WAYS[name, "offsets"](x, p[:, 0])
+    by_row = (name, "offsets") in FUNCTIONS and usual._replace(positions=starts).is_right(
+        lambda x, p: FUNCTIONS[name, "offsets"](x, p[:, 0])
     )
     more = "; an offset of each row" if by_row else ""
-    if usual._replace(positions=mixed).right(rotation):
+    if usual._replace(positions=mixed).is_right(rotation):
         return f"any, the same in all rows{more}"
-    if usual.right(rotation):
+    if usual.is_right(rotation):
         return "from an offset of each row" if by_row else "from an offset"
-    return "from 0" if usual._replace(positions=np.arange(SHAPE[2])).right(rotation) else NO
+    return "from 0" if usual._replace(positions=np.arange(SHAPE[2])).is_right(rotation) else NO
 
 
 def several_axes(name: str, library: Library) -> str:
-    """Rotate a grid of equal tokens: scores must depend on both distances only."""
-    if (name, "axes") not in WAYS:
+    """Return whether it rotates a grid: scores of equal tokens must depend only on the distances along both axes."""
+    if (name, "axes") not in FUNCTIONS:
         return NO
     side = 8
-    token = numbers(1, 1, 1, DIM)
+    token = random_array(1, 1, 1, DIM)
     x = np.broadcast_to(token, (1, 1, side * side, DIM))
-    y = get(WAYS[name, "axes"](put(library.engine, x), side, side))[0, 0]
+    y = get(FUNCTIONS[name, "axes"](put(library.engine, x), side, side))[0, 0]
     scores: dict[tuple[int, int], list[float]] = {}
     for (i, a), (j, b) in product(enumerate(y), repeat=2):
         distance = (i // side - j // side, i % side - j % side)
         scores.setdefault(distance, []).append(float(a @ b / (token**2).sum()))
     alike = max(np.ptp(found) for found in scores.values())
     here, down, right = (scores[step][0] for step in ((0, 0), (1, 0), (0, 1)))
-    return said(truth=bool(100 * alike < min(abs(here - down), abs(here - right))))
+    return yes_or_no(truth=bool(100 * alike < min(abs(here - down), abs(here - right))))
 
 
 def packed(name: str, library: Library) -> str:
-    """Call it with two packed sequences, given by cumulative lengths."""
-    if (name, "packed") not in WAYS:
+    """Return whether it rotates two packed sequences, given by cumulative lengths."""
+    if (name, "packed") not in FUNCTIONS:
         return "by positions" if positions(name, library).startswith("any") else NO
-    whole = trial(library, x=numbers(1, *SHAPE[1:]), positions=np.array([0, 1, 2, 0, 1, 2, 3, 4]))
+    whole = trial(library, x=random_array(1, *SHAPE[1:]), positions=np.array([0, 1, 2, 0, 1, 2, 3, 4]))
     starts = put(library.engine, np.array([0, 3, 8]))
-    return said(truth=whole.right(lambda x, _: WAYS[name, "packed"](x, starts)))
+    return yes_or_no(truth=whole.is_right(lambda x, _: FUNCTIONS[name, "packed"](x, starts)))
 
 
 def error_near(place: int, name: str, library: Library) -> str:
-    """Return the error near a large position."""
+    """Return its error near a large position."""
     del name
-    length = {"length": place + SHAPE[2]} if can(library, "length") else {}
-    far = trial(library, x=numbers(1, 1, SHAPE[2], WIDE), positions=np.arange(place, place + SHAPE[2]))
+    length = {"length": place + SHAPE[2]} if has_option(library, "length") else {}
+    far = trial(library, x=random_array(1, 1, SHAPE[2], WIDE), positions=np.arange(place, place + SHAPE[2]))
     return f"{far.error(library.make(WIDE, **length), dim=WIDE):.1e}"
 
 
 def in_bfloat16(name: str, library: Library) -> str:
-    """Return the error of bfloat16 near position 1000."""
+    """Return its error in bfloat16 near position 1000."""
     if name in IN_TRITON:
         return GPU
-    rotation, kept = WAYS.get((name, "bfloat16"), partial(library.make, DIM))(), []
+    rotation, kept = FUNCTIONS.get((name, "bfloat16"), partial(library.make, DIM))(), []
 
     def half(x: Any, at: Any) -> Any:
         """Return x rotated in bfloat16, and record whether the dtype is kept."""
@@ -769,13 +774,13 @@ def in_bfloat16(name: str, library: Library) -> str:
         kept.append(y.dtype == given.dtype)
         return y
 
-    x = numbers(*SHAPE, bits=7)
+    x = random_array(*SHAPE, bits=7)
     found = trial(library, x=x, positions=np.arange(1000, 1000 + SHAPE[2])).error(half)
     return f"{found:.1e}" + ("" if all(kept) else ", returns another dtype")
 
 
 def refused(name: str, library: Library) -> str:
-    """Call it with wrong arguments; count the refusals."""
+    """Return which of some wrong calls it refuses."""
     usual, rotation = trial(library), library.make(DIM)
 
     def call(rotation: RotaryFunction, x: Data, at: Data) -> Callable[[], Any]:
@@ -803,22 +808,22 @@ def raises(call: Callable[[], Any]) -> bool:
 
 
 def keeps(name: str, library: Library) -> str:
-    """Rotate a longer sequence, and find what is cached, and whether another base gets the cached table."""
-    rotation, also = WAYS.get((name, "keeps"), lambda: (library.make(DIM), None))()
+    """Return what it caches after short and long sequences, and whether another base gets the cached table."""
+    rotation, also = FUNCTIONS.get((name, "keeps"), lambda: (library.make(DIM), None))()
     sizes = []
     for length in (8, 6000):
-        x = put(library.engine, numbers(1, 1, length, DIM))
+        x = put(library.engine, random_array(1, 1, length, DIM))
         raised = raises(lambda x=x, n=length: rotation(x, put(library.engine, np.arange(n))))
-        sizes.append(held((rotation, also)))
+        sizes.append(held_elements((rotation, also)))
     few = 8 * DIM
     kept = "a table that grows" if sizes[1] > sizes[0] + few else "a table" if sizes[0] > few else "nothing"
     kept += ", no further than it reaches" if raised else ""
-    other = trial(library, positions=np.arange(SHAPE[2])).right(library.make(DIM, base=500_000.0), base=500_000.0)
+    other = trial(library, positions=np.arange(SHAPE[2])).is_right(library.make(DIM, base=500_000.0), base=500_000.0)
     return kept if other else f"{kept}; another base gets the same"
 
 
-def held(thing: Any, seen: set[int] | None = None) -> int:
-    """Return the number of elements in the arrays that an object holds."""
+def held_elements(thing: Any, seen: set[int] | None = None) -> int:
+    """Return the number of elements of all arrays that an object refers to; `seen` are ids of objects to skip."""
     seen = set() if seen is None else seen
     if id(thing) in seen or isinstance(thing, ModuleType | type | str | int | float | bool | None):
         return 0
@@ -826,17 +831,17 @@ def held(thing: Any, seen: set[int] | None = None) -> int:
     if _arrays.is_array(thing):
         return int(np.prod(thing.shape))
     if isinstance(thing, dict):
-        return sum(held(part, seen) for part in list(thing.values()))
+        return sum(held_elements(part, seen) for part in list(thing.values()))
     if isinstance(thing, list | tuple | set | frozenset):
-        return sum(held(part, seen) for part in list(thing))
+        return sum(held_elements(part, seen) for part in list(thing))
     cells = [cell.cell_contents for cell in getattr(thing, "__closure__", None) or ()]
-    return held([*cells, getattr(thing, "__self__", None), getattr(thing, "__dict__", None)], seen)
+    return held_elements([*cells, getattr(thing, "__self__", None), getattr(thing, "__dict__", None)], seen)
 
 
 def in_place(name: str, library: Library) -> str:
-    """Rotate x in place, in the layout of models: heads after tokens."""
+    """Return whether it rotates x in place, with tokens before heads in memory, as in models."""
     del name
-    if not can(library, "in_place"):
+    if not has_option(library, "in_place"):
         return NO
     usual, rotation = trial(library), library.make(DIM, in_place=True)
 
@@ -846,11 +851,11 @@ def in_place(name: str, library: Library) -> str:
         rotation(arranged, at)
         return arranged
 
-    return said(truth=usual.right(write))
+    return yes_or_no(truth=usual.is_right(write))
 
 
 def rotates_back(name: str, library: Library) -> str:
-    """Undo a rotation, by an option or negative positions."""
+    """Return how it undoes a rotation: by an option or by negative positions."""
     del name
     usual, rotation = trial(library), library.make(DIM)
 
@@ -858,74 +863,74 @@ def rotates_back(name: str, library: Library) -> str:
         """Whether a function rotates the result back to x."""
         try:
             x, at = put(library.engine, usual.x), put(library.engine, usual.positions)
-            return bool(np.max(np.abs(get(back(rotation(x, at), at)) - usual.x)) < RIGHT)
+            return bool(np.max(np.abs(get(back(rotation(x, at), at)) - usual.x)) < TOLERANCE)
         except Exception:  # noqa: BLE001
             return False
 
-    if can(library, "inverse") and close(library.make(DIM, inverse=True)):
+    if has_option(library, "inverse") and close(library.make(DIM, inverse=True)):
         return YES
     return "negative positions" if close(lambda y, at: rotation(y, -at)) else NO
 
 
 def torch_gradient(loss: Callable[[Any], Any], x: Any) -> Any:
-    """Return a gradient by torch."""
+    """Return torch's gradient of a loss at x."""
     import torch
 
-    with rotaries.anywhere():
+    with rotaries.accept_cpu_tensors():
         return torch.autograd.grad(loss(x.requires_grad_()), x)[0]
 
 
 def gradient(engine: str) -> Callable[[Callable[[Any], Any], Any], Any]:
-    """Return the function by which a library differentiates."""
-    return torch_gradient if engine == "PyTorch" else lambda loss, x: arrays_of(engine).module.grad(loss)(x)
+    """Return a function (loss, x) -> gradient of an array library."""
+    return torch_gradient if engine == "PyTorch" else lambda loss, x: library_record(engine).module.grad(loss)(x)
 
 
 def gradients(name: str, library: Library) -> str:
-    """Compute the gradient of a weighted sum of the result: it must be the inverse rotation of the weights."""
+    """Return whether its gradient is right: for a weighted sum it must be the inverse rotation of the weights."""
     del name
-    rotation, v = library.make(DIM), numbers(*SHAPE)[::-1].copy()
+    rotation, v = library.make(DIM), random_array(*SHAPE)[::-1].copy()
     usual = trial(library, x=v)
 
     def back(v: Any, at: Any) -> Any:
         """Return the gradient of x for the weights v."""
-        x = put(library.engine, numbers(*SHAPE))
+        x = put(library.engine, random_array(*SHAPE))
         return gradient(library.engine)(lambda x: (rotation(x, at) * v).sum(), x)
 
     usual = usual._replace(positions=-usual.positions)
-    return said(truth=usual.right(lambda v, at: back(v, -at)))
+    return yes_or_no(truth=usual.is_right(lambda v, at: back(v, -at)))
 
 
 def vmapped(name: str, library: Library) -> str:
-    """Rotate row by row, by the library's own vmap."""
+    """Return whether it works row by row under the vmap of its array library."""
     del name
-    module = arrays_of(library.engine).module
+    module = library_record(library.engine).module
     vmap = module.func.vmap if library.engine == "PyTorch" else module.vmap
     rotation = library.make(DIM)
-    return said(truth=trial(library).right(lambda x, at: vmap(lambda row: rotation(row[None], at)[0])(x)))
+    return yes_or_no(truth=trial(library).is_right(lambda x, at: vmap(lambda row: rotation(row[None], at)[0])(x)))
 
 
 def compiler(engine: str) -> Callable[[RotaryFunction], RotaryFunction]:
-    """Return the compiler of a library."""
-    module = arrays_of(engine).module
+    """Return the compiler of an array library, set to compile one graph."""
+    module = library_record(engine).module
     whole = {"PyTorch": {"fullgraph": True, "backend": "aot_eager"}}.get(engine, {})
     return partial(module.jit if engine == "JAX" else module.compile, **whole)
 
 
 def compiled(name: str, library: Library) -> str:
-    """Compile it in one graph."""
+    """Return whether it can be compiled in one graph."""
     if name in IN_TRITON:
         return GPU
-    return said(truth=trial(library).right(compiler(library.engine)(library.make(DIM))))
+    return yes_or_no(truth=trial(library).is_right(compiler(library.engine)(library.make(DIM))))
 
 
 def learned(name: str, library: Library) -> str:
-    """Take a step along the gradient of the frequencies: the result must change as the gradient predicts."""
-    if (name, "learned") not in WAYS:
+    """Return whether frequencies can be learned: a step along their gradient must change the result as predicted."""
+    if (name, "learned") not in FUNCTIONS:
         return NO
     import torch
 
-    x = put(library.engine, numbers(1, *SHAPE[1:]))
-    leaf, forward = WAYS[name, "learned"](x, put(library.engine, np.arange(SHAPE[2])))
+    x = put(library.engine, random_array(1, *SHAPE[1:]))
+    leaf, forward = FUNCTIONS[name, "learned"](x, put(library.engine, np.arange(SHAPE[2])))
     weights = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).reshape(x.shape)
 
     def value() -> Any:
@@ -939,32 +944,32 @@ def learned(name: str, library: Library) -> str:
         leaf += step
         change = float(value() - before)
     expected = float((slope * step).sum())
-    return said(truth=expected > 0 and abs(change / expected - 1) < 0.05)
+    return yes_or_no(truth=expected > 0 and abs(change / expected - 1) < 0.05)
 
 
 def run_onnx(model: Any, given: dict[str, Data]) -> Data:
-    """Return the output of ONNX Runtime for a model."""
+    """Return the first output of a model in ONNX Runtime, for inputs by name."""
     import onnxruntime
 
     return np.asarray(onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)[0])
 
 
 def in_onnx(name: str, library: Library) -> str:
-    """Export it, and run it at another length in ONNX Runtime."""
+    """Return whether it can be exported, and run at another length in ONNX Runtime."""
     if name in IN_TRITON:
         return GPU
     if library.engine != "PyTorch":
         return NO
-    x, at = numbers(2, 3, 5, DIM), np.arange(NEAR, NEAR + 5)
+    x, at = random_array(2, 3, 5, DIM), np.arange(NEAR, NEAR + 5)
     try:
-        found = WAYS.get((name, "ONNX"), partial(exported, library))(x, at)
+        found = FUNCTIONS.get((name, "ONNX"), partial(run_exported, library))(x, at)
     except Exception:  # noqa: BLE001
         return NO
-    return said(truth=error(found, x, at, library.pairing) < RIGHT)
+    return yes_or_no(truth=error(found, x, at, library.pairing) < TOLERANCE)
 
 
-def exported(library: Library, x: Data, at: Data) -> Data:
-    """Return the model from torch's ONNX exporter."""
+def run_exported(library: Library, x: Data, at: Data) -> Data:
+    """Return x rotated in ONNX Runtime by a model from torch's exporter, which was exported for another length."""
     import torch
 
     rotation = library.make(DIM)
@@ -984,19 +989,19 @@ def exported(library: Library, x: Data, at: Data) -> Data:
 
 
 def sharded(name: str, library: Library) -> str:
-    """Rotate a DTensor whose tokens are sharded over two processes."""
+    """Return how it rotates a DTensor whose tokens are sharded over two processes."""
     if name in IN_TRITON:
         return GPU
-    return shards()[name] if library.engine == "PyTorch" else NO
+    return sharded_cells()[name] if library.engine == "PyTorch" else NO
 
 
 @cache
-def shards() -> dict[str, str]:
-    """Return the results of two processes."""
+def sharded_cells() -> dict[str, str]:
+    """Return the cell of `sharded` for each torch library, measured by two processes."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, __file__, "--store", f"{folder}/store", "--rank"]
+        command = [sys.executable, __file__, "--store", f"{folder}/store", "--rank"]
         ranks = [
-            subprocess.Popen([*words, str(rank)], stdout=subprocess.PIPE, text=True)  # noqa: S603
+            subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)  # noqa: S603
             for rank in range(2)
         ]
         answers = [rank.communicate(timeout=600)[0] for rank in ranks]
@@ -1005,14 +1010,14 @@ def shards() -> dict[str, str]:
 
 
 def one_rank(rank: int, store: str) -> None:
-    """Print the results of one of two processes for each library."""
+    """Run as one of the two processes of `sharded_cells`; print the cells as JSON."""
     import torch.distributed as dist
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
     from torch.distributed.tensor.experimental import implicit_replication
 
     dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
     mesh, found = init_device_mesh("cpu", (2,)), {}
-    ways = {
+    placements = {
         YES: lambda at: at,
         "with positions sharded too": lambda at: distribute_tensor(at, mesh, [Shard(0)]),
         "with positions replicated": lambda at: distribute_tensor(at, mesh, [Replicate()]),
@@ -1026,41 +1031,41 @@ def one_rank(rank: int, store: str) -> None:
             """Return x, sharded by its tokens and rotated, as a whole tensor."""
             return rotation(distribute_tensor(x, mesh, [Shard(2)]), at).full_tensor()
 
-        right = (way for way, at in ways.items() if trial(library).right(lambda x, p, at=at: call(x, at(p))))
+        right = (way for way, at in placements.items() if trial(library).is_right(lambda x, p, at=at: call(x, at(p))))
         with nullcontext() if (cell := next(right, None)) else implicit_replication():
-            again = trial(library).right(call)
+            again = trial(library).is_right(call)
         found[name] = cell or ("by replication" if again else NO)
     print(json.dumps(found))
     dist.destroy_process_group()
 
 
 def schemes(name: str, library: Library) -> str:
-    """Scale frequencies, and compare them with those of the papers (the test vectors, or ours)."""
+    """Return its scaling schemes; a star marks frequencies that differ from the papers' (test vectors, or ours)."""
     del library
     found = {
-        f"{scheme}" if same(theirs, ours) else f"{scheme}*"
-        for scheme, theirs, ours in WAYS.get((name, "schemes"), lambda: ())()
+        f"{scheme}" if agrees(theirs, ours) else f"{scheme}*"
+        for scheme, theirs, ours in FUNCTIONS.get((name, "schemes"), lambda: ())()
     }
     return f"{len(found)}: {', '.join(sorted(found))}" if found else "0"
 
 
 def xpos(name: str, library: Library) -> str:
-    """Rotate equal tokens by xPos: keys grow, and scores depend only on the distance."""
-    if (name, "xPos") not in WAYS:
+    """Return whether it has xPos: of equal tokens keys grow, and scores depend only on the distance."""
+    if (name, "xPos") not in FUNCTIONS:
         return NO
-    x = np.broadcast_to(numbers(1, 1, 1, DIM), (1, 1, *SHAPE[2:]))
+    x = np.broadcast_to(random_array(1, 1, 1, DIM), (1, 1, *SHAPE[2:]))
     q, k = (
         get(part)[0, 0]
-        for part in WAYS[name, "xPos"](*(put(library.engine, data) for data in (x, x, np.arange(SHAPE[2]))))
+        for part in FUNCTIONS[name, "xPos"](*(put(library.engine, data) for data in (x, x, np.arange(SHAPE[2]))))
     )
     scores, lengths = q @ k.T / (x[0, 0, 0] ** 2).sum(), np.linalg.norm(k, axis=-1)
-    alike = max(np.ptp(np.diagonal(scores, i)) for i in range(1 - SHAPE[2], SHAPE[2])) < RIGHT
-    return said(truth=bool(alike and np.ptp(lengths) / lengths[0] > RIGHT))
+    alike = max(np.ptp(np.diagonal(scores, i)) for i in range(1 - SHAPE[2], SHAPE[2])) < TOLERANCE
+    return yes_or_no(truth=bool(alike and np.ptp(lengths) / lengths[0] > TOLERANCE))
 
 
 LLAMA = {
     "model_type": "llama",
-    "hidden_size": readings.DIM,
+    "hidden_size": peers_table.DIM,
     "num_attention_heads": 1,
     "num_key_value_heads": 1,
     "num_hidden_layers": 1,
@@ -1068,76 +1073,78 @@ LLAMA = {
     "vocab_size": 8,
     "tie_word_embeddings": True,
     "max_position_embeddings": LONGER,
-    "rope_theta": readings.OTHER_BASE,
+    "rope_theta": peers_table.OTHER_BASE,
     "rope_scaling": {
         "rope_type": "llama3",
         "factor": FACTOR,
-        "original_max_position_embeddings": readings.TRAINED,
-        **readings.TURNS,
+        "original_max_position_embeddings": peers_table.TRAINED,
+        **peers_table.LLAMA3_FACTORS,
     },
 }
 
 
 def reads_config(name: str, library: Library) -> str:
-    """Read a config of Llama 3.1."""
+    """Return whether it reads a config of Llama 3.1."""
     del library
-    if (name, "config") not in WAYS:
+    if (name, "config") not in FUNCTIONS:
         return NO
-    numbers = {"original_length": readings.TRAINED, **readings.TURNS}
-    want = Reading(scaling.llama3(ra.frequencies(readings.DIM, base=readings.OTHER_BASE), FACTOR, **numbers))
+    numbers = {"original_length": peers_table.TRAINED, **peers_table.LLAMA3_FACTORS}
+    want = Reading(scaling.llama3(ra.frequencies(peers_table.DIM, base=peers_table.OTHER_BASE), FACTOR, **numbers))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
-        found = WAYS[name, "config"](Path(folder))
-    if same(found, want):
+        found = FUNCTIONS[name, "config"](Path(folder))
+    if agrees(found, want):
         return YES
-    return "without the base and the scaling" if same(found, Reading(ra.frequencies(readings.DIM))) else NO
+    return "without the base and the scaling" if agrees(found, Reading(ra.frequencies(peers_table.DIM))) else NO
 
 
 def folder_of(module: str) -> Path:
-    """Return the path of a package or module without importing it."""
+    """Return the path of a package or module, without suffix; it is not imported."""
     root, *rest = module.split(".")
     found = find_spec(root)
     return Path(next(iter(found.submodule_search_locations))).joinpath(*rest)  # type: ignore[union-attr, arg-type]
 
 
-def sources(library: Library) -> Iterator[Path]:
+def source_files(library: Library) -> Iterator[Path]:
     """Yield all source files of a library's package."""
     return folder_of(next(iter(library.parts)).partition(".")[0]).rglob("*.py")
 
 
 def kernels(name: str, library: Library) -> str:
-    """Count the kernels in files whose names mention the rotary."""
+    """Return how many Triton kernels are in files whose names mention the rotary."""
     del name
-    named = [path for path in sources(library) if re.search(r"rope|rotary", path.name) and "backends" not in path.parts]
+    named = [
+        path for path in source_files(library) if re.search(r"rope|rotary", path.name) and "backends" not in path.parts
+    ]
     count = sum(path.read_text(encoding="utf-8").count("@triton.jit") for path in named if "rope_any" not in path.parts)
     return f"{count} in Triton" if count else NO
 
 
 def models(name: str, library: Library) -> str:
-    """Count the model files that mention a rotary."""
+    """Return how many model files mention a rotary."""
     if name == "x-transformers":
-        return "1"  # all of it
+        return "1"  # the whole library
     root = folder_of(next(iter(library.parts)).partition(".")[0])
     whole = {"litgpt": [root / "model.py"]}.get(
-        root.name, [path for path in sources(library) if "models" in path.parts]
+        root.name, [path for path in source_files(library) if "models" in path.parts]
     )
     speaking = [path for path in whole if re.search(r"rotary|\brope\b|_rope", path.read_text(encoding="utf-8"))]
     return str(len(speaking))
 
 
 def lines(name: str, library: Library) -> str:
-    """Count the lines of code of the rotary, without comments and docstrings; ours, which grow, in hundreds."""
-    count = sum(length(path, names) for module, names in library.parts.items() for path in files(module))
+    """Return the lines of code of the rotary, without comments and docstrings; ours are rounded to hundreds."""
+    count = sum(count_lines(path, names) for module, names in library.parts.items() for path in module_files(module))
     return str(round(count, -2) if name == "rope_any" else count)
 
 
-def files(module: str) -> Iterator[Path]:
+def module_files(module: str) -> Iterator[Path]:
     """Yield the file of a module, or those of a package."""
     path = folder_of(module)
     return path.rglob("*.py") if path.is_dir() else iter([path.with_suffix(".py")])
 
 
-def length(path: Path, names: tuple[str, ...]) -> int:
+def count_lines(path: Path, names: tuple[str, ...]) -> int:
     """Return how many lines of code a file has, or some of its classes and functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -1184,17 +1191,17 @@ TOPICS: dict[str, dict[str, Probe]] = {
     "Kernels, model files and size": {"kernels": kernels, "files of models with it": models, "lines of code": lines},
 }
 SLOW = {"ONNX", "DTensor", "arrays of"}
-"""What takes more than a moment."""
+"""The features whose probes take more than a second."""
 
 
 def installed(library: Library) -> bool:
-    """Whether a library is installed."""
+    """Whether the package of a library is installed."""
     return find_spec(next(iter(library.parts)).partition(".")[0]) is not None
 
 
 def cell(name: str, feature: str, probe: Probe) -> str:
     """Return a cell of the table: a probe's result for a library, or a fact from its source."""
-    return READ.get((name, feature)) or probe(name, LIBRARIES[name])
+    return FROM_SOURCE.get((name, feature)) or probe(name, LIBRARIES[name])
 
 
 def row(name: str, topic: str) -> str:
@@ -1204,7 +1211,7 @@ def row(name: str, topic: str) -> str:
 
 
 def tables() -> Iterator[str]:
-    """Yield the tables."""
+    """Yield the table of each topic, for all installed libraries."""
     here = [name for name, library in LIBRARIES.items() if installed(library)]
     for topic, probes in TOPICS.items():
         head = f"| library | {' | '.join(probes)} |\n|{' --- |' * (len(probes) + 1)}"
@@ -1213,16 +1220,18 @@ def tables() -> Iterator[str]:
 
 def main() -> None:
     """Run all probes and print the tables, or run a part as a subprocess."""
-    parser = making.parser(__doc__, WRITTEN)
-    parser.add_argument("--only", choices=LIBRARIES, metavar="NAME", help="make the rows of this library alone anew")
+    parser = making.parser(__doc__, PAGE)
+    parser.add_argument(
+        "--only", choices=LIBRARIES, metavar="NAME", help="measure and replace only the rows of this library"
+    )
     own = parser.add_argument_group("for processes that this script starts")
-    own.add_argument("--on-jax", choices=LIBRARIES, metavar="NAME", help="exit with 0 if it turns arrays of JAX")
-    own.add_argument("--store", metavar="FILE", help="where two processes meet that share the tokens of a DTensor")
-    own.add_argument("--rank", type=int, choices=(0, 1), help="which of the two this is")
+    own.add_argument("--on-jax", choices=LIBRARIES, metavar="NAME", help="exit with 0 if it rotates arrays of JAX")
+    own.add_argument("--store", metavar="FILE", help="the file by which the two processes of a DTensor connect")
+    own.add_argument("--rank", type=int, choices=(0, 1), help="the rank of this process")
     given = parser.parse_args()
     if given.on_jax:
         library = LIBRARIES[given.on_jax]
-        sys.exit(not trial(library, engine="JAX").right(library.make(DIM)))
+        sys.exit(not trial(library, engine="JAX").is_right(library.make(DIM)))
     if given.store:
         one_rank(given.rank, given.store)
         return
@@ -1234,11 +1243,11 @@ def main() -> None:
     if given.only:
         rows, name = (row(given.only, topic) for topic in TOPICS), re.escape(given.only)
         said = f"{given.only} {version(LIBRARIES[given.only].package)} (on {today})"
-        found, heads = re.subn(rf"(?<= ){name} [^,;]+", said, WRITTEN.read_text(encoding="utf-8"), count=1)
+        found, heads = re.subn(rf"(?<= ){name} [^,;]+", said, PAGE.read_text(encoding="utf-8"), count=1)
         if not heads:
-            sys.exit(f"{WRITTEN.name} has no rows of {given.only} yet: run this for all")
+            sys.exit(f"{PAGE.name} has no rows of {given.only} yet: run this for all")
         found = re.sub(rf"^\| {name} \|.*$", lambda _: next(rows), found, flags=re.MULTILINE)
-        making.show(found.removesuffix("\n"), WRITTEN, write=given.write)
+        making.show(found.removesuffix("\n"), PAGE, write=given.write)
         return
     about = ", ".join(f"{name} {version(one.package)}" for name, one in LIBRARIES.items() if installed(one))
     parts = [
@@ -1246,7 +1255,7 @@ def main() -> None:
         f"Tried on {today} on a CPU, with {about}; torch {version('torch')}.",
         *tables(),
     ]
-    making.show("\n\n".join(parts), WRITTEN, write=given.write)
+    making.show("\n\n".join(parts), PAGE, write=given.write)
 
 
 if __name__ == "__main__":

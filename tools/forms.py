@@ -1,5 +1,5 @@
 """
-Print the forms of configs and how each is recognised, as a table: `forms_table.md`. Each row is read by `explain`.
+Print the forms of configs and the keys that identify them, as a table: `forms_table.md`. `explain` reads each example.
 
     python tools/forms.py                                  # prints the table
     python tools/forms.py --write                          # and writes forms_table.md
@@ -11,7 +11,7 @@ import making
 
 from rope_any.config import explain
 
-WRITTEN = making.DOCS / "forms_table.md"
+PAGE = making.DOCS / "forms_table.md"
 
 
 class Form(NamedTuple):
@@ -56,19 +56,19 @@ FORMS = (
 
 
 def read(config: dict[str, Any]) -> tuple[str, str]:
-    """Return (pairing or "refused", model or reason) for a config."""
+    """Return (pairing, model) of a config, or ("refused", reason)."""
     try:
-        (told,) = explain(config)
+        (explanation,) = explain(config)
     except ValueError as error:
         return "refused", str(error)
-    if told.rope is None:
+    if explanation.rope is None:
         return "no rotary", ""
-    model = told.facts["model_type"].value if "model_type" in told.facts else config["_class_name"]
-    return told.rope.pairing, f"`{model}`"
+    model = explanation.facts["model_type"].value if "model_type" in explanation.facts else config["_class_name"]
+    return explanation.rope.pairing, f"`{model}`"
 
 
 def table() -> str:
-    """Return the table."""
+    """Return the table of forms in Markdown."""
     rows = []
     for form in FORMS:
         key = next(iter(form.keys))
@@ -87,5 +87,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    given = making.parser(__doc__, WRITTEN).parse_args()
-    making.show(table(), WRITTEN, write=given.write)
+    given = making.parser(__doc__, PAGE).parse_args()
+    making.show(table(), PAGE, write=given.write)

@@ -9,11 +9,11 @@ import making
 
 from rope_any.layouts import LAYOUTS
 
-WRITTEN = making.DOCS / "layouts_table.md"
+PAGE = making.DOCS / "layouts_table.md"
 
 
 def table() -> str:
-    """Return the table."""
+    """Return the table of layouts in Markdown."""
     rows = [
         "<!-- written by tools/layouts.py; run it again rather than edit this file -->",
         "",
@@ -21,14 +21,20 @@ def table() -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in LAYOUTS.items():
-        held = ", ".join(row.parts) if row.holds == "cos and sin" else row.holds
-        held = f"{held}, two arrays" if row.arrays == 2 else f"{held}, as complex numbers" if row.is_complex else held
-        held = f"{held}, pairing {row.pairing}" if row.pairing else held
+        content = ", ".join(row.parts) if row.holds == "cos and sin" else row.holds
+        content = (
+            f"{content}, two arrays"
+            if row.arrays == 2
+            else f"{content}, as complex numbers"
+            if row.is_complex
+            else content
+        )
+        content = f"{content}, pairing {row.pairing}" if row.pairing else content
         axes = ", ".join(row.axes.split()).replace("*", " × ")
-        rows.append(f"| `{name}` | {held} | ({axes}) | {', '.join(row.dtypes)} | {row.rows} | `{row.source}` |")
+        rows.append(f"| `{name}` | {content} | ({axes}) | {', '.join(row.dtypes)} | {row.rows} | `{row.source}` |")
     return "\n".join(rows)
 
 
 if __name__ == "__main__":
-    given = making.parser(__doc__, WRITTEN).parse_args()
-    making.show(table(), WRITTEN, write=given.write)
+    given = making.parser(__doc__, PAGE).parse_args()
+    making.show(table(), PAGE, write=given.write)

@@ -1,9 +1,9 @@
 """
-Write the vectors: ``python tools/make_vectors.py FILE``.
+Write the test vectors of `rope_any.testing`: ``python tools/make_vectors.py FILE``.
 
-Each formula is written out here from its paper, in 60 digits; nothing of `scaling`, `axes` or `cos_sin` is used. The
-bytes depend on no clock, no random numbers and no compressor, and every number is rounded once: whoever runs it gets
-the same file.
+The formulas are written here from the papers, with 60 digits, without `scaling`, `axes` and `cos_sin`. The bytes do not
+depend on a clock, on random numbers or on a compressor, and each number is rounded once. So each run writes the same
+file.
 """
 
 import json
@@ -29,7 +29,7 @@ LONG = tuple(float(2**i) for i in range(8))
 LENGTH = {"original_length": 4096}
 LONGROPE = {"short_factor": SHORT, "long_factor": LONG} | LENGTH
 
-# name: how the frequencies arise, and for a partial rotary: head_dim or the first rotated feature
+# By name: the scheme or the axes with their parameters; for a partial rotary also its width and its first feature.
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"scheme": "plain"},
     "plain-500000": {"scheme": "plain", "base": 500_000.0},
@@ -72,57 +72,57 @@ CASES: dict[str, dict[str, Any]] = {
 # --- frequencies ------------------------------------------------------------------------------------------
 
 
-def ramp(d: int, base: float) -> list[Any]:
-    """RoFormer, section 3.2.2: θᵢ = base^(−2i/d)."""
+def paper_frequencies(d: int, base: float) -> list[Any]:
+    """Return the frequencies of RoFormer, section 3.2.2: θᵢ = base^(−2i/d)."""
     return [mp.power(base, -mp.mpf(2 * i) / d) for i in range(d // 2)]
 
 
 def linear(f: list[Any], *, factor: float, **_: Any) -> list[Any]:
-    """Position interpolation: m → m / s."""
+    """Return the frequencies of position interpolation: m → m / s."""
     return [g / factor for g in f]
 
 
 def ntk(f: list[Any], *, base: float, factor: Any, **_: Any) -> list[Any]:
     """Return the frequencies of another base, b' = b · s^(d/(d−2))."""
     d = 2 * len(f)
-    return ramp(d, base * mp.power(factor, mp.mpf(d) / (d - 2)))
+    return paper_frequencies(d, base * mp.power(factor, mp.mpf(d) / (d - 2)))
 
 
 def dynamic_ntk(f: list[Any], *, base: float, factor: float, length: int, trained_length: int) -> list[Any]:
-    """Return those of b' = b · (s n / M − (s − 1))^(d/(d−2))."""
+    """Return the frequencies of another base, b' = b · (s n / M − (s − 1))^(d/(d−2))."""
     return ntk(f, base=base, factor=mp.mpf(factor) * length / trained_length - (factor - 1))
 
 
 def ntk_by_parts(f: list[Any], *, factor: float, original_length: int, **_: Any) -> list[Any]:
-    """YaRN, section 3.2, with α = 1 and β = 32: r = L / λ, h = (1 − γ(r)) θ / s + γ(r) θ."""
-    gammas = [unit((original_length * g / (2 * mp.pi) - 1) / (32 - 1)) for g in f]
+    """Return those of YaRN, section 3.2, α = 1, β = 32: r = L / λ, h = (1 − γ(r)) θ / s + γ(r) θ."""
+    gammas = [clip_to_unit((original_length * g / (2 * mp.pi) - 1) / (32 - 1)) for g in f]
     return [(1 - gamma) * g / factor + gamma * g for g, gamma in zip(f, gammas, strict=True)]
 
 
 def yarn(f: list[Any], *, base: float, factor: Any, original_length: int, truncate: bool = True) -> list[Any]:
-    """YaRN as its authors' code has it: the ramp is between the pair indices with 32 turns and one turn."""
+    """Return those of the YaRN authors' code, whose ramp is between the pair indices with 32 turns and one turn."""
     d = 2 * len(f)
     low, high = (d * mp.log(original_length / (2 * mp.pi * n)) / (2 * mp.log(base)) for n in (32, 1))
     if truncate:
         low, high = mp.floor(low), mp.ceil(high)
     low, high = max(low, 0), min(high, d - 1)
-    parts = [unit((i - low) / (high - low)) for i in range(len(f))]
+    parts = [clip_to_unit((i - low) / (high - low)) for i in range(len(f))]
     return [g / factor * part + g * (1 - part) for g, part in zip(f, parts, strict=True)]
 
 
 def dynamic_yarn(f: list[Any], *, base: float, length: int, original_length: int) -> list[Any]:
-    """YaRN, section 3.4: its factor is l' / L."""
+    """Return the frequencies of YaRN, section 3.4, with the factor l' / L."""
     return yarn(f, base=base, factor=mp.mpf(length) / original_length, original_length=original_length)
 
 
 def longrope(f: list[Any], *, length: int, original_length: int, **options: Any) -> list[Any]:
-    """LongRoPE: a divisor for each pair, from the long list beyond the trained length."""
+    """Return the frequencies of LongRoPE: a divisor for each pair, from the long list beyond the trained length."""
     divisors = options["long_factor" if length > original_length else "short_factor"]
     return [g / e for g, e in zip(f, divisors, strict=True)]
 
 
 def llama3(f: list[Any], *, factor: float, original_length: int, **options: Any) -> list[Any]:
-    """Llama 3.1's apply_scaling, in wavelengths."""
+    """Return the frequencies of Llama 3.1's apply_scaling, by wavelength."""
     low, high = options["low_freq_factor"], options["high_freq_factor"]
 
     def scaled(g: Any) -> Any:
@@ -139,47 +139,47 @@ def llama3(f: list[Any], *, factor: float, original_length: int, **options: Any)
 
 
 def proportional(f: list[Any], *, proportion: float, **_: Any) -> list[Any]:
-    """p-RoPE: the slowest frequencies are 0."""
+    """Return the frequencies of p-RoPE, of which the slowest are 0."""
     return [g if i < proportion * len(f) else mp.mpf(0) for i, g in enumerate(f)]
 
 
 def resonance(f: list[Any], **_: Any) -> list[Any]:
-    """Resonance RoPE: wavelengths of whole tokens."""
+    """Return the frequencies of Resonance RoPE, whose wavelengths are integers."""
     return [2 * mp.pi / mp.nint(2 * mp.pi / g) for g in f]
 
 
 def riflex(f: list[Any], *, repeats_at: int, length: int, **_: Any) -> list[Any]:
-    """RIFLEx: the pair whose period, in whole frames, is nearest to N turns 0.9 times in the length."""
+    """Return those of RIFLEx: the pair whose rounded period is nearest to N makes 0.9 turns within the length."""
     k = min(range(len(f)), key=lambda i: abs(mp.nint(2 * mp.pi / f[i]) - repeats_at))
     return [mp.mpf("0.9") * 2 * mp.pi / length if i == k else g for i, g in enumerate(f)]
 
 
 def dype(f: list[Any], *, base: float, factor: float, original_length: int, noise: float) -> list[Any]:
-    """DyPE: two ramps by the pair index, between turns times t²."""
+    """Return the frequencies of DyPE: two ramps over the pair index, whose bounds are numbers of turns times t²."""
     d, kappa = 2 * len(f), mp.mpf(noise) ** 2
 
-    def ramp(fast: float, slow: float) -> list[Any]:
+    def paper_frequencies(fast: float, slow: float) -> list[Any]:
         """Return the weight of each pair: 0 for fast pairs, 1 for slow ones."""
         places = (d * mp.log(original_length / (2 * mp.pi * n * kappa)) / (2 * mp.log(base)) for n in (fast, slow))
         low, high = (min(max(place, 0), mp.mpf(d) / 2) for place in places)
         low, high = mp.floor(low), mp.ceil(high)
         high += mp.mpf("0.001") * (low == high)
-        return [unit((i - low) / (high - low)) for i in range(len(f))]
+        return [clip_to_unit((i - low) / (high - low)) for i in range(len(f))]
 
-    slow = zip(f, ntk(f, base=base, factor=factor), ramp(1.25, 0.75), strict=True)
+    slow = zip(f, ntk(f, base=base, factor=factor), paper_frequencies(1.25, 0.75), strict=True)
     mixed = [h * (1 - part) + g / factor * part for g, h, part in slow]
-    return [m * part + g * (1 - part) for g, m, part in zip(f, mixed, ramp(16, 2), strict=True)]
+    return [m * part + g * (1 - part) for g, m, part in zip(f, mixed, paper_frequencies(16, 2), strict=True)]
 
 
 def clipped(f: list[Any], *, count: int, **_: Any) -> list[Any]:
-    """CoPE: the last n frequencies times (1 + cos(π j / (n − 1))) / 2."""
+    """Return the frequencies of CoPE: the last n are multiplied by (1 + cos(π j / (n − 1))) / 2."""
     kept = len(f) - count
     fade = [(1 + mp.cos(mp.pi * j / (count - 1))) / 2 for j in range(count)]
     return f[:kept] + [g * share for g, share in zip(f[kept:], fade, strict=True)]
 
 
-def unit(x: Any) -> Any:
-    """Clip x to the range from 0 to 1."""
+def clip_to_unit(x: Any) -> Any:
+    """Return x clipped to the range from 0 to 1."""
     return min(max(x, mp.mpf(0)), mp.mpf(1))
 
 
@@ -201,8 +201,8 @@ SCHEMES: dict[str, Callable[..., list[Any]]] = {
 }
 
 
-def factor_of(scheme: str, parameters: dict[str, Any]) -> Any:
-    """YaRN: 0.1 ln s + 1; LongRoPE: √(1 + ln s / ln L)."""
+def attention_factor_of(scheme: str, parameters: dict[str, Any]) -> Any:
+    """Return the attention factor of a scheme: 0.1 ln s + 1 for YaRN, √(1 + ln s / ln L) for LongRoPE, else 1."""
     length = parameters.get("original_length", 1)
     if scheme == "longrope":
         return mp.sqrt(1 + mp.log(parameters["factor"]) / mp.log(length))
@@ -210,12 +210,12 @@ def factor_of(scheme: str, parameters: dict[str, Any]) -> Any:
     return mp.mpf(1) if s is None else mp.log(s) / 10 + 1
 
 
-def rows_of(axes: str, parameters: dict[str, Any], base: float) -> list[list[Any]]:
-    """Return one row of frequencies for each axis."""
-    f = ramp(HEAD_DIM, base)
+def rows_by_axis(axes: str, parameters: dict[str, Any], base: float) -> list[list[Any]]:
+    """Return the frequencies of an arrangement of axes: one row for each axis, 0 for pairs of other axes."""
+    f = paper_frequencies(HEAD_DIM, base)
     n = len(f)
-    if axes == "axial":  # a ramp for each axis, side by side
-        places = [(axis, g) for axis, d in enumerate(parameters["rotary_dims"]) for g in ramp(d, base)]
+    if axes == "axial":  # the frequencies of each axis, one after the other
+        places = [(axis, g) for axis, d in enumerate(parameters["rotary_dims"]) for g in paper_frequencies(d, base)]
     elif axes == "chunked":  # Qwen2-VL: runs of pairs
         owners = [axis for axis, size in enumerate(parameters["sections"]) for _ in range(size)]
         places = list(zip(owners, f, strict=True))
@@ -242,20 +242,20 @@ def rows_of(axes: str, parameters: dict[str, Any], base: float) -> list[list[Any
 # --- cases ------------------------------------------------------------------------------------------------
 
 
-def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays of one case."""
+def arrays_of(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of one case, by name."""
     start, base = parameters.get("start", 0), parameters.get("base", BASE)
     numbers = {key: value for key, value in parameters.items() if key not in {"scheme", "base", "start", "rotary_dim"}}
     if "axes" in parameters:
-        rows, factor = rows_of(parameters["axes"], parameters, base), mp.mpf(1)
+        rows, factor = rows_by_axis(parameters["axes"], parameters, base), mp.mpf(1)
     else:
-        scheme, f = parameters["scheme"], ramp(parameters.get("rotary_dim", HEAD_DIM), base)
+        scheme, f = parameters["scheme"], paper_frequencies(parameters.get("rotary_dim", HEAD_DIM), base)
         options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dynamic_yarn", "dype"} else {}
-        rows, factor = [SCHEMES[scheme](f, **options, **numbers)], factor_of(scheme, parameters)
+        rows, factor = [SCHEMES[scheme](f, **options, **numbers)], attention_factor_of(scheme, parameters)
     frequencies = floats(rows)
     factor = mp.mpf(float(factor))
     n = len(POSITIONS)
-    # in another order on each axis, after all positions are 0
+    # position 0 on all axes first; then each axis has another order
     positions = np.asarray([[POSITIONS[i * step % n] for step in STEPS[: len(rows)]] for i in range(n)])
     table = [[factor * z for z in row] for row in unit_rotations(positions, frequencies)]
     x, back = features(n, HEAD_DIM), [[mp.conj(z) for z in row] for row in table]
@@ -276,7 +276,7 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def rotated(x: np.ndarray[Any, Any], table: list[list[Any]], start: int, step: int, gap: int) -> list[list[Any]]:
-    """Rotate pairs of features i and i + `gap` as complex numbers; pairs begin `step` features apart."""
+    """Return x rotated: pairs of features i and i + `gap`, as complex numbers; pairs begin `step` features apart."""
     rows = [[mp.mpf(number) for number in row] for row in x.tolist()]
     for row, rotation in zip(rows, table, strict=True):
         for pair, z in enumerate(rotation):
@@ -287,7 +287,7 @@ def rotated(x: np.ndarray[Any, Any], table: list[list[Any]], start: int, step: i
 
 
 def floats(rows: Sequence[Sequence[Any]]) -> np.ndarray[Any, Any]:
-    """Round to float64, once."""
+    """Return the numbers rounded once to float64."""
     return np.asarray([[float(number) for number in row] for row in rows])
 
 
@@ -298,7 +298,7 @@ def members() -> Iterator[tuple[str, bytes]]:
     """Yield the name and the bytes of each array."""
     yield "schema.npy", npy(np.int64(SCHEMA))
     for name, parameters in CASES.items():
-        for part, array in case(parameters).items():
+        for part, array in arrays_of(parameters).items():
             yield f"{name}/{part}.npy", npy(array)
 
 

@@ -1,4 +1,4 @@
-"""What the programs that make a part of a page share: it is printed, and with ``--write`` written as well."""
+"""Functions of all programs that make a part of a page: they print it, and write it if ``--write`` is given."""
 
 import argparse
 import sys
@@ -9,9 +9,9 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def parser(doc: str | None, file: Path) -> argparse.ArgumentParser:
-    """Return the parser of a script that makes a file."""
+    """Return an argument parser with the option `--write`, for a program that makes a file."""
     found = argparse.ArgumentParser(description=(doc or "").strip().partition("\n")[0])
-    found.add_argument("--write", action="store_true", help=f"write {file.name} too; only where no library is missing")
+    found.add_argument("--write", action="store_true", help=f"also write {file.name}, if no library is missing")
     return found
 
 

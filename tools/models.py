@@ -10,11 +10,11 @@ from parts import grouped, number
 
 from rope_any.config._models import MODELS, Model
 
-WRITTEN = making.DOCS / "models_table.md"
+PAGE = making.DOCS / "models_table.md"
 
 
 def _base(row: Model) -> str:
-    """Return the base of a model, or those of its kinds of layers."""
+    """Return the cell for the base of a model, or for the bases of its kinds of layers."""
     if row.needs_parameters:
         return "none: `rope_parameters` must be given"
     if not row.layers:
@@ -23,14 +23,14 @@ def _base(row: Model) -> str:
 
 
 def _share(row: Model) -> str:
-    """Return the share of the head that rotates in a model, or the number of features if its default is a number."""
+    """Return the cell for the share of the head that rotates, or for the number of features if the default is one."""
     if row.rotary_dim is not None:
         return "by the config"
     return f"{row.sizes['rotary_dim']} features" if "rotary_dim" in row.sizes else f"{row.partial:g}"
 
 
 def table() -> str:
-    """Return the tables of models, of models whose text part is another model, and of those without rotary."""
+    """Return the tables of models and of those with another model as text part, and a list of those without rotary."""
     known = sorted(MODELS.items(), key=lambda item: item[0].lower())
     models = ((n, (row.pairing, _base(row), _share(row))) for n, row in known if row.rotary and not row.text)
     texts = ((n, (f"`{row.text}`",)) for n, row in known if row.rotary and row.text)
@@ -57,5 +57,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    given = making.parser(__doc__, WRITTEN).parse_args()
-    making.show(table(), WRITTEN, write=given.write)
+    given = making.parser(__doc__, PAGE).parse_args()
+    making.show(table(), PAGE, write=given.write)

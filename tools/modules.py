@@ -15,37 +15,37 @@ from typing import NamedTuple
 import making
 
 ROOT = Path(__file__).parent.parent / "src" / "rope_any"
-WRITTEN = making.DOCS / "modules_table.md"
+PAGE = making.DOCS / "modules_table.md"
 
 
 class Module(NamedTuple):
-    """A module of the package, and the modules of the package that it imports."""
+    """The syntax tree of a module of the package, and the modules of the package that it imports."""
 
     tree: ast.Module
-    now: set[str]
-    """Modules that are imported with it."""
-    later: set[str]
-    """Modules that its functions import when called, or that only type checkers import."""
+    at_import: set[str]
+    """Modules that are imported when it is imported."""
+    deferred: set[str]
+    """Modules that its functions import when they are called, or that only type checkers import."""
 
 
-def imported(node: ast.AST, *, later: bool = False) -> Iterator[tuple[str, bool]]:
-    """Yield (full name, whether it is imported later than the code itself) for all imports of code."""
+def imports_of(node: ast.AST, *, deferred: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield (full name, whether a function or only a type checker imports it) for all imports of code."""
     if isinstance(node, ast.Import):
-        yield from ((alias.name, later) for alias in node.names)
+        yield from ((alias.name, deferred) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
-        yield from ((f"{'.' * node.level}{node.module}.{alias.name}", later) for alias in node.names)
+        yield from ((f"{'.' * node.level}{node.module}.{alias.name}", deferred) for alias in node.names)
     elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         for inner in node.body:
-            yield from imported(inner, later=True)
+            yield from imports_of(inner, deferred=True)
         for inner in node.orelse:
-            yield from imported(inner, later=later)
+            yield from imports_of(inner, deferred=deferred)
     else:
         for inner in ast.iter_child_nodes(node):
-            yield from imported(inner, later=later or isinstance(node, ast.FunctionDef))
+            yield from imports_of(inner, deferred=deferred or isinstance(node, ast.FunctionDef))
 
 
-def inside(name: str, known: set[str]) -> str | None:
-    """Return the module of the package that an imported name is in, or None for a name of another package."""
+def module_of(name: str, known: set[str]) -> str | None:
+    """Return the module of the package that contains an imported name, or None for a name of another package."""
     root, *parts = name.split(".")
     if root != ROOT.name:
         return None
@@ -53,16 +53,16 @@ def inside(name: str, known: set[str]) -> str | None:
     return next((module for module in ends if module in known), "__init__")
 
 
-def read(sources: dict[str, str]) -> dict[str, Module]:
-    """Return modules by their names in the package, from their sources."""
+def modules_from(sources: dict[str, str]) -> dict[str, Module]:
+    """Return the modules of a package by name, from their sources."""
     found = {}
     for name, source in sources.items():
         tree = ast.parse(source)
         modules: dict[bool, set[str]] = {False: set(), True: set()}
-        for what, later in imported(tree):
-            module = inside(what, {*sources})
+        for what, deferred in imports_of(tree):
+            module = module_of(what, {*sources})
             if module not in {None, name}:
-                modules[later].add(str(module))
+                modules[deferred].add(str(module))
         found[name] = Module(tree, modules[False], modules[True] - modules[False])
     return found
 
@@ -77,7 +77,7 @@ FILES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 def package() -> dict[str, Module]:
     """Return all modules of the package, by their names in it."""
-    return read({name: path.read_text(encoding="utf-8") for name, path in FILES.items()})
+    return modules_from({name: path.read_text(encoding="utf-8") for name, path in FILES.items()})
 
 
 def purpose(module: Module) -> str:
@@ -86,7 +86,7 @@ def purpose(module: Module) -> str:
 
 
 def table() -> str:
-    """Return the table."""
+    """Return the table of modules in Markdown."""
     rows = [
         "<!-- written by tools/modules.py; run it again rather than edit this file -->",
         "",
@@ -94,12 +94,15 @@ def table() -> str:
         "| --- | --- | --- | --- |",
     ]
     for name, module in package().items():
-        imports = (", ".join(f"`{other.replace('.', '/')}`" for other in sorted(o)) for o in (module.now, module.later))
+        imports = (
+            ", ".join(f"`{other.replace('.', '/')}`" for other in sorted(o))
+            for o in (module.at_import, module.deferred)
+        )
         file = FILES[name].relative_to(ROOT).as_posix()
         rows.append(f"| `{file}` | {purpose(module).replace('``', '`')} | {' | '.join(imports)} |")
     return "\n".join(rows)
 
 
 if __name__ == "__main__":
-    given = making.parser(__doc__, WRITTEN).parse_args()
-    making.show(table(), WRITTEN, write=given.write)
+    given = making.parser(__doc__, PAGE).parse_args()
+    making.show(table(), PAGE, write=given.write)

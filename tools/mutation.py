@@ -1,16 +1,16 @@
 """
 Mutation testing: check that some test fails when a line of the library is changed.
 
-``python tools/mutation.py --sample 200 --seed 0`` changes one place at a time in the functions of `ROOMS`, and runs the
-tests of the room that call the function, the quick ones first, until one fails: of those that need NumPy, or
-array-api-strict without float64. Without ``--sample`` it changes every place. The tests are collected once and run once
-without a change. Each mutant is a fork of that process, in which a function has been given other code, so that all who
-have imported it run that. (mutmut 3 puts a layer around every function, which Numba doesn't compile.) Functions of
-`BEYOND` that none of these tests calls are counted apart; others that none calls survive.
+``python tools/mutation.py --sample 200 --seed 0`` makes 200 mutants: in each, one node of the syntax tree of a function
+of `MODULES` is changed. Without ``--sample`` it makes all mutants. For each mutant it runs the tests of the module that
+call the function, quick ones first, until one fails. Only tests with NumPy, or with array-api-strict without float64,
+are run. The tests are collected once, and run once without a change. Each mutant is tested in a fork of that process,
+in which the function's code object is replaced, so that all modules that imported the function run it. (mutmut 3 wraps
+every function, and Numba cannot compile the wrappers.) A mutant of a function that no test calls survives, unless the
+function is in `UNTESTED_HERE`; those are counted separately.
 
-What is changed: an operator for its neighbour, a comparison for the other side or its end, a number for the next, a
-condition for its opposite, ``and`` for ``or``, a string for another, a returned value for None. Not changed: texts of
-errors, docstrings, ``strict=`` of zip, types, defaults, decorators, and what stands outside of functions.
+Changed are operators, comparisons, numbers, conditions, ``and`` and ``or``, strings and returned values. Not changed
+are texts of errors, docstrings, ``strict=`` of zip, types, defaults, decorators and code outside of functions.
 """
 
 import argparse
@@ -36,7 +36,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 # One library without float64 is included: its tables are made differently.
 WITHOUT = ("torch", "cupy", "jax", "dask", "mlx", "device1", "no_x64")
 CONFIG = ("test_config", "test_errors")
-ROOMS = {
+MODULES = {
     "_align": ("test_rope", "test_errors", "test_reposition"),
     "_frequencies": ("test_table", "test_rope", "test_errors"),
     "_pairing": ("test_rotate", "test_rope", "test_errors", "test_fused"),
@@ -51,16 +51,16 @@ ROOMS = {
     "config._recipe": CONFIG,
     "config._schemes": CONFIG,
 }
-# For chunks, shards and gradients, which NumPy does not have.
-BEYOND = {
+# Functions for chunks, shards and gradients, which NumPy does not have.
+UNTESTED_HERE = {
     f"_schedules.{name}"
     for name in ("_rotate_without_gradient", "_rotate_partitions", "_rotate_partition", "_vjp", "_rotate_with_gradient")
 }
-BEYOND |= {"_table._as_dtensor"}
+UNTESTED_HERE |= {"_table._as_dtensor"}
 SECONDS = 900  # of CPU time for one mutant; more counts as an endless loop, which kills it
-FEW = 10  # tests that call a function
+MIN_TESTS = 10  # if fewer tests call a function, all tests of its module are run
 
-NEIGHBOURS: dict[type, type] = {
+REPLACEMENTS: dict[type, type] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.Mult: ast.Div,
@@ -88,9 +88,9 @@ NEIGHBOURS: dict[type, type] = {
 
 
 class Mutant(NamedTuple):
-    """One change: its place, its description, and the changed code of the function."""
+    """One change: its module, function and line, its description, and the changed code object of the function."""
 
-    room: str
+    module: str
     function: str
     line: int
     change: str
@@ -98,12 +98,12 @@ class Mutant(NamedTuple):
 
 
 def changes(node: ast.AST) -> Iterator[Callable[[Any], Any]]:
-    """Yield functions that change a node like this one, in place or into the one that they return."""
-    if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in NEIGHBOURS:
-        yield lambda n: setattr(n, "op", NEIGHBOURS[type(n.op)]())
+    """Yield functions that change a copy of a node: in place, or by returning another node."""
+    if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in REPLACEMENTS:
+        yield lambda n: setattr(n, "op", REPLACEMENTS[type(n.op)]())
     if isinstance(node, ast.Compare):
         for i in range(len(node.ops)):
-            yield lambda n, i=i: n.ops.__setitem__(i, NEIGHBOURS[type(n.ops[i])]())
+            yield lambda n, i=i: n.ops.__setitem__(i, REPLACEMENTS[type(n.ops[i])]())
     if isinstance(node, ast.UnaryOp):
         yield lambda n: n.operand
     if isinstance(node, ast.If | ast.IfExp | ast.While):
@@ -119,8 +119,8 @@ def changes(node: ast.AST) -> Iterator[Callable[[Any], Any]]:
             yield lambda n: ast.Constant(n.value + "x")
 
 
-def is_text(node: ast.AST) -> bool:
-    """Whether a node is not mutated: an error text, a docstring or the strictness of a zip."""
+def is_excluded(node: ast.AST) -> bool:
+    """Whether a node must not be changed: an error text, a docstring or the argument ``strict`` of a zip."""
     if isinstance(node, ast.Assign):
         return isinstance(node.targets[0], ast.Name) and node.targets[0].id == "msg"
     if isinstance(node, ast.Expr):
@@ -130,7 +130,7 @@ def is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.JoinedStr | ast.Raise) or (isinstance(node, ast.keyword) and node.arg == "strict")
 
 
-def places(node: ast.AST, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def mutable_paths(node: ast.AST, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the paths of all nodes of a function that may be changed."""
     yield path
     for name, value in ast.iter_fields(node):
@@ -139,11 +139,11 @@ def places(node: ast.AST, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         for step, child in (
             [((name, i), c) for i, c in enumerate(value)] if isinstance(value, list) else [((name,), value)]
         ):
-            if isinstance(child, ast.AST) and not is_text(child):
-                yield from places(child, (*path, step))
+            if isinstance(child, ast.AST) and not is_excluded(child):
+                yield from mutable_paths(child, (*path, step))
 
 
-def at(node: Any, path: tuple[Any, ...]) -> Any:
+def node_at(node: Any, path: tuple[Any, ...]) -> Any:
     """Return the descendant of a node at a path."""
     for name, *index in path:
         node = getattr(node, name)
@@ -151,10 +151,10 @@ def at(node: Any, path: tuple[Any, ...]) -> Any:
     return node
 
 
-def put(root: Any, path: tuple[Any, ...], node: ast.AST) -> None:
+def replace_node(root: Any, path: tuple[Any, ...], node: ast.AST) -> None:
     """Replace the descendant of a node at a path."""
     *above, (name, *index) = path
-    parent = at(root, tuple(above))
+    parent = node_at(root, tuple(above))
     if index:
         getattr(parent, name)[index[0]] = node
     else:
@@ -162,7 +162,7 @@ def put(root: Any, path: tuple[Any, ...], node: ast.AST) -> None:
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the names of functions and methods, and their paths."""
+    """Yield the name and the path of each function and method of a module."""
     for i, node in enumerate(tree.body):
         if isinstance(node, ast.FunctionDef):
             yield node.name, (("body", i),)
@@ -172,49 +172,49 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, tuple[Any, ...]]]:
                     yield f"{node.name}.{inner.name}", (("body", i), ("body", j))
 
 
-def codes(code: CodeType) -> Iterator[CodeType]:
+def code_objects(code: CodeType) -> Iterator[CodeType]:
     """Yield all code objects inside a code object."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
-            yield from codes(constant)
+            yield from code_objects(constant)
 
 
-def file_of(room: str) -> Path:
-    """Return the source file of a room."""
-    return Path(rope_any.__file__).parent.joinpath(*room.split(".")).with_suffix(".py")
+def file_of(module: str) -> Path:
+    """Return the source file of a module."""
+    return Path(rope_any.__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
 
 
-def mutants(room: str) -> Iterator[Callable[[], Mutant]]:
-    """Yield a function that makes each mutant of a room."""
-    file = file_of(room)
+def mutants(module: str) -> Iterator[Callable[[], Mutant]]:
+    """Yield, for each mutant of a module, a function that makes it."""
+    file = file_of(module)
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for name, path in functions(tree):
-        for place in places(at(tree, path)):
+        for place in mutable_paths(node_at(tree, path)):
             if not place:
                 continue
-            for i in range(len(list(changes(at(tree, (*path, *place)))))):
-                yield lambda place=(*path, *place), name=name, i=i: _made(room, file, tree, name, place, i)
+            for i in range(len(list(changes(node_at(tree, (*path, *place)))))):
+                yield lambda place=(*path, *place), name=name, i=i: make_mutant(module, file, tree, name, place, i)
 
 
-def _made(room: str, file: Path, tree: ast.Module, name: str, place: tuple[Any, ...], i: int) -> Mutant:
-    """Return the mutant of a room with the i-th change of one node."""
+def make_mutant(module: str, file: Path, tree: ast.Module, name: str, place: tuple[Any, ...], i: int) -> Mutant:
+    """Return the mutant of a module with the i-th change of one node."""
     changed = deepcopy(tree)
-    node = at(changed, place)
+    node = node_at(changed, place)
     before = ast.unparse(node)
     new = list(changes(node))[i](node)
     if new is not None:
-        put(changed, place, new)
-    after = ast.unparse(at(changed, place))
+        replace_node(changed, place, new)
+    after = ast.unparse(node_at(changed, place))
     compiled = compile(ast.fix_missing_locations(changed), str(file), "exec")
-    code = next(code for code in codes(compiled) if code.co_qualname == name)
+    code = next(code for code in code_objects(compiled) if code.co_qualname == name)
     first = lambda text: text.partition("\n")[0]  # noqa: E731
-    return Mutant(room, name, node.lineno, f"{first(before)}  ->  {first(after)}", code)
+    return Mutant(module, name, node.lineno, f"{first(before)}  ->  {first(after)}", code)
 
 
 def apply(mutant: Mutant) -> None:
-    """Replace the code of a function by a mutant's, for all modules that imported it."""
-    target: Any = importlib.import_module(f"rope_any.{mutant.room}")
+    """Replace the code object of a function by the mutant's, for all modules that imported it."""
+    target: Any = importlib.import_module(f"rope_any.{mutant.module}")
     for name in mutant.function.split("."):
         target = vars(target)[name]
     while not isinstance(target, FunctionType):
@@ -223,42 +223,42 @@ def apply(mutant: Mutant) -> None:
 
 
 class Test(NamedTuple):
-    """The duration of a test and the functions that it calls, from a run without a change."""
+    """The duration in seconds of a test and the functions that it calls, from a run without a change."""
 
     seconds: float
     calls: set[str]
-    """The functions that it calls, ``room.function``."""
+    """The functions that it calls, as ``module.function``."""
 
 
 class Loop:
-    """A plugin of pytest that runs for each mutant the tests that call its function, the quick ones first."""
+    """A plugin of pytest: for each mutant, it runs the tests that call the function, quick ones first."""
 
     def __init__(self, wanted: list[Callable[[], Mutant]], jobs: int) -> None:
         """Take the mutants to test, and the number of processes."""
-        self.wanted, self.jobs, self.survivors, self.beyond = wanted, jobs, list[Mutant](), list[Mutant]()
-        self.failed, self.tells, self.known = False, False, dict[str, Test]()
+        self.wanted, self.jobs, self.survivors, self.untested = wanted, jobs, list[Mutant](), list[Mutant]()
+        self.failed, self.verbose, self.records = False, False, dict[str, Test]()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Select the record of the test that starts."""
-        self.test = self.known.setdefault(nodeid, Test(0.0, set()))
+        self.test = self.records.setdefault(nodeid, Test(0.0, set()))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Record the duration and the outcome of a phase of a test."""
         self.failed |= report.failed
-        self.known[report.nodeid] = self.test = self.test._replace(seconds=self.test.seconds + report.duration)
-        if self.tells and report.failed:
+        self.records[report.nodeid] = self.test = self.test._replace(seconds=self.test.seconds + report.duration)
+        if self.verbose and report.failed:
             print(report.nodeid, report.longreprtext, file=sys.__stdout__, flush=True)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests of each mutant in forks; this replaces pytest's own loop."""
-        self.learn(session.items)
-        quick = sorted(session.items, key=lambda item: self.known[item.nodeid].seconds)
-        called = set().union(*(test.calls for test in self.known.values()))
+        self.record_calls(session.items)
+        quick = sorted(session.items, key=lambda item: self.records[item.nodeid].seconds)
+        called = set().union(*(test.calls for test in self.records.values()))
         running: dict[int, Mutant] = {}
         for mutant in (make() for make in self.wanted):
-            name = f"{mutant.room}.{mutant.function}"
+            name = f"{mutant.module}.{mutant.function}"
             if name not in called:
-                (self.beyond if name in BEYOND else self.survivors).append(mutant)
+                (self.untested if name in UNTESTED_HERE else self.survivors).append(mutant)
                 continue
             if len(running) == self.jobs:
                 self.end(running)
@@ -268,35 +268,37 @@ class Loop:
         return True
 
     def tests(self, mutant: Mutant, items: list[Any]) -> list[Any]:
-        """Return the tests of a room that call a function; all of them for one whose results may be kept in a cache."""
-        room = [item for item in items if item.path.stem in ROOMS[mutant.room]]
-        calling = [item for item in room if f"{mutant.room}.{mutant.function}" in self.known[item.nodeid].calls]
-        return calling if len(calling) >= FEW else room
+        """Return the tests that call a mutant's function; all of its module if few do, as its results may be cached."""
+        candidates = [item for item in items if item.path.stem in MODULES[mutant.module]]
+        calling = [
+            item for item in candidates if f"{mutant.module}.{mutant.function}" in self.records[item.nodeid].calls
+        ]
+        return calling if len(calling) >= MIN_TESTS else candidates
 
-    def learn(self, items: list[Any]) -> None:
+    def record_calls(self, items: list[Any]) -> None:
         """Run the tests without a change; record the time of each and the functions that it calls."""
-        files = {str(file_of(room)): room for room in ROOMS}
+        files = {str(file_of(module)): module for module in MODULES}
 
-        def see(frame: FrameType, event: str, _: object) -> None:
-            """Record the functions of the rooms that a test calls."""
-            room = files.get(frame.f_code.co_filename)
-            if room and event == "call":
-                self.test.calls.add(f"{room}.{frame.f_code.co_qualname}")
+        def trace(frame: FrameType, event: str, _: object) -> None:
+            """Record the functions of `MODULES` that a test calls."""
+            module = files.get(frame.f_code.co_filename)
+            if module and event == "call":
+                self.test.calls.add(f"{module}.{frame.f_code.co_qualname}")
 
         def prepare() -> None:
             """Start to print failures and to trace calls."""
-            self.tells = True
-            sys.settrace(see)
+            self.verbose = True
+            sys.settrace(trace)
 
-        with tempfile.TemporaryFile(buffering=0) as file:  # in a fork too: some tests start threads
-            child = self.fork(prepare, items, lambda: pickle.dump(self.known, file))
+        with tempfile.TemporaryFile(buffering=0) as file:  # in a fork, because some tests start threads
+            child = self.fork(prepare, items, lambda: pickle.dump(self.records, file))
             if os.waitpid(child, 0)[1]:
                 pytest.exit("a test fails without a change", 2)
             file.seek(0)
-            self.known = pickle.load(file)
+            self.records = pickle.load(file)
 
     def fork(self, prepare: Callable[[], None], items: list[Any], done: Callable[[], None] = lambda: None) -> int:
-        """Run tests in a fork until one fails; return the number of the fork."""
+        """Run tests in a fork until one fails; return the process id of the fork."""
         child = os.fork()
         if not child:
             prepare()
@@ -310,17 +312,17 @@ class Loop:
         return child
 
     def end(self, running: dict[int, Mutant]) -> None:
-        """Wait for the next fork to end, by a test that failed or by force, or with all tests passed."""
+        """Wait until a fork ends; its mutant is killed if a test failed or the fork was stopped, else it survived."""
         child, status = os.wait()
         mutant = running.pop(child)
         if not status:
             self.survivors.append(mutant)
-        print("killed" if status else "SURVIVED", said(mutant), file=sys.__stdout__, flush=True)
+        print("killed" if status else "SURVIVED", description(mutant), file=sys.__stdout__, flush=True)
 
 
-def said(mutant: Mutant) -> str:
-    """Return a mutant as a line."""
-    return f"{mutant.room}.py:{mutant.line} {mutant.function}: {mutant.change}"
+def description(mutant: Mutant) -> str:
+    """Return a mutant as one line of text."""
+    return f"{mutant.module}.py:{mutant.line} {mutant.function}: {mutant.change}"
 
 
 def main() -> None:
@@ -328,27 +330,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, help="how many mutants, drawn at random; all by default")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
+    parser.add_argument("--modules", nargs="+", choices=MODULES, default=list(MODULES))
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants at a time")
-    asked = parser.parse_args()
-    everything = [make for room in asked.rooms for make in mutants(room)]
+    options = parser.parse_args()
+    everything = [make for module in options.modules for make in mutants(module)]
     wanted = everything
-    if asked.sample:
-        wanted = random.Random(asked.seed).sample(everything, min(asked.sample, len(everything)))
-    loop = Loop(wanted, asked.jobs)
-    files = dict.fromkeys(str(TESTS / f"{file}.py") for room in asked.rooms for file in ROOMS[room])
+    if options.sample:
+        wanted = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
+    loop = Loop(wanted, options.jobs)
+    files = dict.fromkeys(str(TESTS / f"{file}.py") for module in options.modules for file in MODULES[module])
     without = " and ".join(f"not {library}" for library in WITHOUT)
     status = pytest.main(["-q", "-q", "-s", "--no-header", "-p", "no:randomly", "-k", without, *files], plugins=[loop])
     if status:
         sys.exit(status)
-    met = len(wanted) - len(loop.beyond)
-    killed = met - len(loop.survivors)
-    print(f"{killed} of {met} killed ({killed / max(met, 1):.1%}), of {len(everything)} that can be made")
-    beyond = ", ".join(sorted({f"{mutant.room}.{mutant.function}" for mutant in loop.beyond}))
-    print(f"{len(loop.beyond)} more are of functions that none of these tests calls: {beyond or 'none'}")
+    tested = len(wanted) - len(loop.untested)
+    killed = tested - len(loop.survivors)
+    print(f"{killed} of {tested} killed ({killed / max(tested, 1):.1%}), of {len(everything)} that can be made")
+    untested = ", ".join(sorted({f"{mutant.module}.{mutant.function}" for mutant in loop.untested}))
+    print(f"{len(loop.untested)} more are in functions that none of these tests calls: {untested or 'none'}")
+
     for mutant in loop.survivors:
-        print("survived:", said(mutant))
-    sys.exit(killed < 0.9 * met)
+        print("survived:", description(mutant))
+    sys.exit(killed < 0.9 * tested)
 
 
 if __name__ == "__main__":

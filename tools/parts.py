@@ -1,5 +1,5 @@
 """
-Print the parts of models with a rotary besides the text, and refused parts, as a table: `parts_table.md`.
+Print the parts of models with rotary other than the text, and refused parts, as tables: `parts_table.md`.
 
     python tools/parts.py                                  # prints the table
     python tools/parts.py --write                          # and writes parts_table.md
@@ -11,11 +11,11 @@ import making
 
 from rope_any.config import _diffusers, _indexers, _towers
 
-WRITTEN = making.DOCS / "parts_table.md"
+PAGE = making.DOCS / "parts_table.md"
 
 
 def grouped(rows: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
-    """Return the lines of a table in which names with the same cells share a line."""
+    """Return the rows of a table in which names with the same cells share a row."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, cells in rows:
         found.setdefault(cells, []).append(f"`{name}`")
@@ -28,17 +28,17 @@ def number(value: float) -> str:
 
 
 def _base(base: object) -> str:
-    """Return a base, or the key that holds it."""
+    """Return the cell for a base: a number, or a config key with its default."""
     key, default = getattr(base, "key", None), getattr(base, "default", base)
-    said = number(default) if isinstance(default, float | int) else "none"
-    return f"`{key}`, {said}" if key else said
+    text = number(default) if isinstance(default, float | int) else "none"
+    return f"`{key}`, {text}" if key else text
 
 
 AS_MAIN = "as the main attention"
 
 
 def table() -> str:
-    """Return the tables of towers, indexers and transformers, and of what is refused."""
+    """Return the tables of towers, indexers and diffusers' transformers, and of refused parts."""
     towers = ((n, (row.pairing, _base(row.base), ", ".join(row.axes))) for n, row in _towers.TOWERS.items())
     indexers = (
         (n, ("–", "–", row.unrotated) if row.unrotated else (row.pairing, "last" if row.last else "first", AS_MAIN))
@@ -80,5 +80,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    given = making.parser(__doc__, WRITTEN).parse_args()
-    making.show(table(), WRITTEN, write=given.write)
+    given = making.parser(__doc__, PAGE).parse_args()
+    making.show(table(), PAGE, write=given.write)

@@ -1,14 +1,14 @@
 """
-Run the context extension of other libraries against ours: `peers_table.md`.
+Compare the context extension of other libraries with ours: `peers_table.md`.
 
 In the environment that `comparison.md` describes::
 
     python tools/peers_table.py                             # prints the tables
     python tools/peers_table.py --write                     # and writes peers_table.md
 
-It takes half a minute. Every number is what the library's own code returns, and what a row says is checked besides:
-where a library does otherwise by now the script stops, and the row is to be changed. Where a library is missing it is
-named, its rows are printed as they stand in the file, with a mark, and nothing is written but with ``--partial``.
+It takes half a minute. Every number is returned by the library's own code, and the text of each row is checked too: if
+a library behaves differently now, the script stops, and the row must be changed. A missing library is named, and its
+rows are printed as they are in the file, with a mark; then nothing is written unless ``--partial`` is given.
 """
 
 import ctypes
@@ -62,7 +62,7 @@ DIM, BASE, FACTOR, TRAINED = 128, 10_000.0, 4.0, 4096
 LONGER = int(FACTOR * TRAINED)
 PLAIN = ra.frequencies(DIM, base=BASE)
 SHORT, LONG = [1.0 + i / 64 for i in range(64)], [1.0 + i / 8 for i in range(64)]
-CLOSE = 1e-5  # what float32 leaves of a frequency
+CLOSE = 1e-5  # the relative difference up to which frequencies count as equal: they may be float32
 
 Json = dict[str, Any]
 
@@ -81,21 +81,21 @@ class ChangedError(Exception):
 # --- calls of each engine ---------------------------------------------------------------------------------
 
 
-class Nothing:
-    """A stub for an import of an engine that its frequencies don't need; it is false."""
+class Stub:
+    """A stub for an object that an engine imports and its frequencies don't need; it is false."""
 
     def __call__(self, *given: Any, **_: Any) -> Any:
-        """Return a class or function as it came, as a decorator; else itself."""
+        """Return a single class or function unchanged, as a decorator does; otherwise the stub itself."""
         return given[0] if len(given) == 1 and isinstance(given[0], type | FunctionType) else self
 
-    def __getattr__(self, name: str) -> "Nothing":
-        """Return itself."""
+    def __getattr__(self, name: str) -> "Stub":
+        """Return the stub itself, except for special names."""
         if name.startswith("__"):
             raise AttributeError(name)
         return self
 
-    def __getitem__(self, _: Any) -> "Nothing":
-        """Return itself."""
+    def __getitem__(self, _: Any) -> "Stub":
+        """Return the stub itself."""
         return self
 
     def __bool__(self) -> bool:
@@ -106,7 +106,7 @@ class Nothing:
         """Replace a base class by a torch module without kernels."""
         import torch
 
-        class Bare(torch.nn.Module):
+        class StubModule(torch.nn.Module):
             """The module in place of the base class."""
 
             enabled = staticmethod(lambda: False)
@@ -115,20 +115,20 @@ class Nothing:
                 """Accept any options."""
                 super().__init__()
 
-        return (Bare,)
+        return (StubModule,)
 
 
-class Alone(MetaPathFinder, Loader):
-    """An import finder: real modules for one part of a package, stubs for the rest."""
+class PartFinder(MetaPathFinder, Loader):
+    """An import finder: it finds the real modules of some parts of a package, and makes stubs for the rest."""
 
     def __init__(self, *parts: str) -> None:
-        """Name the parts; they are of one package."""
+        """Take the names of the parts, which are all in one package."""
         self.parts, self.package = parts, parts[0].partition(".")[0]
         found = find_spec(self.package)
         self.root = Path(next(iter(found.submodule_search_locations))) if found else Path()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Find a real module of the part, or return a stub."""
+        """Return the spec of a real module or of a stub; None for other packages."""
         if not f"{name}.".startswith((f"{self.package}.", f"{self.package}_torch.")):
             return None
         if any(f"{name}.".startswith(f"{part}.") for part in self.parts):
@@ -138,35 +138,35 @@ class Alone(MetaPathFinder, Loader):
         return spec
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute a stub module."""
-        module.__getattr__ = Nothing().__getattr__  # type: ignore[method-assign]
+        """Make all attributes of a stub module stubs."""
+        module.__getattr__ = Stub().__getattr__  # type: ignore[method-assign]
 
 
 @cache
-def alone(*parts: str) -> ModuleType:
-    """Import one part of a package with stubs for the rest, which needs a GPU or compiled extensions."""
-    sys.meta_path.insert(0, Alone(*parts))
+def import_part(*parts: str) -> ModuleType:
+    """Return a module of a package, imported with stubs for the rest, which needs a GPU or compiled extensions."""
+    sys.meta_path.insert(0, PartFinder(*parts))
     return importlib.import_module(parts[0])
 
 
-def read(cos: Any, sin: Any) -> Reading:
-    """Return frequencies and attention factor from the table of position 1."""
+def from_table(cos: Any, sin: Any) -> Reading:
+    """Return the frequencies and the attention factor from cosines and sines of position 1."""
     c, s = (np.asarray(x, dtype=np.float64).reshape(-1)[: DIM // 2] for x in (cos, sin))
     return Reading(np.arctan2(s, c), float(np.hypot(c, s)[0]))
 
 
-def halves(rotated: Any) -> Reading:
-    """Return the same from `unit` at position 1."""
-    return read(*np.split(np.asarray(rotated), 2))
+def from_rotated_unit(rotated: Any) -> Reading:
+    """Return the frequencies and the attention factor from `unit`, rotated at position 1 in half pairs."""
+    return from_table(*np.split(np.asarray(rotated), 2))
 
 
 def unit() -> np.ndarray[Any, Any]:
-    """Return an input whose rotation has cosines in the first half and sines in the second."""
+    """Return a vector whose rotation in half pairs has cosines in the first half and sines in the second."""
     return np.repeat(np.float32([1, 0]), DIM // 2)
 
 
-def llama(rope: Json, **config: Any) -> Any:
-    """Return a config of transformers."""
+def llama_config(rope: Json, **config: Any) -> Any:
+    """Return transformers' config of a Llama with some rope parameters."""
     from transformers import LlamaConfig
 
     shape = {"hidden_size": DIM, "num_attention_heads": 1, "max_position_embeddings": TRAINED} | config
@@ -177,43 +177,43 @@ def by_transformers(rope: Json, length: int | None = None, **config: Any) -> Rea
     """Return the reading of transformers."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    found, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](llama(rope, **config), seq_len=length)
+    found, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](llama_config(rope, **config), seq_len=length)
     return Reading(found.numpy(), factor)
 
 
 def vllm_rope(rope: Json, positions: int = TRAINED, served: int = LONGER) -> Any:
-    """Return a rope of vLLM, set up for a length to serve."""
-    ropes = alone("vllm.model_executor.layers.rotary_embedding")
+    """Return vLLM's rotary module for rope parameters, set up to serve a length."""
+    ropes = import_part("vllm.model_executor.layers.rotary_embedding")
     served_config = SimpleNamespace(model_config=SimpleNamespace(max_model_len=served))
-    ropes._ROPE_DICT.clear()  # noqa: SLF001  # it keeps ropes by config, which doesn't say what is served
+    ropes._ROPE_DICT.clear()  # noqa: SLF001  # its cache does not distinguish served lengths
     with patch.object(ropes.phi3_long_rope_scaled_rope, "get_current_vllm_config", lambda: served_config):
         return ropes.get_rope(DIM, positions, rope_parameters={"rope_theta": BASE} | rope)
 
 
 def sglang() -> ModuleType:
-    """Import the ropes of SGLang."""
-    ropes = alone("sglang.srt.layers.rotary_embedding", "sglang.srt.models.grok")
+    """Return SGLang's package of rotary modules."""
+    ropes = import_part("sglang.srt.layers.rotary_embedding", "sglang.srt.models.grok")
     ropes.base.publish_role = lambda: None  # there is no server
     return ropes
 
 
 def sglang_rope(rope: Json, positions: int = TRAINED) -> Any:
-    """Return a rope of SGLang."""
+    """Return SGLang's rotary module for rope parameters."""
     partial = rope.get("partial_rotary_factor", 1.0)
     return sglang().get_rope(DIM, DIM, positions, int(BASE), rope_scaling=rope, partial_rotary_factor=partial)
 
 
 def from_cache(rope: Any) -> Reading:
-    """Read the table of a rope of vLLM or SGLang."""
-    return read(*rope.cos_sin_cache[1].chunk(2))
+    """Return the reading from the table of a rotary module of vLLM or SGLang."""
+    return from_table(*rope.cos_sin_cache[1].chunk(2))
 
 
 def from_call(rope: Any, *positions: int, first: int = 1) -> Reading:
-    """Return the reading from a call of a rope of vLLM or SGLang, at position 1 or another."""
+    """Return the reading from a call of a rotary module of vLLM or SGLang; `first` is the position that is read."""
     import torch
 
     q = torch.from_numpy(unit()).repeat(1 + len(positions), 1)
-    return halves(rope(torch.tensor([first, *positions]), q, q.clone())[0][0])
+    return from_rotated_unit(rope(torch.tensor([first, *positions]), q, q.clone())[0][0])
 
 
 def by_vllm(rope: Json, **options: int) -> Reading:
@@ -233,7 +233,7 @@ def by_mlx(rope: Json, length: int = 2, positions: int = TRAINED) -> Reading:
 
     rotation = initialize_rope(DIM, BASE, traditional=False, scaling_config=rope, max_position_embeddings=positions)
     x = mx.broadcast_to(mx.array(unit()), (1, 1, length, DIM))
-    return halves(rotation(x)[0, 0, 1])
+    return from_rotated_unit(rotation(x)[0, 0, 1])
 
 
 def by_keras(**options: Any) -> Reading:
@@ -241,7 +241,7 @@ def by_keras(**options: Any) -> Reading:
     from keras_hub.layers import RotaryEmbedding
 
     out = RotaryEmbedding(max_wavelength=BASE, scaling_factor=FACTOR, **options)(np.tile(unit(), (1, 2, 1)))
-    return halves(out.detach()[0, 1])
+    return from_rotated_unit(out.detach()[0, 1])
 
 
 def by_litgpt(**options: Any) -> Reading:
@@ -249,21 +249,21 @@ def by_litgpt(**options: Any) -> Reading:
     from litgpt.model import build_rope_cache
 
     extra = {"factor": FACTOR} | options
-    return read(*(x[1] for x in build_rope_cache(2, DIM, base=int(BASE), extra_config=extra)))
+    return from_table(*(x[1] for x in build_rope_cache(2, DIM, base=int(BASE), extra_config=extra)))
 
 
 def by_torchtune(**options: Any) -> Reading:
     """Return the reading of torchtune."""
-    ropes = alone("torchtune.models.llama3_1._position_embeddings")
+    ropes = import_part("torchtune.models.llama3_1._position_embeddings")
     given = {"max_seq_len": 2, "base": int(BASE), "scale_factor": FACTOR, "old_context_len": TRAINED} | options
-    return read(*ropes.Llama3ScaledRoPE(DIM, **given).cache[1].T)
+    return from_table(*ropes.Llama3ScaledRoPE(DIM, **given).cache[1].T)
 
 
 def by_transformer_engine(length: int) -> Reading:
     """Return the reading of TransformerEngine."""
     import torch
 
-    ropes = alone("transformer_engine.pytorch.attention.rope")
+    ropes = import_part("transformer_engine.pytorch.attention.rope")
     options = {"seq_len_interpolation_factor": FACTOR, "pretrained_max_position_embeddings": TRAINED}
     with patch.object(torch.cuda, "current_device", lambda: "cpu"):
         angles = ropes.RotaryPositionEmbedding(DIM, rotary_base=BASE, **options)(length)
@@ -275,7 +275,7 @@ def by_diffusers(**options: float) -> Reading:
     from diffusers.models.embeddings import get_1d_rotary_pos_embed
 
     out = get_1d_rotary_pos_embed(DIM, np.arange(2), theta=BASE, **options)[1]
-    return read(out.real, out.imag)
+    return from_table(out.real, out.imag)
 
 
 def by_rotary_embedding_torch(*, interpolate: float = 1.0, rescale: float = 1.0) -> Reading:
@@ -331,23 +331,23 @@ def by_ggml(attn_factor: float = 1.0) -> Reading:
     call(cpu, "graph_compute_with_ctx", memory, graph, i(1))
     out = np.ctypeslib.as_array(c.cast(call(base, "get_data", y), c.POINTER(f)), (DIM,)).copy()
     call(base, "free", memory)
-    return halves(out)
+    return from_rotated_unit(out)
 
 
 # --- ours, and how a reading differs from it --------------------------------------------------------------
 
 
 OTHER_BASE = 500_000.0
-OTHER = Reading(ra.frequencies(DIM, base=OTHER_BASE))
+OTHER_READING = Reading(ra.frequencies(DIM, base=OTHER_BASE))
 LISTS = {"short_factor": SHORT, "long_factor": LONG}
-EQUAL_TURNS = {"low_freq_factor": 2.0, "high_freq_factor": 2.0}
-TURNS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+EQUAL_FACTORS = {"low_freq_factor": 2.0, "high_freq_factor": 2.0}
+LLAMA3_FACTORS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 LINEAR_CONFIG = {"rope_type": "linear", "factor": FACTOR}
 DYNAMIC_CONFIG = {"rope_type": "dynamic", "factor": FACTOR}
 YARN_CONFIG = {"rope_type": "yarn", "factor": FACTOR, "original_max_position_embeddings": TRAINED}
 LONGROPE_CONFIG = {"rope_type": "longrope", "original_max_position_embeddings": TRAINED} | LISTS
-LLAMA3_CONFIG = YARN_CONFIG | {"rope_type": "llama3"} | TURNS
+LLAMA3_CONFIG = YARN_CONFIG | {"rope_type": "llama3"} | LLAMA3_FACTORS
 PROPORTIONAL_CONFIG = {"rope_type": "proportional", "partial_rotary_factor": 0.5}
 
 LINEAR = Reading(scaling.linear(PLAIN, FACTOR))
@@ -359,37 +359,37 @@ YARN, UNTRUNCATED = (
     )
     for truncate in (True, False)
 )
-LLAMA3 = Reading(scaling.llama3(PLAIN, FACTOR, original_length=TRAINED, **TURNS))
+LLAMA3 = Reading(scaling.llama3(PLAIN, FACTOR, original_length=TRAINED, **LLAMA3_FACTORS))
 PROPORTIONAL = Reading(scaling.proportional(PLAIN, 0.5))
 
 
-def dynamic(length: int) -> Reading:
-    """Return our frequencies for a length."""
+def our_dynamic_ntk(length: int) -> Reading:
+    """Return our reading of dynamic NTK for a length."""
     return Reading(scaling.dynamic_ntk(PLAIN, FACTOR, length=length, trained_length=TRAINED))
 
 
-def longrope(length: int) -> Reading:
-    """Return our frequencies for a length."""
+def our_longrope(length: int) -> Reading:
+    """Return our reading of LongRoPE for a length."""
     factor = scaling.longrope_attention_factor(FACTOR, original_length=TRAINED)
     return Reading(scaling.longrope(PLAIN, **LISTS, original_length=TRAINED, length=length), factor)
 
 
 def ratios(theirs: Reading, ours: Reading) -> tuple[float, float]:
-    """Return the smallest and largest ratio of frequencies, where one of them is not 0."""
+    """Return the smallest and the largest ratio of frequencies, theirs to ours, over pairs that rotate in either."""
     a, b = np.asarray(theirs.frequencies, dtype=np.float64), np.asarray(ours.frequencies)
     rotating = (a != 0) | (b != 0)
     found = a[rotating] / b[rotating]
     return float(found.min()), float(found.max())
 
 
-def same(theirs: Reading, ours: Reading) -> bool:
-    """Whether two readings agree."""
+def agrees(theirs: Reading, ours: Reading) -> bool:
+    """Whether two readings agree within float32."""
     least, most = ratios(theirs, ours)
     return max(abs(least - 1), abs(most - 1), abs(theirs.attention_factor / ours.attention_factor - 1)) < CLOSE
 
 
-def differing(ours: Reading, *theirs: Reading) -> str:
-    """Describe in numbers how readings differ from ours; raise unless all differ in the same way."""
+def difference_of(ours: Reading, *theirs: Reading) -> str:
+    """Return the differences of readings from ours as text with numbers; raise unless all differ in the same way."""
     said = set()
     for reading in theirs:
         least, most = ratios(reading, ours)
@@ -399,27 +399,27 @@ def differing(ours: Reading, *theirs: Reading) -> str:
         if abs(reading.attention_factor / ours.attention_factor - 1) >= CLOSE:
             parts.append(f"attention factor {reading.attention_factor:.4g}, not {ours.attention_factor:.4g}")
         said.add("; ".join(parts))
-    claim("" not in said, len(said) == 1)
+    require("" not in said, len(said) == 1)
     return said.pop()
 
 
-def claim(*truths: bool) -> None:
-    """Raise if the claim of a row is no longer true."""
+def require(*truths: bool) -> None:
+    """Raise ChangedError unless all statements of a row are still true."""
     if not all(truths):
         raise ChangedError
 
 
 class Parameters(dict[str, Any]):
-    """Rope parameters, the same for every layer type."""
+    """Rope parameters that are the same for every layer type."""
 
     def __missing__(self, _: str) -> "Parameters":
-        """Return itself."""
+        """Return the parameters themselves for any layer type."""
         return self
 
 
 @cache
-def modeling() -> list[ModuleType]:
-    """Import the model files of transformers that make or use a rope."""
+def modeling_modules() -> list[ModuleType]:
+    """Return the modeling modules of transformers that compute frequencies or rotate."""
     import transformers.models
 
     found = []
@@ -434,31 +434,31 @@ def modeling() -> list[ModuleType]:
 
 
 class Row(NamedTuple):
-    """A row of the table."""
+    """A row of the table of differences."""
 
     scheme: str
     engines: tuple[str, ...]
-    """Names of distributions; of what was read, names and versions."""
+    """Names of distributions; names with versions, if the row was read in a source."""
     does: str
     size: Callable[[], str] | str
-    """What says how large the difference is; of what was read, the difference."""
+    """A function that runs the engines and returns the difference as text; or the text, if it was read in a source."""
     source: str = ""
 
 
 ROWS: list[Row] = []
 
 
-def noted(scheme: str, engine: str, does: str, size: str, source: str) -> None:
-    """Record a reading and its position."""
+def register_read_row(scheme: str, engine: str, does: str, size: str, source: str) -> None:
+    """Add a row that was read in the source of an engine, and not run."""
     ROWS.append(Row(scheme, (engine,), does, size, source))
 
 
-def row(scheme: str, *engines: str, does: str) -> Callable[[Callable[[], str]], None]:
-    """Register a function that runs engines and returns the size of the difference."""
+def register_run_row(scheme: str, *engines: str, does: str) -> Callable[[Callable[[], str]], None]:
+    """Return a decorator that adds a row, for a function that runs engines and returns the size of the difference."""
     return lambda size: ROWS.append(Row(scheme, engines, does, size))
 
 
-@row(
+@register_run_row(
     "linear",
     "transformer-engine",
     does="Divides positions by the factor up to the extended length. For a longer sequence the divisor is its length, "
@@ -467,10 +467,10 @@ def row(scheme: str, *engines: str, does: str) -> Callable[[Callable[[], str]], 
 def _() -> str:
     """Return the difference of TransformerEngine beyond the extended length."""
     length = LONGER * 5 // 4
-    return f"{differing(LINEAR, by_transformer_engine(length))} at length {length}"
+    return f"{difference_of(LINEAR, by_transformer_engine(length))} at length {length}"
 
 
-@row(
+@register_run_row(
     "NTK",
     "vllm",
     does="`ntk` multiplies the base by the factor, without an exponent, and divides all frequencies by factor^(2/d): "
@@ -478,16 +478,16 @@ def _() -> str:
 )
 def _() -> str:
     """Return the difference of vLLM's NTK."""
-    return differing(NTK, by_vllm({"rope_type": "ntk", "factor": FACTOR}))
+    return difference_of(NTK, by_vllm({"rope_type": "ntk", "factor": FACTOR}))
 
 
-@row("NTK", "diffusers", does="`ntk_factor` multiplies the base by the factor, without an exponent.")
+@register_run_row("NTK", "diffusers", does="`ntk_factor` multiplies the base by the factor, without an exponent.")
 def _() -> str:
     """Return the difference of diffusers' NTK."""
-    return differing(NTK, by_diffusers(ntk_factor=FACTOR))
+    return difference_of(NTK, by_diffusers(ntk_factor=FACTOR))
 
 
-@row(
+@register_run_row(
     "dynamic NTK",
     "vllm",
     does="Makes one table for all lengths, of `max_position_embeddings` rows; it is scaled only where the config says "
@@ -497,28 +497,34 @@ def _() -> str:
     """Return the difference of vLLM's dynamic NTK."""
     rope = vllm_rope(DYNAMIC_CONFIG)
     asked = by_vllm(DYNAMIC_CONFIG | {"max_trained_positions": TRAINED}, positions=LONGER)
-    claim(len(rope.cos_sin_cache) == TRAINED, same(from_cache(rope), Reading(PLAIN)), same(asked, dynamic(LONGER)))
-    return f"{differing(dynamic(LONGER), from_cache(rope))} at length {LONGER}"
+    require(
+        len(rope.cos_sin_cache) == TRAINED,
+        agrees(from_cache(rope), Reading(PLAIN)),
+        agrees(asked, our_dynamic_ntk(LONGER)),
+    )
+    return f"{difference_of(our_dynamic_ntk(LONGER), from_cache(rope))} at length {LONGER}"
 
 
-@row("dynamic NTK", "sglang", does="Makes one table for all lengths, as for trained length × factor.")
+@register_run_row("dynamic NTK", "sglang", does="Makes one table for all lengths, as for trained length × factor.")
 def _() -> str:
     """Return the difference of SGLang's dynamic NTK."""
     found = by_sglang(DYNAMIC_CONFIG)
-    claim(same(found, dynamic(LONGER)))
-    return f"{differing(dynamic(TRAINED), found)} up to length {TRAINED}"
+    require(agrees(found, our_dynamic_ntk(LONGER)))
+    return f"{difference_of(our_dynamic_ntk(TRAINED), found)} up to length {TRAINED}"
 
 
-@row("dynamic NTK", "keras-hub", does="Divides every frequency by factor^(d/(d − 2)), at every length.")
+@register_run_row("dynamic NTK", "keras-hub", does="Divides every frequency by factor^(d/(d − 2)), at every length.")
 def _() -> str:
     """Return the differences of keras-hub's dynamic NTK at two lengths."""
     found = by_keras(rope_type="dynamic")
-    claim(same(found, Reading(scaling.linear(PLAIN, FACTOR ** (DIM / (DIM - 2))))))
-    short, long = (f"{differing(dynamic(length), found)} at length {length}" for length in (TRAINED, LONGER))
+    require(agrees(found, Reading(scaling.linear(PLAIN, FACTOR ** (DIM / (DIM - 2))))))
+    short, long = (
+        f"{difference_of(our_dynamic_ntk(length), found)} at length {length}" for length in (TRAINED, LONGER)
+    )
     return f"{short}; {long}"
 
 
-@row(
+@register_run_row(
     "dynamic NTK",
     "transformers",
     does="After a long sequence keeps its table for shorter ones, until one is shorter than the trained length.",
@@ -528,21 +534,21 @@ def _() -> str:
     import torch
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    rope = LlamaRotaryEmbedding(llama(DYNAMIC_CONFIG))
+    rope = LlamaRotaryEmbedding(llama_config(DYNAMIC_CONFIG))
 
     def at(length: int) -> Reading:
         """Return the reading after a call of some length."""
         cos, sin = rope(torch.zeros(1), torch.arange(length)[None])
-        return read(cos[0, 1], sin[0, 1])
+        return from_table(cos[0, 1], sin[0, 1])
 
     middle = TRAINED * 3 // 2
-    claim(same(at(middle), dynamic(middle)), same(at(LONGER), dynamic(LONGER)))
-    found = differing(dynamic(middle), at(middle))
-    claim(same(at(TRAINED - 1), dynamic(TRAINED)), same(at(middle), dynamic(middle)))
+    require(agrees(at(middle), our_dynamic_ntk(middle)), agrees(at(LONGER), our_dynamic_ntk(LONGER)))
+    found = difference_of(our_dynamic_ntk(middle), at(middle))
+    require(agrees(at(TRAINED - 1), our_dynamic_ntk(TRAINED)), agrees(at(middle), our_dynamic_ntk(middle)))
     return f"{found} at length {middle} after {LONGER}"
 
 
-@row(
+@register_run_row(
     "YaRN",
     "litgpt",
     does="Has the ramp the other way round: fast pairs are interpolated, slow ones kept. The attention factor is 1 "
@@ -550,10 +556,10 @@ def _() -> str:
 )
 def _() -> str:
     """Return the difference of LitGPT's YaRN."""
-    return differing(YARN, by_litgpt(beta_fast=32, beta_slow=1, original_max_seq_len=TRAINED))
+    return difference_of(YARN, by_litgpt(beta_fast=32, beta_slow=1, original_max_seq_len=TRAINED))
 
 
-@row(
+@register_run_row(
     "YaRN",
     "transformers",
     does="In parameters by layer type doesn't see `truncate: false`; it looks one level above.",
@@ -567,25 +573,25 @@ def _() -> str:
     nested = {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": BASE}}
     config = Gemma3TextConfig(head_dim=DIM, max_position_embeddings=TRAINED, rope_parameters=nested)
     found, factor = ROPE_INIT_FUNCTIONS["yarn"](config, layer_type="full_attention")
-    claim(same(by_transformers(full), UNTRUNCATED))
-    return differing(UNTRUNCATED, Reading(found.numpy(), factor))
+    require(agrees(by_transformers(full), UNTRUNCATED))
+    return difference_of(UNTRUNCATED, Reading(found.numpy(), factor))
 
 
-@row("YaRN", "mlx-lm", does="Doesn't read `truncate`.")
+@register_run_row("YaRN", "mlx-lm", does="Doesn't read `truncate`.")
 def _() -> str:
     """Return the difference of mlx-lm's YaRN with `truncate: false`."""
-    return differing(UNTRUNCATED, by_mlx(YARN_CONFIG | {"truncate": False}))
+    return difference_of(UNTRUNCATED, by_mlx(YARN_CONFIG | {"truncate": False}))
 
 
-@row("YaRN", "mlx-lm", "sglang", does="Don't read `attention_factor`.")
+@register_run_row("YaRN", "mlx-lm", "sglang", does="Don't read `attention_factor`.")
 def _() -> str:
     """Return the difference of mlx-lm's and SGLang's YaRN with `attention_factor`."""
     rope, ours = YARN_CONFIG | {"attention_factor": 1.0}, YARN._replace(attention_factor=1.0)
-    claim(same(by_transformers(rope), ours), same(by_vllm(rope), ours))
-    return f"{differing(ours, by_mlx(rope), by_sglang(rope))}, with `attention_factor: 1`"
+    require(agrees(by_transformers(rope), ours), agrees(by_vllm(rope), ours))
+    return f"{difference_of(ours, by_mlx(rope), by_sglang(rope))}, with `attention_factor: 1`"
 
 
-@row(
+@register_run_row(
     "YaRN",
     "mlx-lm",
     does="Takes `mscale` as 1 and `mscale_all_dim` as 0 where they are absent; we, transformers and vLLM use neither "
@@ -594,11 +600,11 @@ def _() -> str:
 def _() -> str:
     """Return the difference of mlx-lm's YaRN with `mscale_all_dim` alone."""
     rope = YARN_CONFIG | {"mscale_all_dim": 1.0}
-    claim(same(by_transformers(rope), YARN), same(by_vllm(rope), YARN))
-    return f"{differing(YARN, by_mlx(rope))}, with `mscale_all_dim: 1` alone"
+    require(agrees(by_transformers(rope), YARN), agrees(by_vllm(rope), YARN))
+    return f"{difference_of(YARN, by_mlx(rope))}, with `mscale_all_dim: 1` alone"
 
 
-@row(
+@register_run_row(
     "YaRN",
     "sglang",
     does="For Grok: `yarn_log` blends the logarithms of frequencies, and neither it nor `yarn` applies an attention "
@@ -616,11 +622,11 @@ def _() -> str:
         given = get_rope_scaling(config) | {"dtype": float32}
         return from_cache(ScalingRotaryEmbedding(DIM, rotary_dim=DIM, base=int(BASE), is_neox_style=True, **given))
 
-    claim(same(by("yarn"), YARN._replace(attention_factor=1.0)))
-    return differing(YARN, by("yarn_log"))
+    require(agrees(by("yarn"), YARN._replace(attention_factor=1.0)))
+    return difference_of(YARN, by("yarn_log"))
 
 
-@row(
+@register_run_row(
     "YaRN",
     "libggml-python",
     does="Where `ext_factor` isn't 0 it multiplies `attn_factor` by 0.1 ln(factor) + 1 itself: a caller who passes the "
@@ -628,11 +634,11 @@ def _() -> str:
 )
 def _() -> str:
     """Return the difference of ggml's YaRN if the attention factor is passed."""
-    claim(same(by_ggml(), YARN))
-    return f"{differing(YARN, by_ggml(YARN.attention_factor))}, with the attention factor passed"
+    require(agrees(by_ggml(), YARN))
+    return f"{difference_of(YARN, by_ggml(YARN.attention_factor))}, with the attention factor passed"
 
 
-noted(
+register_read_row(
     "YaRN",
     "MaxText 0.2.5",
     "Has no attention factor unless `rope_attention_scaling` is set.",
@@ -641,15 +647,15 @@ noted(
 )
 
 
-@row("LongRoPE", "mlx-lm", does="Always takes the long list.")
+@register_run_row("LongRoPE", "mlx-lm", does="Always takes the long list.")
 def _() -> str:
     """Return the difference of mlx-lm's LongRoPE for short sequences."""
     found = by_mlx(LONGROPE_CONFIG, positions=LONGER)
-    claim(same(found, longrope(LONGER)))
-    return f"{differing(longrope(TRAINED), found)} up to length {TRAINED}"
+    require(agrees(found, our_longrope(LONGER)))
+    return f"{difference_of(our_longrope(TRAINED), found)} up to length {TRAINED}"
 
 
-@row(
+@register_run_row(
     "LongRoPE",
     "sglang",
     does="Takes the long list once a position is above the trained length; we do once the length is, one token "
@@ -659,35 +665,37 @@ def _() -> str:
     """Return the difference of SGLang's LongRoPE one token after the trained length."""
     rope, last = sglang_rope(LONGROPE_CONFIG, LONGER), TRAINED  # the last position at length TRAINED + 1
     rotated = from_call(rope, last, first=last).frequencies
-    claim(same(from_call(rope, last + 1), longrope(LONGER)), not rotated.any())
-    claim(same(by_transformers(LONGROPE_CONFIG, TRAINED + 1, max_position_embeddings=LONGER), longrope(TRAINED + 1)))
-    return f"{differing(longrope(TRAINED + 1), from_call(rope, last))} at length {TRAINED + 1}"
+    require(agrees(from_call(rope, last + 1), our_longrope(LONGER)), not rotated.any())
+    require(
+        agrees(by_transformers(LONGROPE_CONFIG, TRAINED + 1, max_position_embeddings=LONGER), our_longrope(TRAINED + 1))
+    )
+    return f"{difference_of(our_longrope(TRAINED + 1), from_call(rope, last))} at length {TRAINED + 1}"
 
 
-@row("LongRoPE", "vllm", does="Chooses the list once, by the longest sequence that it is set up to serve.")
+@register_run_row("LongRoPE", "vllm", does="Chooses the list once, by the longest sequence that it is set up to serve.")
 def _() -> str:
     """Return the difference of vLLM's LongRoPE for short sequences."""
-    claim(same(from_call(vllm_rope(LONGROPE_CONFIG, LONGER, served=TRAINED)), longrope(TRAINED)))
+    require(agrees(from_call(vllm_rope(LONGROPE_CONFIG, LONGER, served=TRAINED)), our_longrope(TRAINED)))
     found = from_call(vllm_rope(LONGROPE_CONFIG, LONGER))
-    return f"{differing(longrope(TRAINED), found)} up to length {TRAINED}, serving {LONGER}"
+    return f"{difference_of(our_longrope(TRAINED), found)} up to length {TRAINED}, serving {LONGER}"
 
 
-@row("LongRoPE", "transformers", does="The model `phimoe` takes the short list at every length.")
+@register_run_row("LongRoPE", "transformers", does="The model `phimoe` takes the short list at every length.")
 def _() -> str:
     """Return the difference of transformers' phimoe for long sequences."""
     import torch
     from transformers.models.phimoe.modeling_phimoe import PhimoeConfig, PhimoeRotaryEmbedding
 
-    scales = dict.fromkeys(("short_mscale", "long_mscale"), longrope(LONGER).attention_factor)
+    scales = dict.fromkeys(("short_mscale", "long_mscale"), our_longrope(LONGER).attention_factor)
     rope = LONGROPE_CONFIG | {"rope_theta": BASE, "factor": FACTOR} | scales
     shape = {"hidden_size": DIM, "num_attention_heads": 1, "max_position_embeddings": LONGER}
     rotation = PhimoeRotaryEmbedding(PhimoeConfig(**shape, rope_parameters=rope))
     cos, sin = rotation(torch.zeros(1), torch.arange(LONGER)[None])
-    claim(same(read(cos[0, 1], sin[0, 1]), longrope(TRAINED)))
-    return f"{differing(longrope(LONGER), read(cos[0, 1], sin[0, 1]))} at length {LONGER}"
+    require(agrees(from_table(cos[0, 1], sin[0, 1]), our_longrope(TRAINED)))
+    return f"{difference_of(our_longrope(LONGER), from_table(cos[0, 1], sin[0, 1]))} at length {LONGER}"
 
 
-@row(
+@register_run_row(
     "LongRoPE",
     "mlx-lm",
     "sglang",
@@ -696,20 +704,20 @@ def _() -> str:
 )
 def _() -> str:
     """Return the difference of three engines' LongRoPE with `attention_factor`."""
-    rope, ours = LONGROPE_CONFIG | {"attention_factor": 1.0}, longrope(LONGER)._replace(attention_factor=1.0)
-    claim(same(by_transformers(rope, LONGER), ours))
+    rope, ours = LONGROPE_CONFIG | {"attention_factor": 1.0}, our_longrope(LONGER)._replace(attention_factor=1.0)
+    require(agrees(by_transformers(rope, LONGER), ours))
     calls = from_call(sglang_rope(rope, LONGER), LONGER - 1), from_call(vllm_rope(rope, LONGER))
-    return f"{differing(ours, by_mlx(rope, positions=LONGER), *calls)}, with `attention_factor: 1`"
+    return f"{difference_of(ours, by_mlx(rope, positions=LONGER), *calls)}, with `attention_factor: 1`"
 
 
-noted(
+register_read_row(
     "LongRoPE",
     "llama.cpp",
     "Chooses the list once, by the context that a sequence is given.",
     "as for vLLM",
     "`src/llama-model.cpp`, `get_rope_factors`; issue 8995",
 )
-noted(
+register_read_row(
     "llama3",
     "MaxText 0.2.5",
     "Has the numbers 8, 1, 4 and 8192 as constants.",
@@ -718,16 +726,16 @@ noted(
 )
 
 
-@row("proportional", "sglang", "vllm", does="Don't read `factor`; transformers and mlx-lm divide by it.")
+@register_run_row("proportional", "sglang", "vllm", does="Don't read `factor`; transformers and mlx-lm divide by it.")
 def _() -> str:
     """Return the difference of SGLang's and vLLM's proportional type with `factor`."""
     rope = PROPORTIONAL_CONFIG | {"factor": FACTOR}
     ours = Reading(scaling.linear(PROPORTIONAL.frequencies, FACTOR))
-    claim(same(by_transformers(rope), ours), same(by_mlx(rope), ours))
-    return differing(ours, by_sglang(rope), by_vllm(rope))
+    require(agrees(by_transformers(rope), ours), agrees(by_mlx(rope), ours))
+    return difference_of(ours, by_sglang(rope), by_vllm(rope))
 
 
-@row(
+@register_run_row(
     "proportional",
     "transformers",
     does="`partial_rotary_factor` means two things. Under `proportional` the exponents run over the whole head, and "
@@ -740,12 +748,14 @@ def _() -> str:
 
     rope = {"rope_type": "default", "rope_theta": BASE, "partial_rotary_factor": 0.5}
     found = GlmRotaryEmbedding.compute_default_rope_parameters(GlmConfig(head_dim=DIM, rope_parameters=rope))[0].numpy()
-    claim(same(by_transformers(PROPORTIONAL_CONFIG), PROPORTIONAL))
-    claim(same(Reading(found), Reading(ra.frequencies(DIM // 2, base=BASE))))
-    return f"{differing(Reading(PROPORTIONAL.frequencies[: DIM // 4]), Reading(found))}, default against proportional"
+    require(agrees(by_transformers(PROPORTIONAL_CONFIG), PROPORTIONAL))
+    require(agrees(Reading(found), Reading(ra.frequencies(DIM // 2, base=BASE))))
+    return (
+        f"{difference_of(Reading(PROPORTIONAL.frequencies[: DIM // 4]), Reading(found))}, default against proportional"
+    )
 
 
-@row(
+@register_run_row(
     "xPos",
     "rotary-embedding-torch",
     "torchscale",
@@ -769,11 +779,11 @@ def _() -> str:
 
     short, long = 1024, 2048
     said = {f"{(b / a).min():.3g} to {(b / a).max():.3g}" for a, b in zip(scales(short), scales(long), strict=True)}
-    claim(len(said) == 1, said != {"1 to 1"})
+    require(len(said) == 1, said != {"1 to 1"})
     return f"scores × {said.pop()}, keys of length {short} and a query at {long}"
 
 
-noted(
+register_read_row(
     "xPos",
     "flash-attention 09d422b",
     "Centres the exponents on half of the longest length so far.",
@@ -782,7 +792,7 @@ noted(
 )
 
 
-@row(
+@register_run_row(
     "FoPE",
     "sglang",
     "vllm",
@@ -803,11 +813,11 @@ def _() -> str:
     for rope in first, second:
         rope.cos_coef.data[:] = rope.sin_coef.data[:] = torch.eye(kept)
         tables = rope._compute_cos_sin_cache().chunk(2, dim=-1)  # noqa: SLF001
-        claim(*(bool((table[:, 0, kept : DIM // 2] == 1).all()) for table in tables))
+        require(*(bool((table[:, 0, kept : DIM // 2] == 1).all()) for table in tables))
     return "scores of these pairs × 2"
 
 
-@row(
+@register_run_row(
     "`partial_rotary_factor`",
     "transformers",
     does="Under `rope_type: default` each model has code of its own; most of it doesn't read the key.",
@@ -823,26 +833,30 @@ def _() -> str:
         try:
             return int((kind.compute_default_rope_parameters(config)[0] != 0).sum())
         except (AttributeError, RuntimeError):
-            return 0  # it wants a config of its own
+            return 0  # it needs a config of another class
 
-    own = [kind for m in modeling() for kind in vars(m).values() if getattr(kind, "__module__", "") == m.__name__]
+    own = [
+        kind for m in modeling_modules() for kind in vars(m).values() if getattr(kind, "__module__", "") == m.__name__
+    ]
     kinds = [kind for kind in own if "compute_default_rope_parameters" in vars(kind)]
     counts = Counter(rotating(kind, 0.5) / (rotating(kind, 1.0) or math.inf) for kind in kinds)
-    claim(set(counts) == {0.0, 0.5, 1.0})
+    require(set(counts) == {0.0, 0.5, 1.0})
     return f"of {len(kinds)} classes {counts[0.5]} read it, {counts[1.0]} don't, {counts[0.0]} couldn't be asked"
 
 
-@row("`rope_theta`", "transformers", does="The model `dbrx` doesn't read it inside `attn_config`.")
+@register_run_row("`rope_theta`", "transformers", does="The model `dbrx` doesn't read it inside `attn_config`.")
 def _() -> str:
     """Return the difference of transformers' dbrx."""
     from transformers import DbrxConfig
     from transformers.models.dbrx.modeling_dbrx import DbrxRotaryEmbedding
 
     config = DbrxConfig(d_model=DIM, n_heads=1, attn_config={"rope_theta": OTHER_BASE})
-    return f"{differing(OTHER, Reading(DbrxRotaryEmbedding(config).inv_freq.numpy()))}, with {OTHER_BASE:.0f}"
+    return (
+        f"{difference_of(OTHER_READING, Reading(DbrxRotaryEmbedding(config).inv_freq.numpy()))}, with {OTHER_BASE:.0f}"
+    )
 
 
-@row(
+@register_run_row(
     "`head_dim`",
     "transformers",
     does="With null, the default in `mixtral`, the types `dynamic`, `yarn` and `longrope` raise; `linear` and `llama3` "
@@ -860,12 +874,12 @@ def _() -> str:
             MixtralRotaryEmbedding(MixtralConfig(rope_parameters={"rope_theta": BASE} | rope))
         except (TypeError, StrictDataclassClassValidationError) as error:
             raised.append(rope["rope_type"])
-            claim("NoneType" in str(error))
-    claim(raised == ["dynamic", "yarn", "longrope"])
+            require("NoneType" in str(error))
+    require(raised == ["dynamic", "yarn", "longrope"])
     return "an error where there should be a table"
 
 
-@row(
+@register_run_row(
     "`theta`", "equinox", does="Keeps tables by size and dtype: a module with another `theta` gets those of the first."
 )
 def _() -> str:
@@ -875,37 +889,39 @@ def _() -> str:
 
     x = jnp.broadcast_to(jnp.asarray(unit()), (2, DIM))
     equinox.nn.RotaryPositionalEmbedding(DIM, theta=BASE)(x)
-    found = halves(equinox.nn.RotaryPositionalEmbedding(DIM, theta=OTHER_BASE)(x)[1])
-    claim(same(found, Reading(PLAIN)))
-    return f"{differing(OTHER, found)}, {OTHER_BASE:.0f} after {BASE:.0f}"
+    found = from_rotated_unit(equinox.nn.RotaryPositionalEmbedding(DIM, theta=OTHER_BASE)(x)[1])
+    require(agrees(found, Reading(PLAIN)))
+    return f"{difference_of(OTHER_READING, found)}, {OTHER_BASE:.0f} after {BASE:.0f}"
 
 
-@row("pairing", "transformers", does="Which features rotate together is in the code of each model, not in its config.")
+@register_run_row(
+    "pairing", "transformers", does="Which features rotate together is in the code of each model, not in its config."
+)
 def _() -> str:
     """Return how many model files have each pairing."""
     import torch
 
     x, one = torch.eye(DIM)[:1].reshape(1, 1, 1, DIM), torch.ones(1, 1, DIM)
     counts = Counter[tuple[int, bool]]()
-    for rotation in filter(None, (vars(module).get("apply_rotary_pos_emb") for module in modeling())):
+    for rotation in filter(None, (vars(module).get("apply_rotary_pos_emb") for module in modeling_modules())):
         try:
-            rotated = rotation(x, x, 0 * one, one)[0].flatten()  # by a quarter turn
+            rotated = rotation(x, x, 0 * one, one)[0].flatten()  # by 90°
         except (IndexError, RuntimeError, TypeError):
-            counts[-1, False] += 1  # it wants other arguments
+            counts[-1, False] += 1  # it takes other arguments
         else:
             at = int(rotated.abs().argmax())
             counts[at, bool(rotated[at] < 0)] += 1
     kinds = ((DIM // 2, False), (DIM // 2, True), (1, False), (-1, False))
     half, backwards, interleaved, other = (counts.pop(kind, 0) for kind in kinds)
-    claim(not counts, half > 0, interleaved > 0)
+    require(not counts, half > 0, interleaved > 0)
     return f"{half} models half, {backwards} half and backwards, {interleaved} interleaved; {other} couldn't be asked"
 
 
 # --- where they agree -------------------------------------------------------------------------------------
 
 
-def agreeing() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
-    """Yield each scheme, ours, and those that agree with it."""
+def engines_that_agree() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
+    """Yield the name of each scheme, our reading, and the readings of the engines that agree with it."""
     everyone = {"mlx-lm": by_mlx, "sglang": by_sglang, "transformers": by_transformers, "vllm": by_vllm}
     single = {"diffusers": by_diffusers(linear_factor=FACTOR), "keras-hub": by_keras(), "litgpt": by_litgpt()}
     single |= {"transformer-engine": by_transformer_engine(TRAINED)} | by_lucidrains(interpolate=FACTOR)
@@ -916,7 +932,7 @@ def agreeing() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
         "sglang": by_sglang(DYNAMIC_CONFIG),
         "transformers": by_transformers(DYNAMIC_CONFIG, LONGER),
     }
-    yield f"dynamic NTK at length {LONGER}", dynamic(LONGER), found
+    yield f"dynamic NTK at length {LONGER}", our_dynamic_ntk(LONGER), found
     single = {"keras-hub": by_keras(rope_type="yarn"), "libggml-python": by_ggml()}
     yield "YaRN", YARN, single | {name: by(YARN_CONFIG) for name, by in everyone.items()}
     found = {
@@ -925,15 +941,18 @@ def agreeing() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
         "transformers": by_transformers(LONGROPE_CONFIG, LONGER, max_position_embeddings=LONGER),
         "vllm": from_call(vllm_rope(LONGROPE_CONFIG, LONGER)),
     }
-    yield f"LongRoPE at length {LONGER}", longrope(LONGER), found
-    single = {"litgpt": by_litgpt(original_max_seq_len=TRAINED, **TURNS), "torchtune": by_torchtune(**TURNS)}
-    yield "llama3", LLAMA3, single | {name: by(LLAMA3_CONFIG) for name, by in everyone.items()}
-    step = Reading(scaling.llama3(PLAIN, FACTOR, original_length=TRAINED, **EQUAL_TURNS))
+    yield f"LongRoPE at length {LONGER}", our_longrope(LONGER), found
     single = {
-        "litgpt": by_litgpt(original_max_seq_len=TRAINED, **EQUAL_TURNS),
-        "torchtune": by_torchtune(**EQUAL_TURNS),
+        "litgpt": by_litgpt(original_max_seq_len=TRAINED, **LLAMA3_FACTORS),
+        "torchtune": by_torchtune(**LLAMA3_FACTORS),
     }
-    found = single | {name: by(LLAMA3_CONFIG | EQUAL_TURNS) for name, by in everyone.items()}
+    yield "llama3", LLAMA3, single | {name: by(LLAMA3_CONFIG) for name, by in everyone.items()}
+    step = Reading(scaling.llama3(PLAIN, FACTOR, original_length=TRAINED, **EQUAL_FACTORS))
+    single = {
+        "litgpt": by_litgpt(original_max_seq_len=TRAINED, **EQUAL_FACTORS),
+        "torchtune": by_torchtune(**EQUAL_FACTORS),
+    }
+    found = single | {name: by(LLAMA3_CONFIG | EQUAL_FACTORS) for name, by in everyone.items()}
     yield "llama3 with both factors 2, a step", step, found
     yield "proportional", PROPORTIONAL, {name: by(PROPORTIONAL_CONFIG) for name, by in everyone.items()}
 
@@ -951,13 +970,13 @@ that make frequencies were run, without the rest of the package; ggml was called
 Liger-Kernel has no row: it takes tables as they come."""
 
 
-def named(engine: str) -> str:
-    """Return the name and version of an engine."""
+def name_and_version(engine: str) -> str:
+    """Return the name of an engine with its version, as in the table."""
     return f"{NAMES.get(engine, engine)} {version(engine)}" if engine in PEERS else engine
 
 
-def lines(missing: set[str], before: str) -> Iterator[str]:
-    """Yield the rows of the table."""
+def difference_rows(missing: set[str], before: str) -> Iterator[str]:
+    """Yield the rows of the table of differences; for missing libraries those of the text `before`."""
     for r in ROWS:
         try:
             if missing & set(r.engines):
@@ -971,17 +990,17 @@ def lines(missing: set[str], before: str) -> Iterator[str]:
             yield from (line.replace(" | run |", " | run before, not again |") for line in kept)
             continue
         except ChangedError:
-            sys.exit(f"this no longer holds: {', '.join(map(named, r.engines))}, {r.scheme}: {r.does}")
-        engines, how = ", ".join(map(named, r.engines)), f"read in {r.source}" if r.source else "run"
+            sys.exit(f"this no longer holds: {', '.join(map(name_and_version, r.engines))}, {r.scheme}: {r.does}")
+        engines, how = ", ".join(map(name_and_version, r.engines)), f"read in {r.source}" if r.source else "run"
         yield f"| {r.scheme} | {engines} | {r.does} | {size} | {how} |"
 
 
-def agreements() -> Iterator[str]:
+def agreement_rows() -> Iterator[str]:
     """Yield the rows of the table of agreement."""
-    for scheme, ours, theirs in agreeing():
-        if away := [named(engine) for engine, reading in theirs.items() if not same(reading, ours)]:
+    for scheme, ours, theirs in engines_that_agree():
+        if away := [name_and_version(engine) for engine, reading in theirs.items() if not agrees(reading, ours)]:
             sys.exit(f"these no longer agree on {scheme}: {', '.join(away)}")
-        yield f"| {scheme} | {', '.join(map(named, sorted(theirs, key=str.lower)))} |"
+        yield f"| {scheme} | {', '.join(map(name_and_version, sorted(theirs, key=str.lower)))} |"
 
 
 def main() -> None:
@@ -990,7 +1009,7 @@ def main() -> None:
     parser = making.parser(__doc__, path)
     parser.add_argument("--pins", action="store_true", help="print the libraries and their versions, for pip")
     parser.add_argument(
-        "--partial", action="store_true", help="let --write keep the rows of libraries that are missing"
+        "--partial", action="store_true", help="write even if libraries are missing, and keep their rows"
     )
     given = parser.parse_args()
     if given.pins:
@@ -1004,9 +1023,9 @@ def main() -> None:
     rows = [
         "| scheme | engine | what it does | size of the difference | how |",
         "| --- | --- | --- | --- | --- |",
-        *lines(missing, before),
+        *difference_rows(missing, before),
     ]
-    same_rows = ["| scheme | the same as ours |", "| --- | --- |", *([] if missing else agreements())]
+    same_rows = ["| scheme | the same as ours |", "| --- | --- |", *([] if missing else agreement_rows())]
     if missing:
         same_rows[2:] = [line for line in before.splitlines() if line.count("|") == 3][2:]
     head = "<!-- written by tools/peers_table.py; run it again rather than edit this file -->"

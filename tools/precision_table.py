@@ -1,5 +1,5 @@
 """
-Measure the largest error of cos and sin of our tables and others: `precision_table.md`.
+Measure the largest errors of cosines and sines in our tables and in others: `precision_table.md`.
 
 In an environment with the libraries to measure::
 
@@ -8,8 +8,8 @@ In an environment with the libraries to measure::
     python tools/precision_table.py                         # prints the tables
     python tools/precision_table.py --write                 # and writes precision_table.md
 
-It takes a minute or two. The judge is mpmath with 60 digits, on the float64 frequencies as given. Every library that
-is installed is measured, others are named; nothing is written where one is missing that the file has rows of.
+It takes a minute or two. The reference is mpmath with 60 digits, from the float64 frequencies as given. All installed
+libraries are measured, and others are named. If a library with rows in the file is missing, nothing is written.
 """
 
 import platform
@@ -27,7 +27,7 @@ import numpy as np
 import rope_any as ra
 from rope_any._arrays import INSTALLABLE, Library, installed, version
 
-WRITTEN = making.DOCS / "precision_table.md"
+PAGE = making.DOCS / "precision_table.md"
 BASES = {"10 000": 10_000.0, "500 000": 500_000.0}
 ROTARY_DIM = 128
 SAMPLES = 1024
@@ -45,27 +45,28 @@ Row = tuple[float, ...]
 
 
 class Way(NamedTuple):
-    """One way to make a table."""
+    """One way to make a table of cosines and sines."""
 
     name: str
     table: Callable[[Numbers, Row, str], tuple[Numbers, Numbers]]
     """(positions, frequencies, dtype) -> (cos, sin)"""
     ours: bool
+    """Whether rope_any makes the table."""
     float64: bool
-    """Whether float64 is there."""
+    """Whether the device has float64."""
 
 
-# --- the ways of others -----------------------------------------------------------------------------------
+# --- other ways -------------------------------------------------------------------------------------------
 
 
 def narrow_numpy(positions: Numbers, frequencies: Row, _: str) -> tuple[Numbers, Numbers]:
-    """Round position, frequency and product to float32, as the model code of transformers does."""
+    """Return NumPy's cosines and sines of a float32 product, as in the model code of transformers."""
     angle = positions.astype(np.float32)[:, None] * np.asarray(frequencies, dtype=np.float32)
     return np.cos(angle), np.sin(angle)
 
 
 def narrow_torch(positions: Numbers, frequencies: Row, _: str) -> tuple[Numbers, Numbers]:
-    """Do the same by the functions of PyTorch."""
+    """Return PyTorch's cosines and sines of a float32 product."""
     import torch
 
     angle = torch.from_numpy(positions).float()[:, None] * torch.tensor(frequencies, dtype=torch.float32)
@@ -73,12 +74,12 @@ def narrow_torch(positions: Numbers, frequencies: Row, _: str) -> tuple[Numbers,
 
 
 def wide_numpy(positions: Numbers, frequencies: Row, _: str) -> tuple[Numbers, Numbers]:
-    """Multiply and take the cosine in float64, then round."""
+    """Return NumPy's cosines and sines of a float64 product, rounded to float32."""
     angle = positions.astype(np.float64)[:, None] * np.asarray(frequencies)
     return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
-def others() -> Iterator[Way]:
+def other_ways() -> Iterator[Way]:
     """Yield the other ways to compute a table."""
     yield Way("float32 product, NumPy", narrow_numpy, ours=False, float64=True)
     if installed("PyTorch"):
@@ -97,7 +98,7 @@ class Mode(NamedTuple):
 
 
 def modes(name: str, lib: Library) -> dict[str, Mode]:
-    """Return the modes of a library by the suffix of its name."""
+    """Return the modes of a library, by the suffix for the name of the row."""
     if name == "PyTorch":
         return {"": Mode(), ", torch.compile": Mode(compiled=partial(lib.module.compile, fullgraph=True))}
     if name == "JAX":
@@ -110,9 +111,9 @@ def modes(name: str, lib: Library) -> dict[str, Mode]:
 
 
 def devices(name: str, lib: Library) -> dict[str, Any]:
-    """Return the devices of a library, by name."""
+    """Return the devices of a library by name, with array-api-strict's devices without 64-bit types."""
     found = lib.devices()
-    if name == "array-api-strict":  # stand-ins for devices without float64, and without any 64-bit type
+    if name == "array-api-strict":  # for devices without float64, and without any 64-bit type
         found |= {place: lib.module.Device(place) for place in ("no_float64", "no_x64")}
     return found
 
@@ -126,7 +127,7 @@ def our_table(
     device: Any,
     mode: Mode,
 ) -> tuple[Numbers, Numbers]:
-    """Return our table, made on a library, as NumPy arrays."""
+    """Return our table, made by a library on a device in a mode, as NumPy arrays."""
     with mode.setting():
         p, of = lib.put(positions, device), getattr(lib.xp, dtype)
         cos, sin = mode.compiled(lambda p: ra.cos_sin(p, frequencies, dtype=of))(p)
@@ -134,7 +135,7 @@ def our_table(
 
 
 def our_ways(name: str, lib: Library) -> Iterator[Way]:
-    """Yield ours on each device of a library, in each mode."""
+    """Yield our ways: on each device of a library, in each mode."""
     for place, device in devices(name, lib).items():
         for mark, mode in modes(name, lib).items():
             with mode.setting():
@@ -143,7 +144,7 @@ def our_ways(name: str, lib: Library) -> Iterator[Way]:
             yield Way(f"rope_any, {name}, {place}{mark}", table, ours=True, float64=wide)
 
 
-# --- the judge --------------------------------------------------------------------------------------------
+# --- the reference ----------------------------------------------------------------------------------------
 
 
 class Exact(NamedTuple):
@@ -154,8 +155,8 @@ class Exact(NamedTuple):
 
 
 @cache
-def sample(kind: str, magnitude: int) -> Numbers:
-    """Return int32, float32 or float64 positions of either sign from the sixteenth below `magnitude`."""
+def sample_positions(kind: str, magnitude: int) -> Numbers:
+    """Return random int32, float32 or float64 positions, whose absolute values are 15/16 of `magnitude` or more."""
     rng = np.random.default_rng(magnitude)
     found: Numbers
     signs = rng.choice([-1, 1], size=SAMPLES)
@@ -169,9 +170,9 @@ def sample(kind: str, magnitude: int) -> Numbers:
 
 
 @cache
-def exact(kind: str, magnitude: int, frequencies: Row) -> Exact:
-    """Return the exact cosines and sines of a sample, by 60 digits."""
-    positions = sample(kind, magnitude)
+def exact_table(kind: str, magnitude: int, frequencies: Row) -> Exact:
+    """Return the cosines and sines of `sample_positions`, computed with 60 digits."""
+    positions = sample_positions(kind, magnitude)
     cells = np.empty((4, len(positions), len(frequencies)))
     mp = mpmath.MPContext()
     mp.dps = 60
@@ -193,14 +194,14 @@ def largest_error(found: tuple[Numbers, Numbers], truth: Exact) -> float:
 # --- the tables -------------------------------------------------------------------------------------------
 
 
-def shown(x: float) -> str:
-    """Return two digits, rounded up: so that the table does not understate errors."""
+def format_error(x: float) -> str:
+    """Return an error as text with two digits, rounded up, so that the table does not understate it."""
     digits = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(x)
     return f"{digits:.1f}" if x >= 1 else f"{digits:.1e}"
 
 
-def measured(ways: list[Way], kind: str, base: float, *, dtype: str = "float32", until: int = 2**31) -> str:
-    """Return the table of largest errors: a row for each way, a column for each magnitude."""
+def error_table(ways: list[Way], kind: str, base: float, *, dtype: str = "float32", until: int = 2**31) -> str:
+    """Return the table of largest errors in Markdown: a row for each way, a column for each magnitude."""
     frequencies = ra.frequencies(ROTARY_DIM, base=base)
     columns = {name: magnitude for name, magnitude in MAGNITUDES.items() if magnitude <= until}
     rows = [("largest error near position", *columns), ("---", *["---:"] * len(columns))]
@@ -208,23 +209,23 @@ def measured(ways: list[Way], kind: str, base: float, *, dtype: str = "float32",
         given = "float32" if kind == "float64" and not way.float64 else kind
         cells = []
         for magnitude in columns.values():
-            found = way.table(sample(given, magnitude), frequencies, dtype)
-            cells.append(shown(largest_error(found, exact(given, magnitude, frequencies))))
+            found = way.table(sample_positions(given, magnitude), frequencies, dtype)
+            cells.append(format_error(largest_error(found, exact_table(given, magnitude, frequencies))))
         rows.append((way.name, *cells))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def missing() -> set[str]:
     """Return the libraries with rows in the file that are not installed here, or have no device."""
-    rows = re.findall(r"\| rope_any, ([^,]+),", WRITTEN.read_text(encoding="utf-8"))
+    rows = re.findall(r"\| rope_any, ([^,]+),", PAGE.read_text(encoding="utf-8"))
     return {name for name in rows if (lib := installed(name)) is None or not devices(name, lib)}
 
 
 def main() -> None:
     """Measure, and print the tables."""
-    given = making.parser(__doc__, WRITTEN).parse_args()
+    given = making.parser(__doc__, PAGE).parse_args()
     making.report_missing(missing(), write=given.write)
-    ways = list(others())
+    ways = list(other_ways())
     where = f"{platform.system()} {platform.machine()}"
     versions = [f"rope_any {ra.__version__}", f"Python {platform.python_version()} on {where}"]
     versions.append(f"mpmath {mpmath.__version__}")
@@ -241,18 +242,18 @@ def main() -> None:
     ours = [way for way in ways if way.ours]
     parts = ["<!-- written by tools/precision_table.py; run it again rather than edit this file -->"]
     for shown_base, base in BASES.items():
-        parts += [f"**Integer positions, float32 tables, base {shown_base}.**", measured(ways, "int32", base)]
+        parts += [f"**Integer positions, float32 tables, base {shown_base}.**", error_table(ways, "int32", base)]
     shown_base, base = next(iter(BASES.items()))
     parts += [
         f"**Real positions, float32 tables, base {shown_base}.** {REALS}",
-        measured(ours, "float64", base, until=2**24),
+        error_table(ours, "float64", base, until=2**24),
         f"**Integer positions, float64 tables, base {shown_base}.**",
-        measured([way for way in ours if way.float64], "int32", base, dtype="float64"),
+        error_table([way for way in ours if way.float64], "int32", base, dtype="float64"),
         f"{LEGEND}\nMeasured with {', '.join(versions)}.",
     ]
     if absent:
         parts.append(f"Not measured: {', '.join(absent)}.")
-    making.show("\n\n".join(parts), WRITTEN, write=given.write)
+    making.show("\n\n".join(parts), PAGE, write=given.write)
 
 
 if __name__ == "__main__":

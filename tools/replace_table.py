@@ -1,5 +1,5 @@
 """
-Replace the rotary of small random models of transformers, and measure their errors: `replace_table.md`.
+Measure the errors of small random models of transformers before and after `replace`: `replace_table.md`.
 
 In an environment with torch, transformers and what the tests need::
 
@@ -8,8 +8,8 @@ In an environment with torch, transformers and what the tests need::
     python tools/replace_table.py                           # prints the table
     python tools/replace_table.py --write                   # and writes replace_table.md
 
-It takes some seconds. The architectures, their sizes and the truth are those of ``tests/test_replace.py``. The other
-options measure something else in place of this table, and write nothing.
+It takes some seconds. The architectures, their sizes and the reference outputs are those of ``tests/test_replace.py``.
+The other options measure something else instead of this table, and write nothing.
 """
 
 import sys
@@ -24,43 +24,43 @@ import torch
 import transformers
 from transformers.models.llama import modeling_llama as llama
 
-WRITTEN = making.DOCS / "replace_table.md"
+PAGE = making.DOCS / "replace_table.md"
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import test_replace as tests  # noqa: E402
 
 from rope_any import Rope, frequencies  # noqa: E402
-from rope_any.integrations import transformers as ours  # noqa: E402
+from rope_any.integrations import transformers as integration  # noqa: E402
 from rope_any.integrations.transformers import replace  # noqa: E402
 
 
-def errors() -> Iterator[str]:
-    """Yield a row for each architecture."""
+def error_rows() -> Iterator[str]:
+    """Yield a row for each architecture: errors of its outputs at near and far positions, before and after."""
     for name in sorted(tests.ARCHITECTURES):
         model = tests.model_of(name)
         right = tests.truth(model)
-        before = [tests.distance(tests.answers(model, first), right) for first in (0, tests.FAR)]
+        before = [tests.distance(tests.outputs(model, first), right) for first in (0, tests.FAR)]
         undo = replace(model)
-        after = [tests.distance(tests.answers(model, first), right) for first in (0, tests.FAR)]
+        after = [tests.distance(tests.outputs(model, first), right) for first in (0, tests.FAR)]
         by = "`rotate`" if undo.rotations else "its own function"
         yield f"| `{name}` | {by} | {before[0]:.1e} | {after[0]:.1e} | {before[1]:.1e} | {after[1]:.1e} |"
 
 
-def in_bfloat16() -> Iterator[str]:
-    """Yield a row for each architecture in bfloat16 that calls `rotate`: root mean square errors."""
+def bfloat16_rows() -> Iterator[str]:
+    """Yield the table of root mean square errors in bfloat16: a row for each architecture that calls `rotate`."""
     yield "| model type | before | after | after ÷ before |"
     yield "| --- | --- | --- | --- |"
     for name in sorted(tests.ALL):
         model = tests.model_of(name).to(torch.bfloat16)
         right = tests.truth(model)
-        before = rms(tests.answers(model), right)
+        before = rms(tests.outputs(model), right)
         replace(model)
-        after = rms(tests.answers(model), right)
+        after = rms(tests.outputs(model), right)
         yield f"| `{name}` | {before:.1e} | {after:.1e} | {after / before:.2f} |"
 
 
 def rms(found: torch.Tensor, right: torch.Tensor) -> float:
-    """Return the root mean square error, in units of the spread."""
+    """Return the root mean square error, divided by the standard deviation of the right outputs."""
     return float((found.double() - right).square().mean().sqrt() / right.std())
 
 
@@ -68,17 +68,17 @@ def medians(*calls: Callable[[], object], times: int) -> list[float]:
     """Return the median time of each call in seconds; calls alternate. The first, untimed ones compile and allocate."""
     taken: list[list[float]] = [[] for _ in calls]
     with torch.no_grad():
-        for rotation in range(times + 1):
+        for repetition in range(times + 1):
             for call, seconds in zip(calls, taken, strict=True):
                 start = perf_counter()
                 call()
-                if rotation:
+                if repetition:
                     seconds.append(perf_counter() - start)
     return [median(seconds) for seconds in taken]
 
 
-def rotations() -> Iterator[str]:
-    """Yield a row for each number of tokens: the function of Llama, eager, and ours; then one for the tables."""
+def call_rows() -> Iterator[str]:
+    """Yield the table of times of a rotation: Llama's eager function and ours; the last row is for tables."""
     yield "| what | before, ms | after, ms | before ÷ after |"
     yield "| --- | --- | --- | --- |"
     rope = Rope(frequencies(128), pairing="half")
@@ -97,18 +97,18 @@ def rotations() -> Iterator[str]:
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """Return the name of a dtype."""
+    """Return the name of a torch dtype."""
     return str(dtype).removeprefix("torch.")
 
 
 def row(what: str, taken: list[float]) -> str:
-    """Return the row of a call before and after."""
+    """Return a row with the times before and after, given in seconds."""
     before, after = taken
     return f"| {what} | {before * 1e3:.3g} | {after * 1e3:.3g} | {before / after:.2f} |"
 
 
 def prefill(dtype: torch.dtype, *, compiled: bool) -> list[float]:
-    """Return the time of a prefill before and after, in seconds."""
+    """Return the median times of a prefill of a two-layer Llama before and after, in seconds."""
     config = transformers.LlamaConfig(
         hidden_size=1024,
         intermediate_size=2816,
@@ -125,8 +125,8 @@ def prefill(dtype: torch.dtype, *, compiled: bool) -> list[float]:
     return medians(*(partial(call, ids, use_cache=False) for call in calls), times=7)
 
 
-def speeds() -> Iterator[str]:
-    """Yield a row for each way to run a model."""
+def prefill_rows() -> Iterator[str]:
+    """Yield the table of times of a prefill: eager and compiled, in float32 and bfloat16."""
     yield "| what | before, ms | after, ms | before ÷ after |"
     yield "| --- | --- | --- | --- |"
     for compiled in (False, True):
@@ -136,26 +136,27 @@ def speeds() -> Iterator[str]:
 
 
 def main() -> None:
-    """Run the measurements of the options, and print them."""
-    parser = making.parser(__doc__, WRITTEN)
+    """Run the measurement that the options choose, and print its table."""
+    parser = making.parser(__doc__, PAGE)
     other = parser.add_mutually_exclusive_group()
+    other.add_argument("--bfloat16", action="store_true", help="print the errors of models in bfloat16 instead")
     other.add_argument(
-        "--bfloat16", action="store_true", help="the errors of models in bfloat16, in place of the table"
+        "--calls", action="store_true", help="print the time of the rotation alone, on one thread, instead"
     )
-    other.add_argument("--calls", action="store_true", help="the time of the rotation alone, on one thread")
     other.add_argument(
-        "--prefill", action="store_true", help="the time of a prefill of a larger model, which takes minutes"
+        "--prefill", action="store_true", help="print the time of a prefill of a larger model instead; takes minutes"
     )
     given = parser.parse_args()
     if given.write and (given.bfloat16 or given.calls or given.prefill):
-        parser.error("--write goes with the table alone")
+        parser.error("--write writes only the table; leave out --bfloat16, --calls and --prefill")
+
     if given.prefill:
-        print(*speeds(), sep="\n")
+        print(*prefill_rows(), sep="\n")
         return
     torch.set_num_threads(1)
-    ours.FEW = -1  # use `rotate` even for small arrays
+    integration.FEW = -1  # use `rotate` even for small arrays
     if given.calls or given.bfloat16:
-        print(*(rotations() if given.calls else in_bfloat16()), sep="\n")
+        print(*(call_rows() if given.calls else bfloat16_rows()), sep="\n")
         return
     head = [
         "<!-- written by tools/replace_table.py; run it again rather than edit this file -->",
@@ -165,7 +166,7 @@ def main() -> None:
         "| model type | attention rotates by | near, before | near, after | far, before | far, after |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    making.show("\n".join([*head, *errors()]), WRITTEN, write=given.write)
+    making.show("\n".join([*head, *error_rows()]), PAGE, write=given.write)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """
 Call the rotaries of other libraries by one interface, for `verify_peers.py` and `comparison_table.py`.
 
-A function is named as its library is. It makes a rotary for heads of `dim` features, with the options that the
-library has, and returns ``turn(x, positions)``: x is ``(batch, heads, seq, dim)``, positions are ``(seq,)``, or
-``(batch, seq)`` where the library can. What keeps a table is made for `length` tokens. Each is called as its
-documentation or its own models call it; where a library leaves the table to the caller, the table is made by the
-function that it has for that.
+Each function is named after its library. It takes the number of features of a head, `dim`, and the options of the
+library, and returns ``rotation(x, positions)``: x is ``(batch, heads, seq, dim)``, positions are ``(seq,)``, or
+``(batch, seq)`` if the library accepts them. Tables that a library keeps are made for `length` tokens. Libraries are
+called as in their documentation or in their own models. If the caller must pass a table, the library's own function
+makes it.
 """
 
 import os
@@ -17,16 +17,16 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from peers_table import alone
+from peers_table import import_part
 
 import rope_any as ra
 
-BASE, TABLE = 10_000.0, 4096  # of all frequencies; the length of tables
-LAYOUTS = {"half": -2, "interleaved": -1}
+BASE, TABLE = 10_000.0, 4096  # the base of frequencies, and the number of tokens of tables
+UNBIND_DIMS = {"half": -2, "interleaved": -1}
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 if sys.platform == "linux":
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on a CPU, slowly: set it to 0 where there is a GPU
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on a CPU, slowly: with a GPU, set it to 0
 
 RotaryFunction = Callable[[Any, Any], Any]
 
@@ -37,7 +37,7 @@ def by_rows(positions: Any) -> Any:
 
 
 def with_heads(table: Any) -> Any:
-    """Return a table ``(seq, dim)``, or ``(batch, 1, seq, dim)`` of one for each row."""
+    """Return a table ``(seq, dim)`` unchanged, and one ``(batch, seq, dim)`` as ``(batch, 1, seq, dim)``."""
     return table if table.ndim == 2 else table[:, None]
 
 
@@ -51,13 +51,13 @@ def rope_any(
     inverse: bool = False,
     in_place: bool = False,
 ) -> RotaryFunction:
-    """Rotate by this library."""
+    """Return the rotation of this library."""
     rope = ra.Rope(ra.frequencies(rotary_dim or dim, base=base), pairing=pairing)  # type: ignore[arg-type]
     return lambda x, positions: rope.apply(x, positions, inverse=inverse, out=x if in_place else None)
 
 
 def llama_rotary(dim: int, base: float = BASE, length: int = TABLE, **rope: Any) -> Any:
-    """Return the module that makes tables in transformers."""
+    """Return transformers' module that makes the tables of Llama."""
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -76,7 +76,7 @@ def transformers(
     model: str = "llama",
     function: str = "apply_rotary_pos_emb",
 ) -> RotaryFunction:
-    """Rotate as a model of transformers does; partial rotary as in GPT-NeoX."""
+    """Return the rotation of a model of transformers; partial rotary is that of GPT-NeoX."""
     model = "gpt_neox" if rotary_dim else model
     apply = getattr(import_module(f"transformers.models.{model}.modeling_{model}"), function)
     table = llama_rotary(rotary_dim or dim, base)
@@ -84,7 +84,7 @@ def transformers(
 
 
 def gptj(dim: int, /, *, length: int = TABLE) -> RotaryFunction:
-    """Rotate as GPT-J of transformers does, by a table of all positions of the model."""
+    """Return the rotation of transformers' GPT-J, by a table of all positions of the model."""
     from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb, create_sinusoidal_positions
 
     table = create_sinusoidal_positions(length, dim)
@@ -98,15 +98,15 @@ def gptj(dim: int, /, *, length: int = TABLE) -> RotaryFunction:
 
 
 def lucidrains(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> RotaryFunction:
-    """Rotate by rotary-embedding-torch, at positions."""
+    """Return the rotation of rotary-embedding-torch at any positions."""
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
     rope = RotaryEmbedding(rotary_dim or dim, theta=base)
     return lambda x, positions: apply_rotary_emb(with_heads(rope(positions)), x)
 
 
-def lucidrains_from(dim: int, /) -> RotaryFunction:
-    """Rotate by rotary-embedding-torch as it is usually called, from an offset on."""
+def lucidrains_by_offset(dim: int, /) -> RotaryFunction:
+    """Return the rotation of rotary-embedding-torch as it is usually called: from an offset on."""
     from rotary_embedding_torch import RotaryEmbedding
 
     rope = RotaryEmbedding(dim)
@@ -114,7 +114,7 @@ def lucidrains_from(dim: int, /) -> RotaryFunction:
 
 
 def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> RotaryFunction:
-    """Rotate by x-transformers."""
+    """Return the rotation of x-transformers."""
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
 
     rope = RotaryEmbedding(rotary_dim or dim, base=base)
@@ -122,8 +122,8 @@ def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = 
 
 
 def torchtune(dim: int, /, *, base: float = BASE, length: int = TABLE) -> RotaryFunction:
-    """Rotate by torchtune."""
-    ropes = alone("torchtune.modules.position_embeddings")
+    """Return the rotation of torchtune."""
+    ropes = import_part("torchtune.modules.position_embeddings")
     rope = ropes.RotaryPositionalEmbeddings(dim, max_seq_len=length, base=int(base))
 
     def rotation(x: Any, positions: Any) -> Any:
@@ -134,13 +134,13 @@ def torchtune(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Rotary
 
 
 def flash_rotary() -> Any:
-    """Import the rotary of flash-attention without its CUDA extension."""
+    """Return the rotary module of flash-attention, imported without its CUDA extension."""
     parts = "layers.rotary", "layers", "ops.triton.rotary", "ops.triton"
-    return alone(*(f"flash_attn.{part}" for part in parts))
+    return import_part(*(f"flash_attn.{part}" for part in parts))
 
 
-def anywhere() -> Any:
-    """Make flash-attention accept the device of a CPU tensor."""
+def accept_cpu_tensors() -> Any:
+    """Return a context in which flash-attention accepts CPU tensors."""
     import torch
 
     return nullcontext() if torch.cuda.is_available() else patch.object(torch.cuda, "device", lambda _: nullcontext())
@@ -157,7 +157,7 @@ def flash_attention(
     in_place: bool = False,
     length: int = TABLE,
 ) -> RotaryFunction:
-    """Rotate by the kernel of flash-attention and the table of its module; its gradient for the inverse."""
+    """Return the rotation of flash-attention's kernel by its module's table; the inverse is its backward pass."""
     ropes = flash_rotary()
     rope = ropes.RotaryEmbedding(rotary_dim or dim, base=base)
 
@@ -165,7 +165,7 @@ def flash_attention(
         """Return x rotated by rows of the module's table."""
         rope._update_cos_sin_cache(length, device=x.device, dtype=x.dtype)  # noqa: SLF001  # as its forward does
         table = rope._cos_cached[positions], rope._sin_cached[positions]  # noqa: SLF001
-        with anywhere():
+        with accept_cpu_tensors():
             options = {"interleaved": pairing == "interleaved", "inplace": in_place}
             apply = partial(ropes.apply_rotary, conjugate=True) if inverse else ropes.apply_rotary_emb
             return apply(x.transpose(1, 2), *table, **options).transpose(1, 2)
@@ -174,7 +174,7 @@ def flash_attention(
 
 
 def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_place: bool = False) -> RotaryFunction:
-    """Rotate by the kernel of Liger and the table of transformers."""
+    """Return the rotation of Liger's kernel by the table of transformers."""
     from liger_kernel.transformers.rope import liger_rotary_pos_emb
 
     table = llama_rotary(rotary_dim or dim, base)
@@ -188,7 +188,7 @@ def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_
 
 
 def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: str = "apply_rope") -> RotaryFunction:
-    """Rotate by LitGPT."""
+    """Return the rotation of LitGPT."""
     from litgpt import model
 
     apply, tables = getattr(model, function), model.build_rope_cache(length, dim, base=int(base))
@@ -196,7 +196,7 @@ def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: st
 
 
 def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> RotaryFunction:
-    """Rotate a sequence from position 0 on, the only way of equinox, and return the requested tokens."""
+    """Return the rotation of equinox: tokens are put into a sequence from position 0 on, as it takes no positions."""
     import jax
     import jax.numpy as jnp
     from equinox.nn import RotaryPositionalEmbedding
@@ -211,8 +211,8 @@ def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> RotaryFu
     return rotation
 
 
-def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> RotaryFunction:  # noqa: ARG001  # x says it
-    """Rotate by keras-hub."""
+def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> RotaryFunction:  # noqa: ARG001  # x gives it
+    """Return the rotation of keras-hub."""
     from keras_hub.layers import RotaryEmbedding
 
     rope = RotaryEmbedding(sequence_axis=2, max_wavelength=base, dtype=dtype)
@@ -220,10 +220,10 @@ def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> R
 
 
 def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> RotaryFunction:
-    """Rotate by timm along one axis: it has the frequencies, but makes angles for grids only."""
+    """Return the rotation of timm along one axis; angles are made here, since timm makes those of grids only."""
     import torch
 
-    ropes, half = alone("timm.layers.pos_embed_sincos"), pairing == "half"
+    ropes, half = import_part("timm.layers.pos_embed_sincos"), pairing == "half"
     bands = ropes.freq_bands(dim, temperature=base, step=2)
 
     def rotation(x: Any, positions: Any) -> Any:
@@ -238,27 +238,27 @@ def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> RotaryFun
 def diffusers(
     dim: int, /, *, base: float = BASE, pairing: str = "interleaved", freqs_dtype: str = "float32"
 ) -> RotaryFunction:
-    """Rotate by diffusers; float64 frequencies as in Flux."""
+    """Return the rotation of diffusers; Flux has float64 frequencies."""
     import torch
     from diffusers.models.embeddings import apply_rotary_emb, get_1d_rotary_pos_embed
 
-    layout = LAYOUTS[pairing]
+    unbind_dim = UNBIND_DIMS[pairing]
     given = {
         "theta": base,
         "freqs_dtype": getattr(torch, freqs_dtype),
         "use_real": True,
-        "repeat_interleave_real": layout == -1,
+        "repeat_interleave_real": unbind_dim == -1,
     }
 
     def rotation(x: Any, positions: Any) -> Any:
         """Return x rotated by a table of the positions."""
-        return apply_rotary_emb(x, get_1d_rotary_pos_embed(dim, positions, **given), use_real_unbind_dim=layout)
+        return apply_rotary_emb(x, get_1d_rotary_pos_embed(dim, positions, **given), use_real_unbind_dim=unbind_dim)
 
     return rotation
 
 
 def mlx(dim: int, /, *, base: float = BASE, pairing: str = "half", rotary_dim: int | None = None) -> RotaryFunction:
-    """Rotate by ``mlx.nn.RoPE``, from an offset on."""
+    """Return the rotation of ``mlx.nn.RoPE``, from an offset on."""
     from mlx.nn import RoPE
 
     rope = RoPE(rotary_dim or dim, traditional=pairing == "interleaved", base=base)

@@ -3,10 +3,10 @@ Classify the config keys around rotary that transformers and diffusers read: `ro
 
     python tools/rotary_keys.py                            # prints the table
     python tools/rotary_keys.py --write                    # and writes rotary_keys_table.md
-    python tools/rotary_keys.py --check                    # prints what the classification lacks, or has too much
+    python tools/rotary_keys.py --check                    # prints new names, and names that no source has any more
 
 Sources are parsed, never imported. `rotary_keys.toml` classifies each name that is found in a library. A name is new if
-it is not in that file, and gone if it is there alone: both end `--check` with status 1.
+it is not in that file, and gone if it is only in that file. If there is a new or gone name, `--check` exits with 1.
 """
 
 import ast
@@ -25,7 +25,7 @@ import making
 from rope_any.config import explain
 from rope_any.config._part import ROTARY
 
-WRITTEN = making.DOCS / "rotary_keys_table.md"
+PAGE = making.DOCS / "rotary_keys_table.md"
 CLASSIFIED = Path(__file__).with_suffix(".toml")
 FILES = {
     "transformers": ("models/*/configuration_*.py", "models/*/modeling_*.py", "modeling_rope_utils.py"),
@@ -33,15 +33,15 @@ FILES = {
 }
 CLASSES = {
     "expressed": "expressed",
-    "part": "tells a part",
+    "part": "names a part",
     "attention": "changes positions or attention, not the rotation",
     "irrelevant": "irrelevant",
     "missing": "**changes the rotation; not read**",
 }
 ENGINES = "engines"
-"""What stands in the place of a library for names that other engines read, and neither library does."""
+"""The section for names that only other engines read."""
 
-# Code that makes tables, rotates, or numbers positions.
+# Names of code that makes tables, rotates, or numbers positions.
 _CODE = re.compile(
     rf"{ROTARY.pattern}|rot_pos|_freqs|freqs_|inv_freq|yarn|mscale|PosEmbed$|EmbedND|Indexer|_position_ids$"
 )
@@ -56,7 +56,7 @@ _READERS = {"get", "pop", "setdefault"}
 
 
 def every_node(tree: ast.AST) -> list[ast.AST]:
-    """Return all nodes of a tree: `ast.walk`, at a third of its time."""
+    """Return all nodes of a tree, as `ast.walk` in a third of the time."""
     found = [tree]
     for node in found:
         for name in node._fields:
@@ -69,25 +69,25 @@ def every_node(tree: ast.AST) -> list[ast.AST]:
 
 
 class Reads(NamedTuple):
-    """What some code reads: keys of configs, and names that it has from elsewhere."""
+    """What some code reads: keys of configs, and names of variables and attributes of self."""
 
     keys: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
 
 
 @cache
-def speaks(name: str) -> bool:
-    """Whether the name of a class, function or variable is one of rotary code."""
+def is_rotary_name(name: str) -> bool:
+    """Whether a class, function or variable is about rotary by its name."""
     return bool(_CODE.search(name)) and not _NO_TABLES.search(name)
 
 
 def last_name(node: ast.AST) -> str:
-    """Return the last name of a dotted expression, or none."""
+    """Return the last name of a dotted expression; empty for another expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def text(node: ast.AST | None) -> str:
-    """Return a constant string, or none."""
+def string_of(node: ast.AST | None) -> str:
+    """Return the value of a constant string; empty for another node."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
@@ -98,30 +98,30 @@ def is_config(node: ast.AST, *, own: bool) -> bool:
 
 
 def is_mapping(node: ast.AST, *, own: bool) -> bool:
-    """Whether an expression is the parameters of rotary, an entry of them, or the keywords of a config class."""
+    """Whether an expression is a mapping of rotary parameters, an entry of one, or the keywords of a config class."""
     name = last_name(node.value if isinstance(node, ast.Subscript) else node)
     mapping = ROTARY.search(name) and not name.endswith("_type")
     return bool(mapping) or name.endswith("config") or (own and name == "kwargs")
 
 
 def key_read(node: ast.AST, *, own: bool) -> str:
-    """Return the key that an expression reads of a config, or of the parameters of rotary; none for another."""
+    """Return the key that an expression reads from a config or from rotary parameters; empty if it reads none."""
     match node:
         case ast.Attribute(value, attr) if is_config(value, own=own):
             return attr
         case ast.Call(ast.Name("getattr" | "hasattr"), [value, key, *_]) if is_config(value, own=own):
-            return text(key)
+            return string_of(key)
         case ast.Subscript(value, key) if is_mapping(value, own=own):
-            return text(key)
+            return string_of(key)
         case ast.Call(ast.Attribute(value, reader), [key, *_]) if reader in _READERS and is_mapping(value, own=own):
-            return text(key)
+            return string_of(key)
         case ast.Compare(key, [ast.In() | ast.NotIn()], [value]) if is_mapping(value, own=own):
-            return text(key)
+            return string_of(key)
     return ""
 
 
 def reads(*nodes: ast.AST, own: bool = False) -> Reads:
-    """Return all that expressions read."""
+    """Return the keys and names that expressions read."""
     keys, names, called = set(), set(), set()
     for node in (inner for outer in nodes for inner in every_node(outer)):
         if isinstance(node, ast.Call):
@@ -136,12 +136,12 @@ def reads(*nodes: ast.AST, own: bool = False) -> Reads:
     return Reads(frozenset(keys), frozenset(names))
 
 
-def marked(tree: ast.AST) -> set[ast.AST]:
-    """Return the nodes of a tree that mention rotary by any name, in themselves or in a node inside."""
+def nodes_about_rotary(tree: ast.AST) -> set[ast.AST]:
+    """Return the nodes of a tree that contain a name about rotary."""
     found: set[ast.AST] = set()
-    for node in reversed(every_node(tree)):  # what is inside comes first
+    for node in reversed(every_node(tree)):  # inner nodes first
         names = (last_name(node), getattr(node, "arg", None), getattr(node, "name", None))
-        if any(isinstance(name, str) and speaks(name) for name in names) or not found.isdisjoint(
+        if any(isinstance(name, str) and is_rotary_name(name) for name in names) or not found.isdisjoint(
             ast.iter_child_nodes(node)
         ):
             found.add(node)
@@ -149,11 +149,15 @@ def marked(tree: ast.AST) -> set[ast.AST]:
 
 
 def is_module(value: ast.AST) -> bool:
-    """Whether a value is a layer of a model, whose sizes don't matter to its callers."""
-    return isinstance(value, ast.Call) and last_name(value.func)[:1].isupper() and not speaks(last_name(value.func))
+    """Whether a value is a new layer of a model that is not about rotary, so that its arguments don't matter."""
+    return (
+        isinstance(value, ast.Call)
+        and last_name(value.func)[:1].isupper()
+        and not is_rotary_name(last_name(value.func))
+    )
 
 
-def targets(node: ast.AST) -> list[str]:
+def assigned_names(node: ast.AST) -> list[str]:
     """Return the names that a statement assigns."""
     outer = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
     return [
@@ -162,7 +166,7 @@ def targets(node: ast.AST) -> list[str]:
 
 
 def registered(scope: ast.AST) -> set[str]:
-    """Return the arguments of a constructor of diffusers that are the keys of its config."""
+    """Return the arguments of a constructor of diffusers that its config has as keys."""
     return {
         argument.arg
         for function in getattr(scope, "body", ())
@@ -172,13 +176,13 @@ def registered(scope: ast.AST) -> set[str]:
 
 
 def sinks(scope: ast.AST, rotary: set[ast.AST], *, own: bool) -> Iterator[ast.AST]:
-    """Yield the code of a class or function that is about rotary, its positions, its layers or the score scale."""
+    """Yield the nodes of a class or function that are about rotary, positions, kinds of layers or the score scale."""
     scores = bool(_SCORES.search(getattr(scope, "name", "")))
-    if speaks(getattr(scope, "name", "")):
+    if is_rotary_name(getattr(scope, "name", "")):
         yield scope
     for node in every_node(scope):
         match node:
-            case ast.FunctionDef(name) if speaks(name):
+            case ast.FunctionDef(name) if is_rotary_name(name):
                 yield from node.body
             case ast.If(test, body, orelse) if not rotary.isdisjoint([test, *body, *orelse]):
                 yield test
@@ -187,24 +191,24 @@ def sinks(scope: ast.AST, rotary: set[ast.AST], *, own: bool) -> Iterator[ast.AS
             case ast.Return(value) | ast.Expr(value) if value and node in rotary:
                 yield value
             case ast.Assign(value=value) | ast.AnnAssign(value=value) | ast.AugAssign(value=value) if value:
-                named = (scores and any(map(_SCALE.search, targets(node)))) or (
-                    own and any(map(_LAYERS.search, targets(node)))
+                named = (scores and any(map(_SCALE.search, assigned_names(node)))) or (
+                    own and any(map(_LAYERS.search, assigned_names(node)))
                 )
                 if named or (node in rotary and not is_module(value)):
                     yield value
 
 
-def behind(scope: ast.AST, *, own: bool) -> set[str]:
-    """Return the keys that rotary reads in a class or function, by way of other names too."""
+def keys_reaching_rotary(scope: ast.AST, *, own: bool) -> set[str]:
+    """Return the keys that rotary code in a class or function reads, directly or through variables and attributes."""
     found: set[str] = set()
     seen: set[str] = set()
-    waiting = [reads(node, own=own) for node in sinks(scope, marked(scope), own=own)]
+    waiting = [reads(node, own=own) for node in sinks(scope, nodes_about_rotary(scope), own=own)]
     if not waiting:
         return found
     made: dict[str, list[Reads]] = {name: [Reads(frozenset([name]))] for name in registered(scope)}
     for node in every_node(scope):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value and not is_module(node.value):
-            for name in targets(node):
+            for name in assigned_names(node):
                 made.setdefault(name, []).append(reads(node.value, own=own))
     while waiting:
         read = waiting.pop()
@@ -214,59 +218,59 @@ def behind(scope: ast.AST, *, own: bool) -> set[str]:
     return found
 
 
-def declared(tree: ast.AST) -> Iterator[str]:
+def declared_keys(tree: ast.AST) -> Iterator[str]:
     """Yield the fields, arguments and other names of keys of the config classes in a file."""
     for node in (inner for outer in every_node(tree) if isinstance(outer, ast.ClassDef) for inner in outer.body):
         match node:
             case ast.AnnAssign(ast.Name(name)):
                 yield name
             case ast.Assign([ast.Name("attribute_map")], ast.Dict(keys, values)):
-                yield from map(text, (*filter(None, keys), *values))
+                yield from map(string_of, (*filter(None, keys), *values))
             case ast.FunctionDef("__init__"):
                 yield from (argument.arg for argument in (*node.args.args, *node.args.kwonlyargs))
 
 
-def parts(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of the parts that the config classes in a file have."""
+def part_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of parts in the config classes of a file."""
     for node in every_node(tree):
         match node:
             case ast.Assign([ast.Name("sub_configs" | "sub_configs_defaults")], ast.Dict(keys)):
-                yield from map(text, filter(None, keys))
+                yield from map(string_of, filter(None, keys))
 
 
-def parameters(tree: ast.AST) -> Iterator[str]:
-    """Yield the keys of parameters of rotary that are written as a dict or as its type."""
+def parameter_keys(tree: ast.AST) -> Iterator[str]:
+    """Yield the keys of rotary parameters that are written as a dict, or declared as its type."""
     for node in every_node(tree):
         match node:
             case ast.ClassDef("RopeParameters"):
                 yield from (last_name(inner.target) for inner in node.body if isinstance(inner, ast.AnnAssign))
             case ast.Assign(value=ast.AST() as value) | ast.AnnAssign(value=ast.AST() as value):
-                speaking = any(map(ROTARY.search, targets(node)))
-                for inner in every_node(value) if speaking else ():
+                named = any(map(ROTARY.search, assigned_names(node)))
+                for inner in every_node(value) if named else ():
                     if isinstance(inner, ast.Dict):
-                        yield from map(text, filter(None, inner.keys))
+                        yield from map(string_of, filter(None, inner.keys))
 
 
 def keys_of(source: str, *, configures: bool, rotary: bool) -> set[str]:
     """
     Return the keys around rotary in one file, which defines classes of configs or of models.
 
-    `rotary` says whether the model has any: otherwise only names that speak of it, and parts, are looked for.
+    If `rotary` is False, the model has no rotary: then only names about rotary, and names of parts, are returned.
     """
     tree = ast.parse(source)
     scopes = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     owns = {scope: configures and isinstance(scope, ast.ClassDef) for scope in scopes}
     named = {scope: {*reads(scope, own=owns[scope]).keys, *registered(scope)} for scope in scopes}
-    every = {*(declared(tree) if configures else ())}.union(*named.values())
-    found = {name for name in every if ROTARY.search(name)} | {*(parts(tree) if configures else ())}
+    every = {*(declared_keys(tree) if configures else ())}.union(*named.values())
+    found = {name for name in every if ROTARY.search(name)} | {*(part_names(tree) if configures else ())}
     for scope in scopes:
         if rotary and (configures or named[scope]):
-            found |= {*parameters(scope), *behind(scope, own=owns[scope])}
+            found |= {*parameter_keys(scope), *keys_reaching_rotary(scope, own=owns[scope])}
     return {name for name in found if name.isidentifier()}
 
 
-def walk(library: str) -> dict[str, set[str]]:
-    """Return each key around rotary in an installed library, with the models or files that it is found in."""
+def keys_in_library(library: str) -> dict[str, set[str]]:
+    """Return each key around rotary in an installed library, with the models or files that contain it."""
     root = Path(next(iter(getattr(find_spec(library), "submodule_search_locations", None) or ())))
     models: dict[str, dict[Path, str]] = {}
     for file in sorted(file for pattern in FILES[library] for file in root.glob(pattern)):
@@ -284,22 +288,22 @@ def walk(library: str) -> dict[str, set[str]]:
 
 
 class Row(NamedTuple):
-    """How a name is classified."""
+    """The classification of a name."""
 
     kind: str
     """One of `CLASSES`."""
-    said: str
+    meaning: str
 
 
-def classified(document: str) -> dict[str, dict[str, Row]]:
-    """Return the classification that a document holds, by library and name; raise if a name occurs twice."""
+def read_classification(document: str) -> dict[str, dict[str, Row]]:
+    """Return the classification in a TOML document, by library and name; exit if a name occurs twice."""
     found: dict[str, dict[str, Row]] = {}
     for library, kinds in tomllib.loads(document).items():
         rows = found.setdefault(library, {})
-        for kind, said, name in ((k, s, name) for k in kinds for s in kinds[k] for name in kinds[k][s].split()):
+        for kind, meaning, name in ((k, s, name) for k in kinds for s in kinds[k] for name in kinds[k][s].split()):
             if kind not in CLASSES or name in rows:
-                sys.exit(f"{CLASSIFIED.name}: {library}.{kind} must be a class, and {name} must stand once")
-            rows[name] = Row(kind, said)
+                sys.exit(f"{CLASSIFIED.name}: {library}.{kind} must be a class, and {name} must occur once")
+            rows[name] = Row(kind, meaning)
     return found
 
 
@@ -317,8 +321,8 @@ def differences(found: Mapping[str, Iterable[str]], known: Mapping[str, Iterable
     return lines
 
 
-def answer(name: str) -> str:
-    """Return what `config.explain` does about a name in an ordinary config: it is accepted, refused or ignored."""
+def treatment(name: str) -> str:
+    """Return how `config.explain` treats a name in a Llama's config: "accepted", "refused" or "ignored"."""
     config = {"model_type": "llama", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 8, name: 4}
     try:
         return "accepted" if name in str(explain(config)) else "**ignored**"
@@ -327,13 +331,13 @@ def answer(name: str) -> str:
 
 
 def examples(where: set[str]) -> str:
-    """Return up to three places where a name is read, and the number of others."""
+    """Return up to three of the places where a name is read, and the number of the others."""
     first = ", ".join(sorted(where)[:3])
     return f"{first} and {len(where) - 3} more" if len(where) > 3 else first
 
 
 def table(found: Mapping[str, Mapping[str, set[str]]], known: Mapping[str, Mapping[str, Row]]) -> str:
-    """Return the table."""
+    """Return the tables of names by library, and of names in engines, in Markdown."""
     rows = [
         "<!-- written by tools/rotary_keys.py; run it again rather than edit this file -->",
         "",
@@ -343,30 +347,30 @@ def table(found: Mapping[str, Mapping[str, set[str]]], known: Mapping[str, Mappi
         rows += ["", f"| name in {library} | class | what it is | read in |", "| --- | --- | --- | --- |"]
         for name, where in sorted(places.items()):
             row = known[library].get(name, Row("", "**new**"))
-            rows.append(f"| `{name}` | {CLASSES.get(row.kind, '')} | {row.said} | {examples(where)} |")
+            rows.append(f"| `{name}` | {CLASSES.get(row.kind, '')} | {row.meaning} | {examples(where)} |")
     rows += ["", "| name in engines alone | class | what it is | in a config of Llama |", "| --- | --- | --- | --- |"]
-    rows += [f"| `{n}` | {CLASSES[r.kind]} | {r.said} | {answer(n)} |" for n, r in sorted(known[ENGINES].items())]
+    rows += [f"| `{n}` | {CLASSES[r.kind]} | {r.meaning} | {treatment(n)} |" for n, r in sorted(known[ENGINES].items())]
     return "\n".join(rows)
 
 
 def main() -> None:
-    """Print the table, or the differences."""
-    parser = making.parser(__doc__, WRITTEN)
+    """Print the tables, or with --check the differences."""
+    parser = making.parser(__doc__, PAGE)
     parser.add_argument(
-        "--check", action="store_true", help="print new and gone names alone; status 1 if there are any"
+        "--check", action="store_true", help="print only new and gone names; exit with 1 if there are any"
     )
     given = parser.parse_args()
     missing = {library for library in FILES if find_spec(library) is None}
     making.report_missing(missing, write=given.write or given.check)
-    known = classified(CLASSIFIED.read_text(encoding="utf-8"))
-    found = {library: walk(library) for library in FILES if library not in missing}
+    known = read_classification(CLASSIFIED.read_text(encoding="utf-8"))
+    found = {library: keys_in_library(library) for library in FILES if library not in missing}
     lines = differences(found, known)
     if given.check:
         print("\n".join(lines) or "every name is classified")
         sys.exit(bool(lines))
     if lines and given.write:
         sys.exit("\n".join(lines))
-    making.show(table(found, known), WRITTEN, write=given.write)
+    making.show(table(found, known), PAGE, write=given.write)
 
 
 if __name__ == "__main__":

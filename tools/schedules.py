@@ -11,11 +11,11 @@ import making
 
 from rope_any._schedules import SCHEDULES
 
-WRITTEN = making.DOCS / "schedules_table.md"
+PAGE = making.DOCS / "schedules_table.md"
 
 
 def table() -> str:
-    """Return the table."""
+    """Return the table of schedules in Markdown."""
     rows = [
         "<!-- written by tools/schedules.py; run it again rather than edit this file -->",
         "",
@@ -29,5 +29,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    given = making.parser(__doc__, WRITTEN).parse_args()
-    making.show(table(), WRITTEN, write=given.write)
+    given = making.parser(__doc__, PAGE).parse_args()
+    making.show(table(), PAGE, write=given.write)

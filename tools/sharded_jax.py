@@ -1,7 +1,7 @@
 """
-Run the cases of `test_sharded` on eight JAX devices: compiled programs send nothing and keep the shardings.
+Run the JAX cases of `test_sharded` on eight devices: compiled programs don't communicate, and keep shardings.
 
-``python tools/sharded_jax.py`` prints what failed, by the names of the cases, as JSON.
+``python tools/sharded_jax.py`` prints the tracebacks of the cases that failed, by name, as JSON.
 """
 
 import json
@@ -19,7 +19,7 @@ import rope_any as ra
 from rope_any import positions as at
 
 CASES = {}
-SENDS = re.compile(r"all-reduce|all-gather|all-to-all|collective|reduce-scatter|(?<![\w-])send|recv")
+COLLECTIVES = re.compile(r"all-reduce|all-gather|all-to-all|collective|reduce-scatter|(?<![\w-])send|recv")
 F = ra.frequencies(24)
 ROPES = {
     "half": ra.Rope(F, pairing="half"),
@@ -42,15 +42,15 @@ KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
 def case(*parameters):
-    """Enter a function under its name and each parameter."""
+    """Return a decorator that adds a function to CASES under its name and each tuple of parameters."""
 
-    def enter(function):
+    def add(function):
         """Add the function to CASES, once for each tuple of parameters."""
         for parameter in parameters:
             CASES[f"{function.__name__.replace('_', ' ')}: {', '.join(parameter)}"] = partial(function, *parameter)
         return function
 
-    return enter
+    return add
 
 
 def mesh_of(kind, layout):
@@ -70,7 +70,7 @@ def random(*shape):
 
 
 def all_positions(mesh, layout, rope):
-    """Yield each form of positions, sharded and unsharded."""
+    """Yield each form of positions that a call accepts, and the same positions for NumPy."""
     batch, _, seq, _ = LAYOUTS[layout]
     count = 1 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     ends = () if count == 1 else (count,)
@@ -86,10 +86,10 @@ def all_positions(mesh, layout, rope):
     yield rope.table(each.tolist(), like=put(mesh, each)), each
 
 
-def require_silent(function, *arrays):
+def require_no_communication(function, *arrays):
     """Run a compiled function; raise if its program communicates."""
     compiled = jax.jit(function).lower(*arrays).compile()
-    assert not SENDS.search(compiled.as_text())
+    assert not COLLECTIVES.search(compiled.as_text())
     return compiled(*arrays)
 
 
@@ -100,20 +100,20 @@ def agree(got, wanted, x):
 
 
 def compare(kind, rope, layout, forms, *, by_table=False):
-    """Compare some of the forms that positions have, compiled and eager, or eager by a table of the positions."""
-    # In an explicit mesh the layout of each operation is part of its type, eager as compiled: there one is run eager.
+    """Compare x rotated at positions of some forms with NumPy's result: compiled, and eager (by a table if asked)."""
+    # In an explicit mesh shardings are part of the types, in eager and compiled code: there one eager layout is enough.
     eager = kind == "auto" or (by_table and layout == "batch and seq")
     mesh, whole = mesh_of(kind, layout), random(*SHAPE)
     with jax.set_mesh(mesh):
         x = put(mesh, whole, *LAYOUTS[layout])
         for given, plain in islice(all_positions(mesh, layout, rope), *forms):
-            wanted = rope.apply(whole, plain)  # of NumPy, which compiles nothing
+            wanted = rope.apply(whole, plain)  # NumPy compiles nothing
             if eager:
                 agree(rope.apply(x, jax.jit(rope.table)(given) if by_table else given), wanted, x)
             if isinstance(given, jax.Array | ra.Table):
-                agree(require_silent(rope.apply, x, given), wanted, x)
+                agree(require_no_communication(rope.apply, x, given), wanted, x)
             else:
-                agree(require_silent(lambda x, given=given: rope.apply(x, given), x), wanted, x)
+                agree(require_no_communication(lambda x, given=given: rope.apply(x, given), x), wanted, x)
 
 
 @case(*product(KINDS, ["batch and seq"]))
@@ -144,11 +144,11 @@ def outside_of_the_context_of_the_mesh(kind, name):
 
 
 @case(["auto"])
-def what_is_sent_is_seen(kind):
+def communication_is_detected(kind):
     """Check that communication is detected: x is sharded along its features."""
     x = put(mesh_of(kind, "seq"), random(*SHAPE), None, None, None, "one")
     try:
-        require_silent(ROPES["half"].apply, x)
+        require_no_communication(ROPES["half"].apply, x)
     except AssertionError:
         return
     raise AssertionError
@@ -160,30 +160,30 @@ def gradients(kind, layout):
     mesh, rope, whole = mesh_of(kind, layout), ROPES["half"], random(*SHAPE)
     with jax.set_mesh(mesh):
         x = put(mesh, whole, *LAYOUTS[layout])
-        got = require_silent(lambda x, g: jax.vjp(rope.apply, x)[1](g)[0], x, x)
+        got = require_no_communication(lambda x, g: jax.vjp(rope.apply, x)[1](g)[0], x, x)
     agree(got, rope.apply(whole, inverse=True), x)
 
 
 @case(*product(KINDS, ("zigzag", "chunks")))
 def shard_map(kind, order):
-    """Compute the positions of the local tokens on each device."""
+    """Compare a rotation inside of `shard_map`, in which each device computes the positions of its tokens."""
     mesh, rope, whole, zigzag = mesh_of(kind, "seq"), ROPES["half"], random(*SHAPE), order == "zigzag"
-    held = np.concatenate([at.shard(16, 8, rank, zigzag=zigzag, like=whole) for rank in range(8)])
+    order_of_tokens = np.concatenate([at.shard(16, 8, rank, zigzag=zigzag, like=whole) for rank in range(8)])
 
     def rotated(part):
         """Return the shard of a device, rotated at the positions of its tokens."""
         return rope.apply(part, at.shard(16, 8, jax.lax.axis_index("one"), zigzag=zigzag))
 
     with jax.set_mesh(mesh):
-        x = put(mesh, whole[:, :, held], *LAYOUTS["seq"])
-        got = require_silent(
+        x = put(mesh, whole[:, :, order_of_tokens], *LAYOUTS["seq"])
+        got = require_no_communication(
             jax.shard_map(rotated, mesh=mesh, in_specs=P(None, None, "one"), out_specs=x.sharding.spec), x
         )
-    agree(got, rope.apply(whole[:, :, held], held), x)
+    agree(got, rope.apply(whole[:, :, order_of_tokens], order_of_tokens), x)
 
 
 def main():
-    """Run all cases."""
+    """Run all cases; print the failures as JSON."""
     assert jax.device_count() == 8
     failed = {}
     for name, run in CASES.items():

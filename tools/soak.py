@@ -1,10 +1,10 @@
 """
-Soak test: random calls of every kind on every library, each checked by separate arithmetic, while memory is watched.
+Soak test: random calls of each kind on each library, whose results are checked by other code, while memory is measured.
 
-``python tools/soak.py --calls 1000000 --seed 0`` counts from ``--first`` on, and a call that fails says its number: the
-same seed and ``--first N --calls 1`` make it again. An interrupt (Ctrl-C) ends it with the figures so far. Exits with 1
-where a call fails or memory has grown. ``--kinds table consecutive --libraries "numpy, fused" torch-cpu`` makes only
-such calls.
+``python tools/soak.py --calls 1000000 --seed 0`` numbers calls from ``--first`` on. If a call fails, its number is
+printed: the same seed and ``--first N --calls 1`` repeat it. An interrupt (Ctrl-C) ends the test with the figures so
+far. It exits with 1 if a call failed or memory has grown. ``--kinds table consecutive --libraries "numpy, fused"
+torch-cpu`` makes only such calls.
 """
 
 import argparse
@@ -51,7 +51,7 @@ SHARES = {
     "mlx, fused": 0.0005,
     "jax, fused": 0.0005,
 }
-# Libraries that compile for each shape draw from this many forms, with new numbers each time.
+# Libraries that compile for each shape use only this many forms of calls, with new numbers each time.
 FORMS = {"jax": 12, "jax-x64": 12, "numpy, fused": 8, "torch-cpu, fused": 8, "mlx, fused": 12, "jax, fused": 12}
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 LEAST = {"float16": 2.0**-24, "bfloat16": 1e-37, "float32": 1e-37, "float64": 1e-300}
@@ -61,7 +61,7 @@ HAS_NUMBA = find_spec("numba") is not None
 
 @dataclass
 class Case:
-    """One call: its library and device, and the random generator for its form and numbers."""
+    """One call: its library and device, and the random generators of its form and of its numbers."""
 
     lib: Library
     form: random.Random
@@ -90,7 +90,7 @@ class Case:
 
 @dataclass
 class View:
-    """An array of a library, its base array, and its data on the host."""
+    """An array of a library, the base array that it may be a view of, and the data of both on the host."""
 
     array: Any
     base: Any
@@ -108,11 +108,11 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))  # noqa: PLR0124  # nan, of any dtype
 
 
-def arranged(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False) -> View:
-    """Return values as a view of some layout: as it comes, transposed, cut out, reversed or broadcast."""
+def random_view(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False) -> View:
+    """Return values in a random memory layout: plain, transposed, cut out of a larger array, reversed or broadcast."""
     lib, axes = case.lib, values.ndim
     ways = ["plain", "plain", "transposed", "cut", "reversed", "broadcast"]
-    if lib.name == "torch-cpu":  # which has no negative steps
+    if lib.name == "torch-cpu":  # torch has no negative strides
         ways.remove("reversed")
     plain = not axes or (writes and lib.name == "mlx")
     way = "plain" if plain else case.form.choice(ways[:-1] if writes else ways)
@@ -147,15 +147,15 @@ def arranged(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False
             return xp.broadcast_to(a, values.shape)
         return a[cuts] if cuts else a
 
-    is_view = way == "plain" or (way != "broadcast" and lib.name != "mlx")  # whose slices are copies
+    is_view = way == "plain" or (way != "broadcast" and lib.name != "mlx")  # MLX's slices are copies
     return View(seen(put, lib.xp), put, seen(host_base, np), host_base, is_view)
 
 
 # --- recipes and positions --------------------------------------------------------------------------------------------
 
 
-def recipe(case: Case, *, fastest: float = 65_536.0) -> tuple[Any, list[list[float]]]:
-    """Return frequencies as they are given, and as rows."""
+def random_frequencies(case: Case, *, fastest: float = 65_536.0) -> tuple[Any, list[list[float]]]:
+    """Return random frequencies: as a call takes them, and as a list of rows."""
     pairs, axes = case.one_of(1, 2, 3, 4, 5, 8), case.one_of(None, None, None, 1, 2, 3)
 
     def row() -> tuple[float, ...]:
@@ -170,8 +170,8 @@ def recipe(case: Case, *, fastest: float = 65_536.0) -> tuple[Any, list[list[flo
     return (rows[0] if axes is None else tuple(rows)), [list(r) for r in rows]
 
 
-def integers(case: Case, shape: tuple[int, ...]) -> np.ndarray:
-    """Return positions of one magnitude and any sign."""
+def random_integers(case: Case, shape: tuple[int, ...]) -> np.ndarray:
+    """Return random integers of one magnitude and either sign, or all at its limits."""
     size = case.one_of(10, 300, 2**17, 2**24, FAR)
     low = 0 if case.rarely(0.3) else -size
     if case.rarely(0.1):
@@ -179,7 +179,7 @@ def integers(case: Case, shape: tuple[int, ...]) -> np.ndarray:
     return case.rng.integers(low, size + 1, shape)
 
 
-def as_given(case: Case, values: np.ndarray, *, real: bool) -> tuple[Any, np.ndarray]:
+def in_a_random_form(case: Case, values: np.ndarray, *, real: bool) -> tuple[Any, np.ndarray]:
     """Return positions in one of the accepted forms, and their exact values."""
     lib = case.lib
     if case.rarely(0.35) and values.size and (values.ndim or not real):
@@ -189,25 +189,29 @@ def as_given(case: Case, values: np.ndarray, *, real: bool) -> tuple[Any, np.nda
     if not real:
         limits = np.iinfo(name)
         values = np.clip(values, max(limits.min, -FAR), min(limits.max, FAR))
-    view = arranged(case, values, name)
+    view = random_view(case, values, name)
     return view.array, view.host
 
 
-def places(case: Case, shape: tuple[int, ...], *, real: bool) -> tuple[Any, np.ndarray]:
+def random_positions(case: Case, shape: tuple[int, ...], *, real: bool) -> tuple[Any, np.ndarray]:
     """Return random positions in one of the accepted forms, and their exact values."""
-    return as_given(case, case.rng.uniform(-(2.0**24), 2**24, shape) if real else integers(case, shape), real=real)
+    return in_a_random_form(
+        case, case.rng.uniform(-(2.0**24), 2**24, shape) if real else random_integers(case, shape), real=real
+    )
 
 
 @dataclass
 class Table:
-    """An exact table, and by how much one of the library may differ from it."""
+    """An exact table, and the error that a table of the library may have."""
 
     cos: np.ndarray
     sin: np.ndarray
     error: np.ndarray | float
 
 
-def exact(lib: Library, at: np.ndarray, rows: list[list[float]], *, given_axes: bool, wide: bool, real: bool) -> Table:
+def exact_table(
+    lib: Library, at: np.ndarray, rows: list[list[float]], *, given_axes: bool, wide: bool, real: bool
+) -> Table:
     """Return the exact table of positions, with the error bound of the library's."""
     columns = at if given_axes else at[..., None]
     cos, sin, size = oracle.table(columns, rows)
@@ -216,8 +220,10 @@ def exact(lib: Library, at: np.ndarray, rows: list[list[float]], *, given_axes: 
     return Table(cos, sin, 1.2e-7 if not real else 2.5e-7 if lib.has_float64 else 2e-6)
 
 
-def tokens_at(case: Case, shape: tuple[int, ...], seq: int, axes: int | None, *, real: bool) -> tuple[Any, np.ndarray]:
-    """Return positions for tokens along an axis of x, and those of each, ``(..., seq)`` or ``(..., seq, axes)``."""
+def token_positions(
+    case: Case, shape: tuple[int, ...], seq: int, axes: int | None, *, real: bool
+) -> tuple[Any, np.ndarray]:
+    """Return random positions as a call takes them, and those of each token, ``(..., seq)`` or ``(..., seq, axes)``."""
     n, kind = shape[seq], case.one_of("none", "int", "0-d", "range", "rows", "rows", "rows")
     tail = () if axes is None else (axes,)
     if real or (kind == "range" and axes is not None) or (kind == "0-d" and case.lib.name.startswith("dask")):
@@ -226,7 +232,7 @@ def tokens_at(case: Case, shape: tuple[int, ...], seq: int, axes: int | None, *,
         others = tuple(m for i, m in enumerate(shape[:-1]) if i != seq)
         more = others[: case.one_of(0, 0, 1, 1, len(others))]
         leading = tuple(case.form.choice((m, 1)) if m else m for m in more)
-        return places(case, (*leading, n if n and case.rarely(0.9) else 1 if n else 0, *tail), real=real)
+        return random_positions(case, (*leading, n if n and case.rarely(0.9) else 1 if n else 0, *tail), real=real)
     first = 0 if kind == "none" else int(case.rng.choice([0, 1, -5, 2**20, FAR - 10, -FAR]))
     at = first + np.arange(n)
     given: Any = {"none": None, "int": first, "range": range(first, first + n)}.get(kind)
@@ -235,8 +241,8 @@ def tokens_at(case: Case, shape: tuple[int, ...], seq: int, axes: int | None, *,
     return given, at if axes is None else np.stack([at] * axes, axis=-1)
 
 
-def along(values: np.ndarray, ndim: int, seq: int) -> np.ndarray:
-    """Reshape a table ``(..., seq, pairs)`` to broadcast to an x with its tokens along axis `seq`."""
+def align_table(values: np.ndarray, ndim: int, seq: int) -> np.ndarray:
+    """Return a table ``(..., seq, pairs)`` reshaped so that it broadcasts to an x with its tokens along axis `seq`."""
     leading = values.shape[:-2]
     whole = values.reshape(*leading, *(1,) * (ndim - 2 - len(leading)), *values.shape[-2:])
     return np.moveaxis(whole, -2, seq)
@@ -245,7 +251,7 @@ def along(values: np.ndarray, ndim: int, seq: int) -> np.ndarray:
 # --- calls and their expected results ---------------------------------------------------------------------------------
 
 
-def wrong(lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarray, dtype: str) -> float:
+def error_ratio(lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarray, dtype: str) -> float:
     """Return the error divided by its bound; check that the result is an array like x."""
     assert type(got) is type(like.array), type(got)
     assert got.dtype == like.array.dtype, got.dtype
@@ -276,7 +282,7 @@ def expected(
     """Return the rotated x, and its largest error before it is rounded to the dtype of x."""
     x = x.astype(np.float64)
     want = rotated(x, table.cos, table.sin, pairing, start, blocks)
-    # |a| + |b| of each pair, at both of its features, times what is wrong with the table and three roundings
+    # the bound: |a| + |b| of each pair, at both of its features, times the error of the table and three roundings
     size = np.max(np.abs(table.cos) + np.abs(table.sin), initial=0.0)
     ones = np.ones(table.cos.shape)
     lengths = np.abs(rotated(np.abs(x), ones, ones, pairing, start, blocks))
@@ -285,46 +291,46 @@ def expected(
     worst = np.zeros(x.shape)
     features = np.zeros(x.shape)
     features[..., start : start + 2 * table.cos.shape[-1]] = 1
-    worst[...] = np.max(each, initial=0.0) if np.ndim(table.error) == 0 else _by_row(each)
+    worst[...] = np.max(each, initial=0.0) if np.ndim(table.error) == 0 else largest_by_row(each)
     return want, features * lengths * worst
 
 
-def _by_row(each: np.ndarray) -> np.ndarray:
+def largest_by_row(each: np.ndarray) -> np.ndarray:
     """Return the largest entry of each row."""
     return np.max(each, axis=-1, initial=0.0)[..., None]
 
 
 def out_like(case: Case, x: View, dtype: str) -> View | None:
-    """Return a value for `out`: None, x itself, or an array of another layout."""
+    """Return a random `out`: None, x itself, or another array in a random layout."""
     if not case.lib.mutable or case.rarely(0.5):
         return None
     if x.writes and case.rarely(0.5):
         return x
-    out = arranged(case, np.full(x.host.shape, -5.0), dtype, writes=True)
+    out = random_view(case, np.full(x.host.shape, -5.0), dtype, writes=True)
     return out if out.array.dtype == x.array.dtype else None
 
 
-def written(case: Case, out: View | None, got: Any) -> None:
-    """Check that the result is in `out`, and that no memory around it was written."""
+def check_out(case: Case, out: View | None, got: Any) -> None:
+    """Check that the result is `out`, and that no memory around it was written."""
     if out is None:
         return
     assert got is out.array
-    out.host[...] = case.lib.get(got)  # in host_base too, of which it is a view
+    out.host[...] = case.lib.get(got)  # this writes into host_base, of which it is a view
     assert out.is_untouched(case.lib), "something beside out was written"
 
 
 def draw_x(case: Case, axes: int, features: int, dtype: str) -> View:
     """Return a random x of some layout."""
-    return arranged(case, case.numbers((*case.shape(axes - 1), features)), dtype)
+    return random_view(case, case.numbers((*case.shape(axes - 1), features)), dtype)
 
 
 def call_table(case: Case) -> float:
-    """``cos_sin`` and ``Rope.table``."""
+    """Call ``cos_sin`` or ``Rope.table``; return the largest error divided by its bound."""
     lib, real = case.lib, case.rarely(0.3)
-    given_frequencies, rows = recipe(case, fastest=TURN if real else 65_536.0)
+    given_frequencies, rows = random_frequencies(case, fastest=TURN if real else 65_536.0)
     axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
     shape = (*case.shape(case.form.randrange(5)), *(() if axes is None else (axes,)))
-    given, at = places(case, shape, real=real)
+    given, at = random_positions(case, shape, real=real)
     factor = case.one_of(1.0, 1.0, case.form.uniform(0.1, 10))
     dtype = case.form.choice([None, *lib.dtypes])
     like = lib(np.ones(1), case.form.choice(lib.dtypes))
@@ -338,7 +344,7 @@ def call_table(case: Case) -> float:
     if dtype is None:
         deciding = options.get("like", given)
         dtype = "float64" if lib.get(deciding).dtype.name == "float64" else "float32"
-    want = exact(lib, at, rows, given_axes=axes is not None, wide=dtype == "float64", real=real)
+    want = exact_table(lib, at, rows, given_axes=axes is not None, wide=dtype == "float64", real=real)
     worst = 0.0
     for part, good in zip(got, (want.cos, want.sin), strict=True):
         assert dtype in str(part.dtype)
@@ -358,11 +364,11 @@ def takes_fused(case: Case) -> bool:
 
 
 def call_consecutive(case: Case) -> float:
-    """``Rope.table`` of consecutive positions, as a range or an array; also the last row alone."""
-    lib, (given_frequencies, rows) = case.lib, recipe(case)
+    """Call ``Rope.table`` for consecutive positions and for the last alone; return the largest error over its bound."""
+    lib, (given_frequencies, rows) = case.lib, random_frequencies(case)
     axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
     count = case.one_of(0, 1, 2, 63, 64, 65, case.form.randrange(300))
-    first = min(int(integers(case, ())), FAR - count)
+    first = min(int(random_integers(case, ())), FAR - count)
     at = np.arange(first, first + count)
     columns = at[:, None] if axes is None else np.stack([at] * axes, axis=-1)
     as_range, like = axes is None and case.rarely(0.7), lib(np.ones(1), "float32")
@@ -373,21 +379,23 @@ def call_consecutive(case: Case) -> float:
     cos, sin, _ = oracle.table(columns, rows)
     worst = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in zip(got, (cos, sin), strict=True)) / 1.2e-7
     assert worst <= 1, f"{worst} of what is allowed for {count} positions from {first} on with {rows}"
-    if count and not case.lib.name.startswith(("jax", "mlx", "dask")):  # which compile, or compute, otherwise
+    if count and not case.lib.name.startswith(
+        ("jax", "mlx", "dask")
+    ):  # these compile or compute a single row differently
         alone = rope.table(last, like=like, fused=fused)
         assert all(same(lib.get(part)[0], whole[-1]) for part, whole in zip(alone, got, strict=True))
     return worst
 
 
 def call_rotate(case: Case) -> float:
-    """``rotate``, by tables of any dtype, layout and numbers."""
+    """Call ``rotate`` with a random table of any dtype and layout; return the largest error divided by its bound."""
     lib, pairs, start = case.lib, case.one_of(1, 2, 3, 4, 8), case.one_of(0, 0, 0, 1, 2)
     dtype, pairing = case.form.choice(lib.dtypes), case.one_of("half", "interleaved")
     x = draw_x(case, case.form.randrange(1, 7), start + 2 * pairs + case.one_of(0, 0, 1, 3), dtype)
     batch = x.host.shape[:-1][case.form.randrange(x.host.ndim) :]
     shape = (*(case.form.choice((n, 1)) if n else n for n in batch), pairs)
     names = [case.form.choice([dtype, *lib.dtypes])] * 2
-    cos, sin = (arranged(case, case.numbers(shape), name) for name in names)
+    cos, sin = (random_view(case, case.numbers(shape), name) for name in names)
     inverse, out = case.rarely(0.3), out_like(case, x, dtype)
     got = ra.rotate(
         x.array,
@@ -403,16 +411,16 @@ def call_rotate(case: Case) -> float:
     c, s = (part.host.astype(np.float64) for part in (cos, sin))
     rounding = unit * np.max(np.abs([c, s]), initial=0.0)  # a float64 table is cast to float32
     want, error = expected(x.host, Table(c, -s if inverse else s, float(rounding)), pairing, start, 1, unit)
-    worst = wrong(lib, got, x, want, error, dtype)
-    written(case, out, got)
+    worst = error_ratio(lib, got, x, want, error, dtype)
+    check_out(case, out, got)
     assert all(part.is_untouched(lib) for part in (x, cos, sin))
     return worst
 
 
 def call_rope(case: Case) -> float:
-    """``Rope.apply`` and ``Rope(q, k)``."""
+    """Call ``Rope.apply`` or ``rope(q, k)``; return the largest error divided by its bound."""
     lib, real = case.lib, case.rarely(0.2)
-    given_frequencies, rows = recipe(case, fastest=TURN if real else 65_536.0)
+    given_frequencies, rows = random_frequencies(case, fastest=TURN if real else 65_536.0)
     axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
     pairs, start, pairing = len(rows[0]), case.one_of(0, 0, 0, 1, 2), case.one_of("half", "interleaved")
     blocks = case.form.choice([b for b in (1, 1, 1, 2, 4) if pairs % b == 0])
@@ -421,9 +429,9 @@ def call_rope(case: Case) -> float:
     k = draw_x(case, case.form.randrange(2, 7), start + 2 * pairs + case.one_of(0, 0, 1, 3), dtype)
     seq = case.form.randrange(k.host.ndim - 1)
     seq_axis = case.one_of(seq, seq - k.host.ndim)
-    given, at = tokens_at(case, k.host.shape, seq, axes, real=real)
+    given, at = token_positions(case, k.host.shape, seq, axes, real=real)
     wide = dtype == "float64"
-    table = exact(lib, at, rows, given_axes=axes is not None, wide=wide, real=real)
+    table = exact_table(lib, at, rows, given_axes=axes is not None, wide=wide, real=real)
     table = Table(
         factor * table.cos, factor * table.sin, factor * (table.error + UNIT["float64" if wide else "float32"])
     )
@@ -439,7 +447,7 @@ def call_rope(case: Case) -> float:
             if np.ndim(values) == 0:
                 return values
             one = values if values.shape[-2] == 1 else values[..., part, :]
-            return along(one, x.host.ndim, seq)
+            return align_table(one, x.host.ndim, seq)
 
         scale = factor**-2 if inverse else 1.0
         mine = Table(scale * cut(table.cos), scale * (-1 if inverse else 1) * cut(table.sin), scale * cut(table.error))
@@ -456,37 +464,37 @@ def call_rope(case: Case) -> float:
             fused=case.fused,
             **({} if out is None else {"out": out.array}),
         )
-        worst = wrong(lib, got, k, *wanted(k, slice(None), inverse=inverse), dtype)
-        written(case, out, got)
+        worst = error_ratio(lib, got, k, *wanted(k, slice(None), inverse=inverse), dtype)
+        check_out(case, out, got)
         assert k.is_untouched(lib)
         return worst
     tokens = k.host.shape[seq]
     queries = tokens if case.rarely(0.5) else case.form.randint(0, tokens)
     shape = list(k.host.shape)
     shape[seq] = queries
-    q = arranged(case, case.numbers(tuple(shape)), dtype)
+    q = random_view(case, case.numbers(tuple(shape)), dtype)
     outs = out_like(case, q, dtype), out_like(case, k, dtype)
     out = None if None in outs else tuple(o.array for o in outs)
     outs = outs if out else (None, None)
     results = rope(q.array, k.array, given, seq_axis=seq_axis, fused=case.fused, out=out)
     worst = 0.0
     for x, part, got, into in zip((q, k), (slice(tokens - queries, None), slice(None)), results, outs, strict=True):
-        worst = max(worst, wrong(lib, got, x, *wanted(x, part), dtype))
-        written(case, into, got)
+        worst = max(worst, error_ratio(lib, got, x, *wanted(x, part), dtype))
+        check_out(case, into, got)
         assert x.is_untouched(lib)
     return worst
 
 
 def call_reposition(case: Case) -> float:
-    """``Rope.reposition`` of any arrays as keys: it is linear, so they need not be rotated before."""
+    """Call ``Rope.reposition``; return the largest error over its bound. It is linear, so any array can be the keys."""
     lib = case.lib
-    given_frequencies, rows = recipe(case, fastest=TURN)
+    given_frequencies, rows = random_frequencies(case, fastest=TURN)
     axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
     dtype, pairing, start = case.form.choice(lib.dtypes), case.one_of("half", "interleaved"), case.one_of(0, 0, 1)
     rope = ra.Rope(given_frequencies, pairing=pairing, start=start)
     k = draw_x(case, case.form.randrange(2, 6), start + 2 * len(rows[0]) + case.one_of(0, 2), dtype)
     seq = case.form.randrange(k.host.ndim - 1)
-    (old, was), (new, will) = (tokens_at(case, k.host.shape, seq, axes, real=False) for _ in range(2))
+    (old, was), (new, will) = (token_positions(case, k.host.shape, seq, axes, real=False) for _ in range(2))
     tail = 1 if axes is None else 2
     most = max(was.ndim, will.ndim)
     was, will = (a.reshape(*a.shape[:-tail], *(1,) * (most - a.ndim), *a.shape[-tail:]) for a in (was, will))
@@ -494,12 +502,12 @@ def call_reposition(case: Case) -> float:
     out = out_like(case, k, dtype)
     got = rope.reposition(k.array, old, new, seq_axis=seq, **({} if out is None else {"out": out.array}))
     move = rows + [[-f for f in row] for row in rows]
-    table = exact(lib, both, move, given_axes=True, wide=dtype == "float64", real=False)
+    table = exact_table(lib, both, move, given_axes=True, wide=dtype == "float64", real=False)
     unit = UNIT["float64" if dtype == "float64" else "float32"]
-    parts = (along(part, k.host.ndim, seq) for part in (table.cos, table.sin))
-    error = table.error if np.ndim(table.error) == 0 else along(np.asarray(table.error), k.host.ndim, seq)
-    worst = wrong(lib, got, k, *expected(k.host, Table(*parts, error), pairing, start, 1, unit), dtype)
-    written(case, out, got)
+    parts = (align_table(part, k.host.ndim, seq) for part in (table.cos, table.sin))
+    error = table.error if np.ndim(table.error) == 0 else align_table(np.asarray(table.error), k.host.ndim, seq)
+    worst = error_ratio(lib, got, k, *expected(k.host, Table(*parts, error), pairing, start, 1, unit), dtype)
+    check_out(case, out, got)
     assert k.is_untouched(lib)
     return worst
 
@@ -513,8 +521,8 @@ CALLS = {call_rope: 0.5, call_rotate: 0.3, call_table: 0.1, call_consecutive: 0.
 Kinds = Sequence[str] | None  # of calls; None for all
 
 
-def installed() -> dict[str, float]:
-    """Return the installed libraries, and their shares of the calls."""
+def installed_shares() -> dict[str, float]:
+    """Return the shares of all calls, for the libraries that are installed."""
 
     def is_there(name: str) -> bool:
         """Whether a library and its device are there."""
@@ -528,8 +536,8 @@ def installed() -> dict[str, float]:
     return {name: share for name, share in SHARES.items() if is_there(name)}
 
 
-def one(seed: int, number: int, shares: dict[str, float], kinds: Kinds = None) -> tuple[str, str, float]:
-    """Make one call; return its library, its kind and how much of its bound it erred by."""
+def make_call(seed: int, number: int, shares: dict[str, float], kinds: Kinds = None) -> tuple[str, str, float]:
+    """Make the call of a number; return its library, its kind, and its error divided by the bound."""
     form = random.Random((seed << 40) + number)
     (name,) = form.choices([*shares], [*shares.values()])
     if name in FORMS:
@@ -564,8 +572,8 @@ class Report:
 def soak(
     calls: int, seed: int, first: int = 0, done: Any = lambda *_: None, *, kinds: Kinds = None, names: Kinds = None
 ) -> Report:
-    """Make random calls, of some kinds and libraries or of all; raise at the first that is wrong, with its number."""
-    shares = {name: share for name, share in installed().items() if not names or name in names}
+    """Make random calls of some kinds and libraries, by default of all; raise at the first wrong one."""
+    shares = {name: share for name, share in installed_shares().items() if not names or name in names}
     begin = time.perf_counter()
     report = Report(Counter(), dict.fromkeys(shares, 0.0), [], 0.0)
     with warnings.catch_warnings(), suppress(KeyboardInterrupt):
@@ -573,7 +581,7 @@ def soak(
         warnings.filterwarnings("ignore", "fused=True falls back", RuntimeWarning)  # no float16 in Numba
         for number in range(first, first + calls):
             try:
-                name, kind, worst = one(seed, number, shares, kinds)
+                name, kind, worst = make_call(seed, number, shares, kinds)
             except Exception as error:
                 error.add_note(f"call {number}: python tools/soak.py --seed {seed} --first {number} --calls 1")
                 raise
@@ -588,7 +596,7 @@ def soak(
 
 
 def main() -> None:
-    """Run the soak that the command line asks for, and print its figures."""
+    """Run a soak test with the options of the command line, and print its figures."""
     from rope_any.cli._common import progress
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -6,8 +6,8 @@ In the environment that `comparison.md` describes::
     python tools/verify_peers.py                            # prints the table
     python tools/verify_peers.py --write                    # and writes verify_peers.md
 
-It takes four minutes. Each row is the report of a command; `rotaries.py` has the call of each library. A
-library that is not installed is reported, and nothing is written then.
+It takes four minutes. Each row is the report of a command; `rotaries.py` has the call of each library. If a library is
+not installed, it is named, and nothing is written.
 """
 
 import json
@@ -31,7 +31,7 @@ WIDEST = 98  # characters, of a line of code on a page
 
 
 class Peer(NamedTuple):
-    """A rotary of another library."""
+    """A rotary of another library, and the options to verify it."""
 
     package: str
     what: str
@@ -53,9 +53,9 @@ PEERS = {
         "interleaved",
     ),
     "transformers_nanochat": Peer("transformers", "NanoChat", partial(rotaries.transformers, model="nanochat"), "half"),
-    "lucidrains": Peer("rotary-embedding-torch", "RotaryEmbedding", rotaries.lucidrains_from, "interleaved"),
+    "lucidrains": Peer("rotary-embedding-torch", "RotaryEmbedding", rotaries.lucidrains_by_offset, "interleaved"),
     "lucidrains_bfloat16": Peer(
-        "rotary-embedding-torch", "bfloat16", rotaries.lucidrains_from, "interleaved", f"{BFLOAT16} --longest 9999"
+        "rotary-embedding-torch", "bfloat16", rotaries.lucidrains_by_offset, "interleaved", f"{BFLOAT16} --longest 9999"
     ),
     "x_transformers": Peer("x-transformers", "RotaryEmbedding", rotaries.x_transformers, "interleaved"),
     "torchtune": Peer("torchtune", "RotaryPositionalEmbeddings", rotaries.torchtune, "interleaved", SHORT),
@@ -72,11 +72,11 @@ PEERS = {
     "liger": Peer("liger_kernel", "liger_rotary_pos_emb", partial(rotaries.liger, in_place=True), "half"),
 }
 ENGINES = {"equinox": "jax", "mlx": "mlx"}
-"""The array library of a package, where it isn't torch."""
+"""The array library of a package, if it isn't torch."""
 
 
 def __getattr__(name: str) -> RotaryFunction:
-    """Return the rotary of a name, as the command asks this module for it."""
+    """Return the rotation of a peer: the command looks it up as an attribute of this module."""
     if name not in PEERS:
         raise AttributeError(name)
     return PEERS[name].make(DIM)
@@ -86,17 +86,17 @@ def __getattr__(name: str) -> RotaryFunction:
 
 
 def command(name: str, *more: str) -> list[str]:
-    """Return the arguments of the command that verifies a peer."""
+    """Return the arguments of `rope-any` that verify a peer."""
     one = PEERS[name]
     asked = f"--pairing {one.pairing} --library {ENGINES.get(one.package, 'torch')}{one.more}"
     return ["verify", f"verify_peers:{name}", *asked.split(), *more]
 
 
-def run(words: list[str]) -> str:
-    """Return the output of a command."""
-    program = [sys.executable, "-m", "rope_any", *words]
+def run(arguments: list[str]) -> str:
+    """Return the output of `rope-any` with some arguments; exit if it fails for another reason than a wrong rotary."""
+    program = [sys.executable, "-m", "rope_any", *arguments]
     quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error"}
-    done = subprocess.run(  # noqa: S603  # our own words
+    done = subprocess.run(  # noqa: S603  # arguments from this file
         program, cwd=Path(__file__).parent, env=quiet, capture_output=True, text=True, check=False
     )
     if done.returncode not in {0, 1}:
@@ -104,14 +104,14 @@ def run(words: list[str]) -> str:
     return done.stdout
 
 
-def named(package: str) -> str:
-    """Return a library and its version."""
+def name_and_version(package: str) -> str:
+    """Return the name of a library with its version."""
     return f"{NAMES.get(package, package)} {version(package)}"
 
 
-def line(words: list[str]) -> str:
-    """Return a command as text, in two lines if it is wider than a page."""
-    whole = f"rope-any {' '.join(words)}"
+def line(arguments: list[str]) -> str:
+    """Return a command as text, in two lines if it is wider than the page."""
+    whole = f"rope-any {' '.join(arguments)}"
     return whole if len(whole) <= WIDEST else re.sub(r" (?=--(dtype|longest))", " \\\n    ", whole, count=1)
 
 
@@ -119,7 +119,7 @@ def rows() -> Iterator[str]:
     """Yield the rows of the table."""
     for name, one in PEERS.items():
         try:
-            title = f"| {named(one.package)}, {one.what}"
+            title = f"| {name_and_version(one.package)}, {one.what}"
         except PackageNotFoundError:
             yield f"| {one.package}, {one.what} | | | not installed here |"
             continue
@@ -147,13 +147,13 @@ def main() -> None:
         "| --- | --- | --- | --- |",
         *rows(),
     ]
-    words = command("transformers_llama")
+    arguments = command("transformers_llama")
     parts = [
         "<!-- written by tools/verify_peers.py; run it again rather than edit this file -->",
         "\n".join(table),
         "The commands, row by row:",
         "\n".join(["```text", *(line(command(name)) for name in PEERS), "```"]),
-        f"One report in full:\n\n```text\n$ {line(words)}\n{run(words)}```",
+        f"One report in full:\n\n```text\n$ {line(arguments)}\n{run(arguments)}```",
     ]
     making.show("\n\n".join(parts), path, write=given.write)
 

@@ -106,11 +106,11 @@ def growth(call):
 
 
 def anonymous_bytes():
-    """Return the anonymous memory of the process, on Linux."""
+    """Return the anonymous memory of this process in bytes, on Linux; skip the case on other systems."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
         (line,) = (line for line in status.splitlines() if line.startswith("RssAnon:"))
     except (OSError, ValueError) as error:
-        msg = "only Linux tells a process's own memory from that of files"
+        msg = "only Linux reports the memory of a process without that of files"
         raise NotImplementedError(msg) from error
     return int(line.split()[1]) * 1024

@@ -24,7 +24,7 @@ DTYPES = ["float32", "bfloat16"]
 
 
 def random_arrays(library, dtype, *shapes):
-    """Return normally distributed arrays."""
+    """Return normally distributed arrays of a library, one for each shape."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -143,7 +143,7 @@ def forward_and_backward(library, dtype, pairing):
 
     def both(x, g, cos, sin):
         """Return the rotated x, and its vjp with g."""
-        return library.pulled_back(lambda x: ra.rotate(x, cos, sin, pairing=pairing), x, g)
+        return library.vjp(lambda x: ra.rotate(x, cos, sin, pairing=pairing), x, g)
 
     return library.prepared(both, x, g, *some_table(library, SEQ))
 

@@ -72,7 +72,7 @@ class CosSinError:
 
 
 def telling_positions():
-    """Return positions of both signs: small, about each power of two, the last below 2**31, and random."""
+    """Return positions of both signs: small, near each power of two, the last below 2**31, and random."""
     import numpy as np
 
     powers = 2 ** np.arange(31)

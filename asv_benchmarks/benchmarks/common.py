@@ -1,8 +1,8 @@
 """
-The libraries, and the preparation of a case for timing.
+The libraries, and functions that prepare a case for timing.
 
-asv imports the benchmark modules to list their cases. Libraries are imported by `load`, which `setup`
-calls: so the list is the same everywhere, and a process loads only its own library and NumPy.
+asv imports the benchmark modules to list their cases. `setup` calls `load`, which imports a library: so the list is the
+same everywhere, and a process imports only its own library and NumPy.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from functools import partial, wraps
 from typing import Any
 
 
-def _returned(value):
+def _identity(value):
     """Return the value."""
     return value
 
@@ -31,7 +31,7 @@ def _cast(x, dtype):
     """Convert a NumPy array to a dtype by name, which may be ml_dtypes'."""
     if dtype == "bfloat16":
         with skipping_without("bfloat16 of NumPy"):
-            import ml_dtypes  # noqa: F401  # gives NumPy the name
+            import ml_dtypes  # noqa: F401  # registers the dtype in NumPy
     return x.astype(dtype)
 
 
@@ -41,13 +41,13 @@ class Library:
 
     array: Any
     """(NumPy array, name of a dtype) -> an array of this library, on its device."""
-    wait: Any = _returned
+    wait: Any = _identity
     """Result -> returns when it has been computed."""
-    compiled: Any = _returned
+    compiled: Any = _identity
     """Function -> the function as users of this library run it."""
     to_numpy: Any = _to_numpy
     """Array -> NumPy array."""
-    pulled_back: Any = None
+    vjp: Any = None
     """(function, x, g) -> function(x) and its vjp with g."""
 
     def prepared(self, function, *arrays):
@@ -66,11 +66,11 @@ class Library:
         return call
 
     def prepared_fused(self, function, *arrays):
-        """Return such a call of a function with ``fused=True``; skip the case if it falls back."""
+        """Return the same for a function with ``fused=True``, not compiled here; skip the case if it falls back."""
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "fused=True falls back", RuntimeWarning)
             try:
-                return replace(self, compiled=_returned).prepared(function, *arrays)
+                return replace(self, compiled=_identity).prepared(function, *arrays)
             except RuntimeWarning as warning:
                 raise NotImplementedError(str(warning)) from warning
 
@@ -83,7 +83,7 @@ def _require_driver(library):
     try:
         ctypes.CDLL(_CUDA[sys.platform])
     except (KeyError, OSError) as error:
-        msg = f"{library} finds no CUDA device: there is no driver"
+        msg = f"{library} finds no CUDA device: no driver is installed"
         raise NotImplementedError(msg) from error
 
 
@@ -95,7 +95,7 @@ def _require_device(available, library):
 
 
 def require_option(function, name):
-    """Skip a case on revisions that cannot do it yet."""
+    """Skip a case if the function has no such option in this revision."""
     if name not in inspect.signature(function).parameters:
         msg = f"{function.__name__} has no {name}= in this revision"
         raise NotImplementedError(msg)
@@ -123,13 +123,13 @@ def _torch(device):
         """Return a tensor on the device."""
         return torch.asarray(x, dtype=getattr(torch, dtype), device=device)
 
-    def pulled_back(function, x, g):
+    def vjp(function, x, g):
         """Return the function's result for x, and its vjp with g."""
         x = x.detach().requires_grad_()
         y = function(x)
         return y, *torch.autograd.grad(y, x, g)
 
-    library = Library(array, to_numpy=lambda x: x.cpu().double().numpy(), pulled_back=pulled_back)
+    library = Library(array, to_numpy=lambda x: x.cpu().double().numpy(), vjp=vjp)
     if device == "cpu":
         return library
     _require_device(torch.cuda.is_available(), "torch")
@@ -155,12 +155,12 @@ def _jax():
     """Return the operations of JAX."""
     import jax
 
-    def pulled_back(function, x, g):
+    def vjp(function, x, g):
         """Return the function's result for x, and its vjp with g."""
         y, pull = jax.vjp(function, x)
         return y, *pull(g)  # both, so that the compiler keeps the forward pass
 
-    return Library(jax.numpy.asarray, wait=jax.block_until_ready, compiled=jax.jit, pulled_back=pulled_back)
+    return Library(jax.numpy.asarray, wait=jax.block_until_ready, compiled=jax.jit, vjp=vjp)
 
 
 def _dask():
@@ -200,7 +200,7 @@ def _array_api_strict():
     return Library(array)
 
 
-_OPENERS = {
+_LOADERS = {
     "numpy": _numpy,
     "torch": partial(_torch, "cpu"),
     "torch-cuda": partial(_torch, "cuda"),
@@ -210,7 +210,7 @@ _OPENERS = {
     "mlx": _mlx,
     "array-api-strict": _array_api_strict,
 }
-LIBRARIES = list(_OPENERS)
+LIBRARIES = list(_LOADERS)
 """The first parameter of the benchmarks, whether installed or not."""
 
 FAST = [name for name in LIBRARIES if name != "array-api-strict"]
@@ -235,11 +235,11 @@ DIFFERENTIABLE = ["torch", "torch-cuda", "jax"]
 def load(name):
     """Import a library; if it or its device is missing, skip the case with the reason."""
     with skipping_without(name):
-        return _OPENERS[name]()
+        return _LOADERS[name]()
 
 
 def scheduled(library, schedule, function):
-    """Return how to prepare a call of `function`, with and without ``fused=True``, and the options that it takes."""
+    """Return (method of Library that prepares a call, options of the call) for a schedule, eager or fused."""
     if schedule == "eager":
         return library.prepared, {}
     require_option(function, "fused")

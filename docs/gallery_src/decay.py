@@ -2,9 +2,9 @@
 The score decays with distance
 ==============================
 
-The score of a query and a key whose features are all equal, by how far they stand apart. It is the mean of the cosines
-of all pairs: near by all of them are close to 1, far away they point anywhere and cancel out. Above it is the bound of
-the paper's section 3.4.3, far above it: it has an axis of its own, at the right.
+The score of a query and a key whose features are all equal, by their distance. It is the mean of the cosines of all
+pairs: at small distances all cosines are close to 1, at large distances they have both signs and cancel out. The upper
+line is the bound of the paper's section 3.4.3. It is much larger than the score, so it has its own axis, at the right.
 """
 
 import rope_any as ra

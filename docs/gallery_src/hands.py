@@ -2,9 +2,9 @@
 Angles of all pairs at one position
 ===================================
 
-Each pair of features is a hand that rotates at its own speed: pair 0 makes a turn in 6.28 tokens, the slowest pair
-of this head every 54 410. Where all hands stand tells the position. From one token to the next the long hands move
-visibly and the short ones hardly; over a thousand tokens the short ones have moved, too.
+Each pair of features is a hand of a clock that rotates at its own speed: pair 0 makes a turn in 6.28 tokens, the
+slowest pair of this head in 54 410. The angles of all hands together determine the position. From one token to the
+next, long hands move visibly and short ones hardly; within a thousand tokens short ones move, too.
 """
 
 from matplotlib import pyplot as plt
@@ -15,8 +15,8 @@ rope = ra.Rope(ra.frequencies(128), pairing="half")
 ra.plot.hands(rope, 1000)
 
 # %%
-# Each function also draws on axes that it is given: here four of the hands, at position 10 and 40 tokens later. Such
-# axes keep their own looks; ``LOOKS`` are those above.
+# Each function can also draw on given axes: here four of the hands, at position 10 and 40 tokens later. Given axes keep
+# their own style; ``LOOKS`` is the style of the figure above.
 
 four = [0, 16, 32, 48]
 with plt.rc_context(ra.plot.looks.LOOKS):

@@ -2,8 +2,9 @@
 Which features form a pair
 ==========================
 
-The number in a cell is that of its pair: two features of one number turn together. Half pairing puts them half of
-the turning features apart, interleaved pairing side by side; no shape tells which one a checkpoint was trained with.
+The number in a cell is that of its pair: two features with the same number rotate together. With half pairing their
+distance is half of the rotary features, with interleaved pairing they are adjacent. No shape shows which pairing a
+checkpoint was trained with.
 """
 
 import rope_any as ra
@@ -14,7 +15,7 @@ ropes = [ra.Rope(f, pairing=name) for name in names]
 ra.plot.pairs(*ropes, labels=names, head_dim=24)
 
 # %%
-# With several axes of positions each pair turns with one of them: here time, row and column of a video, in the
+# With several axes of positions, each pair rotates by one of them: here time, row and column of a video, in the
 # sections of Qwen2-VL, and row and column of an image.
 
 f, ramp = ra.frequencies(32), ra.frequencies(16)

@@ -6,8 +6,8 @@ The cosines and sines of 256 positions and 64 pairs, as :func:`rope_any.rotate` 
 """
 
 # %%
-# Each column is a wave, the fast pairs at the left of each half. The slowest pairs have hardly left cosine 1 and sine 0
-# after 256 tokens.
+# Each column is a wave, with fast pairs at the left of each half. After 256 tokens the slowest pairs are still close to
+# cosine 1 and sine 0.
 
 import rope_any as ra
 

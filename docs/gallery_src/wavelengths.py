@@ -2,8 +2,9 @@
 Wavelengths of scaling schemes
 ==============================
 
-The wavelength of a pair is how many tokens it takes for one turn. A pair whose wavelength is longer than the trained
-length has shown only a part of its angles in training; beyond that length come angles that the model has never seen.
+The wavelength of a pair is the number of tokens in which it makes one turn. A pair whose wavelength is longer than the
+trained length takes only some of its angles in training. Beyond that length it takes angles that the model has never
+seen.
 """
 
 # %%
