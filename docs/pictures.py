@@ -129,7 +129,7 @@ def resonance() -> Figure:
 
 
 def proportional_pairs() -> Figure:
-    """Draw p-RoPE beside partial rotary: wavelengths by pair, and which features are pairs."""
+    """Draw p-RoPE and partial rotary: wavelengths by pair, and which features are pairs."""
     head, share, base = 512, 0.25, 1_000_000.0
     whole, part = ra.frequencies(head, base=base), ra.frequencies(int(share * head), base=base)
     figure = Figure(figsize=(WIDTH, 6.2), layout="constrained")

@@ -42,11 +42,8 @@ from rope_any import _arrays, scaling
 from rope_any.testing import cases
 from rope_any.testing._exact import Data, Sample, exact, features, pair_errors, rotate_exactly
 
-DIM, PART, WIDE = (
-    64,
-    16,
-    128,
-)  # features of a head; rotated ones of a partial rotary; features where errors are measured
+# Features of a head; rotated features in partial rotary; features of a head in measurements of errors.
+DIM, PART, WIDE = 64, 16, 128
 SHAPE = (2, 3, 8, DIM)  # of x
 TOLERANCE = 1e-3  # more than the error of float32 angles at the positions below, and less than that of a wrong rotation
 NEAR, FAR = 100, {"131\u00a0072": 2**17, "1\u00a0048\u00a0576": 2**20}
@@ -538,7 +535,7 @@ def _(x: Data, positions: Data) -> Data:
 
 @register("rope_any", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield our readings beside those of the test vectors, which are computed from the papers."""
+    """Yield (scheme, our reading, reading of the test vectors, which are computed from the papers)."""
     for case in cases().values():
         given = dict(case.parameters)
         scheme, base = given.pop("scheme", "plain"), given.pop("base")
@@ -556,7 +553,7 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
 
 @register("transformers", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the readings of transformers beside ours."""
+    """Yield (scheme, reading of transformers, our reading) for each scheme."""
     by = peers_table.by_transformers
     yield "linear", by(peers_table.LINEAR_CONFIG), peers_table.LINEAR
     yield "dynamic_ntk", by(peers_table.DYNAMIC_CONFIG, LONGER), peers_table.our_dynamic_ntk(LONGER)
@@ -571,7 +568,7 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
 
 
 def lucidrains_schemes(package: str) -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the readings of rotary-embedding-torch or x-transformers, by one author, beside ours."""
+    """Yield (scheme, reading of rotary-embedding-torch or x-transformers, our reading) for each scheme."""
     by = peers_table.LUCIDRAINS[package]
     yield "linear", by(interpolate=FACTOR), peers_table.LINEAR
     yield "ntk", by(rescale=FACTOR), peers_table.NTK
@@ -583,13 +580,13 @@ register("x-transformers", "schemes")(partial(lucidrains_schemes, "x-transformer
 
 @register("torchtune", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the reading of torchtune beside ours."""
+    """Yield (scheme, reading of torchtune, our reading) for each scheme."""
     yield "llama3", peers_table.by_torchtune(**peers_table.LLAMA3_FACTORS), peers_table.LLAMA3
 
 
 @register("LitGPT", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the readings of LitGPT beside ours."""
+    """Yield (scheme, reading of LitGPT, our reading) for each scheme."""
     by = peers_table.by_litgpt
     yield "linear", by(), peers_table.LINEAR
     yield "yarn", by(beta_fast=32, beta_slow=1, original_max_seq_len=peers_table.TRAINED), peers_table.YARN
@@ -598,14 +595,14 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
 
 @register("diffusers", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the readings of diffusers beside ours."""
+    """Yield (scheme, reading of diffusers, our reading) for each scheme."""
     yield "linear", peers_table.by_diffusers(linear_factor=FACTOR), peers_table.LINEAR
     yield "ntk", peers_table.by_diffusers(ntk_factor=FACTOR), peers_table.NTK
 
 
 @register("keras-hub", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the readings of keras-hub beside ours."""
+    """Yield (scheme, reading of keras-hub, our reading) for each scheme."""
     yield "linear", peers_table.by_keras(), peers_table.LINEAR
     yield "dynamic_ntk", peers_table.by_keras(rope_type="dynamic"), peers_table.our_dynamic_ntk(LONGER)
     yield "yarn", peers_table.by_keras(rope_type="yarn"), peers_table.YARN
@@ -635,7 +632,7 @@ def keras_longrope() -> Reading:
 
 @register("mlx.nn", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Yield the reading of mlx.nn beside ours."""
+    """Yield (scheme, reading of mlx.nn, our reading) for each scheme."""
     from mlx.nn import RoPE
 
     found = RoPE(peers_table.DIM, scale=1 / FACTOR)(put("MLX", peers_table.unit()[None, None, None]), offset=1)

@@ -219,7 +219,9 @@ def rows_by_axis(axes: str, parameters: dict[str, Any], base: float) -> list[lis
     elif axes == "chunked":  # Qwen2-VL: runs of pairs
         owners = [axis for axis, size in enumerate(parameters["sections"]) for _ in range(size)]
         places = list(zip(owners, f, strict=True))
-    elif axes == "strided":  # Qwen3-VL: every third pair is of the height, up to its section, and of the width likewise
+    elif (
+        axes == "strided"
+    ):  # Qwen3-VL: every third pair is of the height, another third of the width, up to their sections
         t, h, w = range(n), range(1, 3 * parameters["sections"][1], 3), range(2, 3 * parameters["sections"][2], 3)
         places = [(1 if i in h else 2 if i in w else 0, f[i]) for i in t]
     elif axes == "assigned":  # VideoRoPE: any axis for any pair

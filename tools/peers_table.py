@@ -917,7 +917,7 @@ def _() -> str:
     return f"{half} models half, {backwards} half and backwards, {interleaved} interleaved; {other} couldn't be asked"
 
 
-# --- where they agree -------------------------------------------------------------------------------------
+# --- engines that agree ------------------------------------------------------------------------------------
 
 
 def engines_that_agree() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
