@@ -219,7 +219,7 @@ def test_functions_named_for_a_key_exist():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("rope_theta", "read"), ("rope_toy", "refused"), ("toy_size", "**ignored**")]
+    ("name", "said"), [("rope_theta", "accepted"), ("rope_toy", "refused"), ("toy_size", "**ignored**")]
 )
 def test_the_treatment_of_a_name_is_found(name, said):
     assert rotary_keys.treatment(name) == said

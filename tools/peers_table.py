@@ -796,8 +796,8 @@ register_read_row(
     "FoPE",
     "sglang",
     "vllm",
-    does="Give pairs without a frequency a cosine and a sine of 1, as the authors do. This rotates these pairs by 45° and "
-    "stretches them, equally at every position. With `sine_padding=0.0` ours leaves these pairs unchanged.",
+    does="Give pairs without a frequency a cosine and a sine of 1, as the authors do. This rotates these pairs by 45° "
+    "and stretches them, equally at every position. With `sine_padding=0.0` ours leaves these pairs unchanged.",
 )
 def _() -> str:
     """Return how much scores of pairs without a frequency grow."""

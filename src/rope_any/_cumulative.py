@@ -121,7 +121,7 @@ _INVERSE_TURN = {bits: _split_inverse_turn(bits) for bits in (11, 26)}  # for fl
 
 
 def _checked_carry(lib: Library, carry: object, steps: Array, dtypes: tuple[Any, Any]) -> Carry:
-    """Return `carry`; raise unless it is a pair of arrays of these two dtypes, of the steps' shape without tokens."""
+    """Return `carry`; raise unless it is a pair of arrays of these dtypes, of the shape of `steps` without axis -2."""
     shape = (*steps.shape[:-2], steps.shape[-1])
     wanted = f"be a pair of arrays {shape}, of {lib.dtype_name(dtypes[0])} and {lib.dtype_name(dtypes[1])}"
     hint = "give the second result of the call for the tokens before"

@@ -207,7 +207,7 @@ def require_no_overlap(
     outs: tuple[Array | None, ...],
     /,
 ) -> None:
-    """Raise unless each of `outs` (None passes) can be written, and is its own x or overlaps no array of the call."""
+    """Raise if one of `outs` can't be written, or overlaps an array of the call, other than by being its own x."""
     if passes_fast_overlap_check(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
         return
     parts = [("cos", tables[0].cos), ("sin", tables[0].sin)]

@@ -281,7 +281,7 @@ class Library:
         return self.dtype_name(x.dtype).startswith(("int", "uint"))
 
     def require_floating(self, name: str, x: Array) -> None:
-        """Raise a TypeError that calls x `name` unless its dtype is one of FLOATING; float8 and float4 are not."""
+        """Raise a TypeError that calls x `name` unless its dtype is in FLOATING, which has no float8 and no float4."""
         if (dtype := self.dtype_name(x.dtype)) not in FLOATING:
             narrow = dtype.startswith(("float8", "float4", "int8", "uint8"))
             hint = "quantise after the rotation" if narrow else "" if "complex" in dtype else "cast it to one of these"

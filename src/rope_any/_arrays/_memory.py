@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def require_writable(
     lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, others: dict[str, Array]
 ) -> None:
-    """Raise unless x, called `name`, can be written, and is `onto` itself or shares no memory with it or `others`."""
+    """Raise unless x, called `name`, can be written, shares no memory with `others`, and is `onto` or apart from it."""
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
@@ -66,7 +66,7 @@ PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # in CPython's bytes; its slots are
 def view_at(
     address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> "np.ndarray[Any, Any] | None":
-    """Return a NumPy array at an address, for `np.shares_memory`: it must not be read. None for address None or 0."""
+    """Return a NumPy array at an address, strides in bytes, for `np.shares_memory`, not to be read; None for None or 0."""
     if not address:
         return None
     import numpy as np

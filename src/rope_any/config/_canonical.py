@@ -379,7 +379,7 @@ def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
 
 
 def require_layers(part: Part, counts: Iterable[Fact], /) -> NoReturn:
-    """Raise the error for a missing or wrong number of layers, one of the `counts` that sum to it, or missing types."""
+    """Raise the error for what is missing or wrong: one of `counts`, the number of layers (their sum), or layer types."""
     for fact in counts:
         if fact.value is None:
             raise ArgumentValueError(fact.source, "be given")

@@ -24,7 +24,7 @@ class Part(Protocol):
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """The values by key."""
+        """The values of the part by key, with names of transformers; null or absent if not given."""
 
     def get(self, key: str, /) -> Fact | None:
         """Return the value of a key with its source; None if it is missing or null."""

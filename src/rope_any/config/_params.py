@@ -255,7 +255,7 @@ def _base(keys: Keys, *, is_llama4: bool) -> float:
 
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
-    """Return ``rope_parameters`` of Llama 3 or 4, adding sources to `names`. Raise if `factor` is missing or unread."""
+    """Return ``rope_parameters``, adding sources to `names`; raise for Llama 3 without `factor`, or Llama 4 with it."""
     scales = _toml_table("scales")
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}

@@ -83,7 +83,7 @@ def _kept(value: object) -> int:
 
 
 def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
-    """Return a sequence's spans for `positions.mrope`, a length for text, coordinates for an image or video."""
+    """Return spans for `positions.mrope`: the length of each text, (times, rows, columns) of each image or video."""
     spans: list[Any] = []
     for run in _RUNS.finditer(token_letters):
         spans += grid_queue.take_for_run(run["grid"]) if run["grid"] else [len(run[0])]

@@ -478,7 +478,7 @@ def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, 
 
 
 def _report_lines(report: CacheReport) -> Iterator[str]:
-    """Yield the lines of a report."""
+    """Yield the lines of a report on a cos/sin cache: passed or not, errors by row (or pair), wrong rows, causes."""
     ratios, unit = np.asarray(report.ratios), "row" if " rows of " in report.subject else "pair"
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
     yield ""
