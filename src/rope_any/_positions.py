@@ -171,7 +171,7 @@ _DTYPE_HINTS = {
 def _from_host(
     lib: Library, like: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
 ) -> tuple[Array, Array | None]:
-    """Return numbers as (nearest int32, float32 rest or None if all are integers); if `wide`, (int64 or float64, None)."""
+    """Return (nearest int32, float32 rest or None if all are integers), or if `wide` (int64 or float64, None)."""
     xp, place = lib.xp, lib.device_kwargs(like)
     integer_dtype = xp.int64 if wide else xp.int32
     if isinstance(positions, range):

@@ -487,7 +487,7 @@ def _table_in_tiles(
 
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
-    """Return `dtype`, for None float64 if one of `deciding` is, else float32; refuse float64 without `wide` or its cosine."""
+    """Return `dtype`, if None float64 if one of `deciding` is, else float32; refuse float64 without its cosine."""
     xp = lib.xp
     if dtype is None:
         found = any(a is not None and lib.dtype_name(a.dtype) == "float64" for a in deciding)

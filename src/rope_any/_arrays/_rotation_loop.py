@@ -79,7 +79,7 @@ def _read_axis(axis_address: int) -> tuple[int, int, int, int, int]:
 def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
-    """Rotate units `begin` to ``end - 1``, tiles of rows; `layout` is an address, `addresses` q, k, results, cos and sin."""
+    """Rotate units (tiles of rows) `begin` to ``end - 1``; `layout` and `addresses` (q, k, results, ...) are addresses."""
     scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)

@@ -26,7 +26,7 @@ def verify_cache(
     as_json: bool,
     **options: Any,
 ) -> bool:
-    """Print the report on an engine's cos/sin cache, in files or their `tensors`, against a config; return if it passed."""
+    """Print the report on an engine's cos/sin cache, read from files, against a config; return if it passed."""
     arrays = layout_of(layout).arrays
     wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"
     if tensors and len(tensors) != arrays:

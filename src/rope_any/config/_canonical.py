@@ -379,7 +379,7 @@ def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
 
 
 def require_layers(part: Part, counts: Iterable[Fact], /) -> NoReturn:
-    """Raise the error for what is missing or wrong: one of `counts`, the number of layers (their sum), or layer types."""
+    """Raise for what is missing or wrong: one of `counts`, the number of layers (their sum), or the types of layers."""
     for fact in counts:
         if fact.value is None:
             raise ArgumentValueError(fact.source, "be given")

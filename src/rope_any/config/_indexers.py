@@ -68,7 +68,7 @@ def _every_layer(part: Part, index: int, layer_type: str | None) -> bool:  # noq
 
 
 def _scheduled(part: Part, index: int, layer_type: str | None = None) -> bool:  # noqa: ARG001  # see above
-    """Whether a layer of any type runs its own indexer: by lists of modes, which must agree, else by offset and period."""
+    """Whether a layer runs its own indexer: by lists of modes, which must agree, else by offset and period."""
     types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
         pattern, modes = Fact([*pattern.value], pattern.source), "FS"

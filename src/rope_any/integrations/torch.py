@@ -414,7 +414,7 @@ def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigR
 
 
 def _path_patterns(part: str) -> list[str]:
-    """Return patterns that path or class of a tensor of this part must all match; [] for "text", and "" (a given Rope)."""
+    """Return patterns that path or class of a tensor of a part must all match; [] for "text", and "" (a given Rope)."""
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
@@ -467,7 +467,7 @@ def _options(slot: Slot, rotations_by_length: Iterable[list[ConfigRotation]]) ->
 
 
 def _multiple(slot: Slot, config_rotation: ConfigRotation) -> float:
-    """Return how many times larger a tensor holds the frequencies than the rotation, as its class divides by it; mostly 1."""
+    """Return how many times the rotation's frequencies a tensor holds, if its class divides by that; mostly 1."""
     fact = config_rotation.facts.get("model_type")
     tower = TOWERS.get(fact.value) if fact else None
     return float(getattr(slot.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
