@@ -184,7 +184,7 @@ def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
 
 
 def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
-    """Return the hint of an error about positions that fit no axis of x, by their shape; "" if a length is unknown."""
+    """Return the hint of an error about positions that fit no axis of x; "" if none is known, or a length is not."""
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""

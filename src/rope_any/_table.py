@@ -345,7 +345,7 @@ def consecutive_table(
 
 
 def is_consecutive_table(made: Table, positions: object, frequencies: PreparedFrequencies, *, fused: bool) -> bool:
-    """Whether `made`, a result of `table`, is of `consecutive_table`; False if ``fused=True`` was not possible."""
+    """Whether `consecutive_table` made `made` and can make the next ones; False if `fused` had to fall back."""
     lib = library(cos=made.cos)
     adds = made.cos.dtype == lib.xp.float32 and can_add_angles(lib, made.cos, positions, frequencies)
     return adds and not (fused and isinstance(_table_maker_of(lib, frequencies), str))
@@ -509,7 +509,7 @@ def _table_by_int64(
     fixed_point: list[Array],
     axes: int | None,
 ) -> Table:
-    """Return the float32 table of int64 positions, with `fixed_point` in units of 2⁻⁶⁴ turns."""
+    """Return the float32 table of int64 positions; `fixed_point` has for each axis a row in units of 2⁻⁶⁴ turns."""
     xp, columns = lib.xp, _columns(p, axes)
     # turns times 2⁶⁴; overflow drops whole turns
     phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))

@@ -66,7 +66,7 @@ PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # in CPython's bytes; its slots are
 def view_at(
     address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> "np.ndarray[Any, Any] | None":
-    """Return a NumPy array at an address, strides in bytes, for `np.shares_memory`, never read; None without an address."""
+    """Return a NumPy array at an address, strides in bytes, to ask `np.shares_memory`; None without an address."""
     if not address:
         return None
     import numpy as np

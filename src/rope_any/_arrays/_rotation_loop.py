@@ -79,7 +79,7 @@ def _read_axis(axis_address: int) -> tuple[int, int, int, int, int]:
 def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
-    """Rotate units (tiles of rows) `begin` to ``end - 1``; `layout` and `addresses` (q, k, results, ...) are addresses."""
+    """Rotate units (tiles of rows) `begin` to ``end - 1``; `layout` and `addresses` (q, k, ...) are addresses."""
     scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
@@ -153,12 +153,12 @@ def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, pack
 
 
 def _rotate_half(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate units `begin` to ``end - 1``, in pairs (i, i + pairs); return 1, or 0 if an array is not aligned."""
+    """Rotate units `begin` to ``end - 1`` of the arrays at `packed`, pairs (i, i + pairs); 0 if unaligned, else 1."""
     return _rotate(number, direction, layout, begin, end, packed, 1)
 
 
 def _rotate_interleaved(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate units `begin` to ``end - 1``, in pairs (2i, 2i + 1); return 1, or 0 if an array is not aligned."""
+    """Rotate units `begin` to ``end - 1`` of the arrays at `packed`, pairs (2i, 2i + 1); 0 if unaligned, else 1."""
     return _rotate(number, direction, layout, begin, end, packed, 2)
 
 

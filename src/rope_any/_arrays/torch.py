@@ -71,7 +71,7 @@ def _is_sharded(x: Array) -> bool:
 
 
 def _is_transformed(*tensors: Array | None) -> bool:
-    """Whether a functorch transform, forward-mode differentiation or a tracer is active, on tensors or globally."""
+    """Whether tensors are wrapped or fake, or functorch, forward-mode differentiation or torch.jit.trace is active."""
     try:
         for x in tensors:
             if x is not None:

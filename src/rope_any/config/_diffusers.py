@@ -461,7 +461,7 @@ def _grid_fitted(component: _Component) -> Coordinates:
 
 
 def _grid_cropped(component: _Component) -> Coordinates:
-    """Return coordinates: frames from 0; rows, columns over the largest part of their shape in the base grid."""
+    """Return coordinates of each axis; rows and columns in the middle of the base grid, in CogVideoX 1.5 from 0."""
     frames, rows, columns = component.shape
     patch = component.number(component.find_setting("patch_size")).value
     sides = map(component.number, component.row.base_grid)

@@ -545,7 +545,7 @@ def _rope(rope_like: Recipe) -> Rope:
 
 
 def _host_numbers(name: str, numbers: Any) -> Numbers:
-    """Return finite real numbers, Python's or an array of any library, as NumPy data; raise for others."""
+    """Return an int, a sequence, or an array of integers, float32 or float64 as NumPy data; raise if not finite."""
     given = as_position_array(numbers, like=None if is_array(numbers) else np.ones(1), name=name)
     try:
         data: Numbers = host(given)

@@ -79,7 +79,7 @@ def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: 
 
 
 def features(*shape: int, bits: int = 4) -> Data:
-    """Return floats of this shape, the same in each call: multiples of ``2**-bits``, 15/16 to 2 with either sign."""
+    """Return fixed floats, 15/16 to 2 with either sign: multiples of ``2**-bits``, odd ones if `bits` is above 4."""
     n = np.arange(1, math.prod(shape) + 1)
     digits = n * 40_503 % 65_537
     # an odd number of units in the last place, below 1/16 in total: any rounding changes the number

@@ -284,7 +284,7 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
 
 
 def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
-    """Return the frequencies ``(pairs,)`` that rotate x to y at `positions` 0, 1, 10, ..., in the pairs of `r`."""
+    """Return the frequencies ``(pairs,)`` that rotate x to y, both ``(n, features)``, at n `positions` 0, 1, 10, ..."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
