@@ -346,7 +346,7 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
         return tuple([rotate_one(rotator, x, table, out) for x, out in zip(xs, outs, strict=True)])
 
     def rotate_one(rotator: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
-        """Return x, its slice of `table`'s width rotated by the function `rotator`, in the dtype of x; in `out` if given."""
+        """Return x, its slice of `table`'s width rotated by `rotator`, in the dtype of x; in `out` if given."""
         part = rotator(lib.cast(rotation.rotary_slice(x, table), dtype))
         if out is None and features == x.shape[-1]:
             return lib.cast(part, x.dtype)  # type: ignore[no-any-return]  # of any library
