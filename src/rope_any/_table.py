@@ -509,7 +509,7 @@ def _table_by_int64(
     fixed_point: list[Array],
     axes: int | None,
 ) -> Table:
-    """Return a float32 table of int64 positions; `fixed_point` has a row per axis, in 2⁻⁶⁴ turns."""
+    """Return a float32 table of int64 positions; `fixed_point` has rows by axis in 2⁻⁶⁴ turn."""
     xp, columns = lib.xp, _columns(p, axes)
     # turns times 2⁶⁴; overflow drops whole turns
     phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))
