@@ -122,7 +122,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _standard_input(ctx: Any) -> Path:
-    """Return a temporary file with the bytes of standard input; its folder becomes ``ctx.meta[STDIN]``."""
+    """Return stdin as a temporary .npy, .json or .safetensors file, deleted with its folder, ``ctx.meta[STDIN]``."""
     data = sys.stdin.buffer.read()
     suffix = "npy" if data.startswith(b"\x93NUMPY") else "json" if data.lstrip().startswith(b"{") else "safetensors"
     ctx.meta[STDIN] = ctx.with_resource(TemporaryDirectory())
@@ -238,7 +238,7 @@ def terminal_width() -> int:
 
 
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
-    """Return a table for `show`: `heads`, then `rows` of texts, `gap` spaces apart, folded to the terminal's width."""
+    """Return a rich table of `heads` and `rows` with `gap` spaces between columns; folded, with gap 1, if too wide."""
     from rich.table import Column, Table
 
     cells = [tuple(row) for row in rows]
@@ -261,7 +261,7 @@ def _break_after_dots(text: str, limit: int) -> str:
 
 
 def _first_width(texts: Iterable[str], width: int) -> int | None:
-    """Return the length of the longest line up to half of `width`, else of the longest word up to 3/4, else None."""
+    """Return a column's width: of the longest line if <= width / 2, else of the longest word if <= 3/4, else None."""
     lines = [line for text in texts for line in text.split("\n")]
     whole = max(map(len, lines))
     word = max((len(word) for line in lines for word in line.split()), default=0)
@@ -270,7 +270,7 @@ def _first_width(texts: Iterable[str], width: int) -> int | None:
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
-    """Show a bar if stderr is a terminal; yield ``step(message, steps=1)``, to call when some of `total` are done."""
+    """Show a bar if stderr is a terminal; yield ``step(message, steps=1)``: show this text, advance by `steps`."""
     from rich.markup import escape
     from rich.progress import Progress
 

@@ -44,7 +44,7 @@ def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
 
 
 def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
-    """Return by part what `explain` returns, or the text of its error; but an error of the text part is raised."""
+    """Return for each part of a config what `explain` returns, or its error as text; raise the error of part "text"."""
     config = loaded(file)
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
     with naming(file):
@@ -66,7 +66,7 @@ def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[
 
 
 def _heads_of(reader: PartReader) -> str:
-    """Return a part's numbers of query and key heads, "32 / 8", or "32" without the second; "" if they are unclear."""
+    """Return a part's query / key head counts, "32 / 8" or "32"; "" without the first or with an `OTHER_HEADS` key."""
     keys: Mapping[str, Any] = reader.part.keys
     if any(keys[key] is not None and key not in HEAD_KEYS and OTHER_HEADS.fullmatch(key) for key in keys):
         return ""
@@ -99,14 +99,18 @@ def lengths(explanation: Explanation) -> dict[str, float]:
 
 
 def reach(explanation: Explanation) -> dict[str, float]:
-    """Return the tokens that a rotation is for, by fact: its "length" alone, or the config's "trained_length", ..."""
+    """Return context lengths in tokens by name: "length" alone if given, else the config's ("trained_length" etc.)."""
     if length := explanation.facts.get("length"):
         return {"length": length.value}
     return {f"{kind}_length": tokens for kind, tokens in lengths(explanation).items()}
 
 
 def title(explanation: Explanation) -> str:
-    """Return a layer type and indices as text: ``full_attention (0-4, 6)``; with neither "all layers" or "no layer"."""
+    """
+    Return a rotation's layer type and layer indices as text: ``full_attention (0-4, 6)``.
+
+    Without indices it is the type alone; without both, "all layers" if `layers` is None, "no layer" if it is ().
+    """
     if not explanation.layers:
         return explanation.layer_type or ("no layer" if explanation.layers == () else "all layers")
     starts = [i for i in explanation.layers if i - 1 not in explanation.layers]

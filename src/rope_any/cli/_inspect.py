@@ -86,7 +86,7 @@ OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base
 
 
 def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
-    """Return a rotation, or "refused" if `explanation` is a text, as a row of the overview: texts by column."""
+    """Return a row of the overview, text by column, with head counts `heads_of`; "refused" if passed an error text."""
     if isinstance(explanation, str):
         return {"part": part, "rotates": "refused"}
     count = "all" if explanation.layers is None else len(explanation.layers)
@@ -158,7 +158,7 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
 
 
 def _quartiles(rope: Rope) -> tuple[str, ...]:
-    """Return six texts: how many pairs rotate; their shortest, quartile and longest wavelengths (``–`` if none)."""
+    """Return six texts: how many pairs rotate; min, three quartiles and max of their wavelengths (``–`` if none)."""
     tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
     return str(len(tokens)), *(_format_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 
@@ -205,7 +205,7 @@ def diff(
 
 
 def _short(value: object) -> str:
-    """Return a value as a line of text: None as ``–``, many numbers as count and range, long text by `shown`."""
+    """Return a value as a line: None as ``–``, 5 or more numbers as count and range; long or unprintable by `shown`."""
     if value is None:
         return "–"
     if isinstance(value, tuple | list) and len(value) > 4 and all(map(_is_number, value)):
@@ -260,7 +260,12 @@ def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
 
 
 def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return the pairs to compare: by type if unique, else by layer if known; else, or if a model has one, all."""
+    """
+    Return the pairs (of `a`, of `b`) to compare: by layer type if no model repeats one, else by common layers.
+
+    All are paired with all if a model has one rotation, or if types repeat and layers are unknown. A type or layer of
+    one model only is paired with `_NOTHING`.
+    """
     ours, theirs = ({one.layer_type: one for one in each} for each in (a, b))
     by_type = len(ours) == len(a) and len(theirs) == len(b)
     if len(a) == 1 or len(b) == 1 or not (by_type or all(one.layers is not None for one in (*a, *b))):
@@ -274,7 +279,7 @@ _NOTHING = Explanation(None, None, {}, None)
 
 
 def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return the pairs (of `a`, of `b`) with the layers that both have; `_NOTHING` stands for a model without them."""
+    """Return pairs (of `a`, of `b`) that share layers, with these as `layers`; `_NOTHING` if one model lacks them."""
     ours, theirs = ({i: one for one in each for i in one.layers or ()} for each in (a, b))
     common: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
     for one in (*a, _NOTHING):
@@ -288,7 +293,11 @@ def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tu
 
 
 def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
-    """Return a dict with the values that differ, and the drift by position, None unless tables can be compared."""
+    """
+    Return as a dict the facts that differ, [one, other], and by position the largest difference of the two tables.
+
+    The latter is None unless both rotate, with the same number of pairs.
+    """
     names = [*one.facts, *(name for name in other.facts if name not in one.facts)]
     values = {
         name: [plain(each.facts[name].value) if name in each.facts else None for each in (one, other)] for name in names

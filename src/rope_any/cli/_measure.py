@@ -66,7 +66,7 @@ def _measure(  # noqa: PLR0917  # called once
     job: Sample,
     far: Sample,
 ) -> dict[str, Any] | None:
-    """Return errors, at the two samples, and times of rotating q and k in a dtype; None if the library lacks it."""
+    """Return table error at both samples, rotation error at `job`, and times, as a dict; None if no such `dtype`."""
     arrays = [lib.put(x, device) for x in job_qk]
     xp = lib.xp
     if not hasattr(xp, dtype):
@@ -98,7 +98,7 @@ def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float
 
 
 def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], sample: Sample) -> float:
-    """Return the largest error of a pair in `rotated`, relative to its length, at the positions of the sample."""
+    """Return the largest error of a pair of `rotated` against x rotated exactly by `sample`, relative to its length."""
     before, after = (part[0][:, sample.positions - OFFSET] for part in (x, rotated))
     return float(pair_errors(after, rotate_exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
 

@@ -150,7 +150,7 @@ def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
 
 
 def _short_names(files: list[Path]) -> list[str]:
-    """Return a name for each config: its folder's for config.json, else its own; the paths of all if two are equal."""
+    """Return a name per file: its folder's for config.json, else its own without suffix; all paths if two are equal."""
     whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
@@ -200,7 +200,7 @@ def _position_number(text: str) -> float:
 
 
 def _draw_decay(rope: Rope, explanation: Explanation, length: int | None = None) -> "Axes":
-    """Draw the decay of scores up to --length; by default the longest that the rotation is for, if it is known."""
+    """Draw the decay of scores up to `length`; None: the longest in `reach`, or if it is empty the plot's default."""
     if length is None and (said := reach(explanation).values()):
         length = min(int(max(said)), 2**31 - 1)
     return ra.plot.decay(rope) if length is None else ra.plot.decay(rope, length=length)

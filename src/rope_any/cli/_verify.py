@@ -174,7 +174,7 @@ def _module(name: str) -> Any:
 
 
 def _like(library: str, dtype: str) -> Array:
-    """Return an array ``(1,)`` of a dtype on a library's first device; raise if it is unknown, missing or has none."""
+    """Return an array ``(1,)`` on a library's first device; raise if the library is unknown, missing or finds none."""
     import numpy as np
 
     if library not in TITLES:

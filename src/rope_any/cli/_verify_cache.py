@@ -26,7 +26,11 @@ def verify_cache(
     as_json: bool,
     **options: Any,
 ) -> bool:
-    """Print the report on an engine's cos/sin cache, read from files, against a config; return if it passed."""
+    """
+    Print the report on an engine's cache of rotary tables, read from files, against a config; return whether it passed.
+
+    Raise if the layout needs another number of files or tensors, or if the config doesn't give exactly one rotation.
+    """
     arrays = layout_of(layout).arrays
     wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"
     if tensors and len(tensors) != arrays:
@@ -55,7 +59,11 @@ def verify_cache(
 
 
 def _read_tensor(file: Path, tensor: str | None) -> tuple[Any, str]:
-    """Return the array of a .npy file, or a tensor of a .safetensors file (None: the only one); and its dtype name."""
+    """
+    Return the array of a .npy file, or a tensor of a .safetensors file, and the name of its dtype.
+
+    `tensor` may be None for the only one in a .safetensors file, and must be None for a .npy file.
+    """
     if file.suffix == ".safetensors" and file.is_file():
         return read_tensor(file, tensor)
     if tensor is not None:

@@ -218,7 +218,7 @@ def explain(
 
 
 def _score_of(reader: _parts.PartReader, group: Layers) -> dict[str, Fact]:
-    """Return {"score_scale": fact}, with value None if it is unknown or wrong; {} if it is not read for this part."""
+    """Return {"score_scale": fact}, with value None and its reason if unknown; {} if `reader` has no score."""
     if reader.score is None:
         return {}
     try:
@@ -366,7 +366,7 @@ _LENGTH_RATIO = {"linear", "dynamic", "yarn", "longrope"}
 
 
 def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return ``trained_length`` and ``extended_length``, as far as known, or ``stated_length``, which may be either."""
+    """Return ``trained_length`` and ``extended_length`` if known; ``stated_length`` is one that may be either."""
     parameters, own = [each.parameters for each in groups], group.parameters
     # a group without scaling has the lengths of those with it
     scaled = own if _extends_context(own) else next(filter(_extends_context, parameters), own)
@@ -563,7 +563,12 @@ def advise(
 def _test_advice(
     untested: Advice, explanation: Explanation, config: Mapping[str, Any], path: tuple[str, ...]
 ) -> Advice:
-    """Return tested advice: with the `Outlook` of its parameters, or without parameters if the model refuses them."""
+    """
+    Return the advice after a `Rope` of its parameters is made; without parameters and code if the model refuses.
+
+    If the config has a scaling already, ``schemes`` gets the `Outlook` of the new parameters. For GGUF metadata or a
+    params.json, nothing is tested and only ``code`` becomes None.
+    """
     if untested.rope_parameters is None:
         return untested
     if is_gguf(config) or form_of(config) is not None:
@@ -633,7 +638,7 @@ def modernize(config: object, /) -> dict[str, Any]:
 
 
 def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
-    """Return today's ``rope_parameters`` of groups with one label; None if none rotates. Raise if rotations differ."""
+    """Return today's ``rope_parameters`` of one label; None or a null base if none rotates. Raise if groups differ."""
     found = common_value(part, groups, partial(recipe, part), key=make_rope)
     if isinstance(found, Fact):  # none rotates
         return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None

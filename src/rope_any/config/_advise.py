@@ -100,7 +100,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     path: tuple[str, ...],
     in_window: bool,
 ) -> Advice:
-    """Return the advice for a context of `length` tokens; `rope` is the rotation of the config, with its scaling."""
+    """Return what schemes do at `length`, and parameters to try (none if `in_window`), for the config's `rope`."""
     base, original = float(facts["rope_theta"].value), float(trained.value)
     row = unscaled(rope, facts)
     turning = [f for f in row if f]
@@ -161,7 +161,7 @@ def sum_over_axes(rope: Rope, name: str = "rope", /) -> Row:
 
 
 def _schemes(row: Row, base: float, trained_length: float, length: int) -> dict[str, tuple[Row, float]]:
-    """Return (frequencies, attention factor) of `row` scaled to `length`, as "none", "linear", "ntk" and "yarn" do."""
+    """Return {name: (frequencies, attention factor)} of none, linear, ntk, yarn for length / trained_length."""
     s = length / trained_length
     return {
         "none": (row, 1.0),
@@ -172,7 +172,7 @@ def _schemes(row: Row, base: float, trained_length: float, length: int) -> dict[
 
 
 def outlook(row: Row, scaled: Row, attention_factor: float, trained_length: float, length: int, /) -> Outlook:
-    """Return what a scheme does at `length`: it changes the frequencies of pairs from `row` (trained) to `scaled`."""
+    """Return what a scheme does at `length` that changes trained `row` to `scaled`; `attention_factor` is copied."""
     scaled = tuple(map(abs, scaled))  # NanoChat rotates backwards
     periods = [2 * math.pi / f for f in scaled if f]
     both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
@@ -193,7 +193,7 @@ def _mean_score(row: Row, length: float) -> float:
 def _parameters_to_try(
     facts: Mapping[str, Fact], parameters: Mapping[str, Any], trained_length: float, length: int, allowed_length: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the parameters to try for `length` tokens, in today's form (None if there are none), and the reason."""
+    """Return parameters in today's form and why; (None, why) if `allowed_length` is enough or no recipe is known."""
     kind, factor = facts["rope_type"].value, length / trained_length
     if length <= allowed_length:
         return None, f"the config is for {allowed_length:.0f} tokens already"

@@ -74,7 +74,7 @@ class _GroupKey(NamedTuple):
 
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """Return the layers of a part in groups with the same values; raise if a value is missing or contradicted."""
+    """Return layers grouped by equal values, or by label if types are unknown. Raise if a value is missing or wrong."""
     off, written = without_rotary(part), written_parameters(part)
     sizes, lists = _sizes_by_layer(part), _lists_by_layer(part)
     labels = () if off else _labels(part, written)
@@ -115,7 +115,7 @@ def _why_unrotated(part: Part, layer_type: str | None, indices: list[int]) -> Fa
 
 
 def _fill_in(part: Part, group: Layers, written: "Written") -> Layers:
-    """Return a group with its sizes and rotary parameters; if these are null, with the reason in `unrotated`."""
+    """Return a group with its sizes and rotary parameters; if these are null, sizes and the reason in `unrotated`."""
     if group.unrotated and (not part.model.rotary or (written.by_layer and group.label not in written.content)):
         return group
     parameters, sizes = _parameters(part, group.label, written), _with_common_names(part, group.label)
@@ -147,7 +147,7 @@ def groups_of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[L
 def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
 ) -> T | Fact:
-    """Return the ``read(group)`` that all rotating groups share by `key`, else raise; if none rotates, the reason."""
+    """Return the first ``read(group)``, or why none rotates. Raise if `key` differs or only some labels rotate."""
     found = groups_by_label(groups)
     read_of = {label: [read(group) for group in given if not group.unrotated] for label, given in found.items()}
     values = [value for each in read_of.values() for value in each]
@@ -177,7 +177,7 @@ class Written(NamedTuple):
 
 
 def _labels(part: Part, written: Written) -> tuple[str, ...]:
-    """Return the labels of kinds of layers with own parameters or sizes; () if they don't differ. Raise if wrong."""
+    """Return labels of layers with parameters or sizes of their own; () if none. Raise if a key is no layer type."""
     name, content, by_layer = part.name(written.name), written.content, written.by_layer
     if not by_layer:
         return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
@@ -230,7 +230,7 @@ def _is_by_layer(content: Mapping[str, Any]) -> bool:
 
 
 def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
-    """Return a label's parameters by today's names, values unchecked; if its layers do not rotate, the reason."""
+    """Return a label's parameters by today's names, or why it doesn't rotate. Raise for a wrong form, not value."""
     (name, content, by_layer), model = written, part.model
     if by_layer:
         entry = content[label or ""]
@@ -258,7 +258,7 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
-    """Whether the scaling in parameters that are not by kind of layer holds for layers with this label."""
+    """Whether the shared scaling holds for this label. Raise if layers are listed, but their number is missing."""
     layer, scaled = part.model.layers.get(label or ""), part.model_value("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
@@ -268,7 +268,7 @@ def _is_scaled(part: Part, label: str | None) -> bool:
 
 
 def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
-    """Return the entries of a parameter object at `path` as Facts; the rope type, checked, by today's key and name."""
+    """Return the object `entry`, at `path`, as Facts, with today's rope type. Raise if two differ or one is wrong."""
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
     kinds = []
@@ -293,7 +293,7 @@ def rope_type_of(facts: Mapping[str, Fact]) -> str:
 
 
 def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
-    """Return parameters without nulls, with base and share from outside if not inside. Raise if the two disagree."""
+    """Return parameters with base and share from outside; inner ones win if `by_layer` (or by model), or must agree."""
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
     if by_index is not None:  # from a list with a base for each layer
         return {**facts, BASE: _require_scalar(by_index)}
@@ -350,7 +350,7 @@ def _values_of_layer(
 
 
 def _common_entries(part: Part) -> dict[str, Fact]:
-    """Return by key, for each list by layer, the value of all entries that are not 0. Raise if they are not equal."""
+    """For each list by layer, return by key the value of all entries but 0 (no rotary). Raise if they differ."""
     facts = {}
     for key, (value, source) in _lists_by_layer(part).items():
         rotating = [i for i, number in enumerate(value) if not same(number, 0)]  # 0: no rotary embedding
@@ -398,7 +398,7 @@ def _has_valid_layer_count(part: Part) -> bool:
 
 
 def layer_types(part: Part, /) -> list[str] | None:
-    """Return the type of each layer, such as ``conv``, by a list, codes or a rule; None if the config gives none."""
+    """Return each layer's type, such as ``conv``, by list, codes or the model's rule, or None. Raise if wrong."""
     given = agreed(_listed_types(part), _coded_types(part))
     if given is not None:
         return list(given.value)
@@ -412,7 +412,7 @@ def layer_types(part: Part, /) -> list[str] | None:
 
 
 def _listed_types(part: Part) -> Fact | None:
-    """Return the listed type of each layer, by today's name, as a Fact; None if no list is given. Raise if wrong."""
+    """Return each layer's type, by today's name, as listed; None without a list. Raise for a wrong type or length."""
     name = next((name for name in TYPES if part.keys.get(name) is not None), None)
     if name is None:
         return None
@@ -436,7 +436,7 @@ def _require_layer_type(part: Part, source: str, layer_type: str) -> None:
 
 
 def _coded_types(part: Part) -> Fact | None:
-    """Return the type of each layer as a Fact, from integer codes in older configs; None if there are no codes."""
+    """Return each layer's type from integer codes in older configs, or None. Raise for unknown or too few codes."""
     codes = part.model.codes
     fact = part.get(codes.path) if codes else None
     if fact is None or codes is None:
@@ -450,7 +450,7 @@ def _coded_types(part: Part) -> Fact | None:
 
 
 def _cut_to_layer_count(part: Part, source: str, types: list[str], *, exact: bool = False) -> list[str]:
-    """Return the first `types`, one for each layer. Raise, naming `source`, if there are fewer, or if `exact`, more."""
+    """Return the first `types`, one per layer (all if not counted). Raise if too few or (`exact`) too many."""
     if first_value(part, LAYERS) is None:
         return types
     # layers that predict further tokens may be listed too
@@ -461,7 +461,7 @@ def _cut_to_layer_count(part: Part, source: str, types: list[str], *, exact: boo
 
 
 def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
-    """Return each layer's type (None for all without types and `labels`), or None if types or count are unknown."""
+    """Return each layer's type. Without types: None with `labels` or without a layer count, else a None per layer."""
     counted = first_value(part, LAYERS) is not None
     if counted and not labels and not _has_valid_layer_count(part):
         return None  # the number is invalid, but no rotation needs it
@@ -484,7 +484,7 @@ def without_rotary(part: Part, /) -> Fact | None:
 
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
-    """Return values for layers with this label, without nulls, by config key and common name, with class defaults."""
+    """Return non-null values as Facts, by the config's keys and common names for `label`, with class defaults."""
     model, prefix = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
     for name in _names_for_label(model.sizes, prefix):
@@ -522,7 +522,7 @@ _Sizes: TypeAlias = Mapping[int, Mapping[str, Fact]]
 
 
 def _sizes_by_layer(part: Part) -> _Sizes:
-    """Return sizes in ``per_layer_config`` (heads, hidden) by layer index and key; {} if not given. Raise if wrong."""
+    """Return sizes (heads, hidden) in ``per_layer_config`` by index and key, or {}. Raise for other rotary keys."""
     by_layer = part.keys.get("per_layer_config")
     if by_layer is None or (isinstance(by_layer, Mapping) and not by_layer):
         return {}

@@ -69,7 +69,7 @@ def entries_by_name(
     """
 
     def read_rows() -> dict[str, Row]:
-        """Return the row for each name. Raise if a field is wrong or unknown, or a name is that of an earlier entry."""
+        """Return the row for each name, also from its ``like``. Raise for a wrong or unknown field, or a used name."""
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
         for entry in content(file)[array_name]:

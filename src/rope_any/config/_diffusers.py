@@ -108,7 +108,7 @@ def is_diffusers(keys: Mapping[str, Any], /) -> bool:
 
 
 def may_rotate(name: object, /) -> bool:
-    """Whether a class may rotate: known to, refused, or unknown with "Transformer" or "ControlNet" in its name."""
+    """Whether a class may rotate: known to, refused, no string, or unknown with "Transformer" or "ControlNet" in it."""
     if not isinstance(name, str) or name in CLASSES or name in REFUSED:
         return True  # if it is refused or no string, reading it raises
     return name not in UNROTATED and ("Transformer" in name or "ControlNet" in name)
@@ -120,7 +120,7 @@ def further_rotations(name: object, /) -> list[str]:
 
 
 def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
-    """Return a component's layers as one group (only `unrotated` if it can't rotate). Raise if its class is refused."""
+    """Return a component's layers as one group; without rotary, only `unrotated`. Raise for a refused class or key."""
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{name} has no rotary embedding")),)
@@ -131,7 +131,7 @@ def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
 
 
 def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, rotation_name: str = "") -> Recipe:
-    """Return a component's recipe from the group of `canonical`. `sequence_length` None means the trained length."""
+    """Return the recipe from the group of `canonical`; `sequence_length` (None: as trained) is for OmniGen only."""
     component = _component(part, rotation_name)._replace(length=sequence_length)
     head, base = layers.sizes["head_dim"], layers.parameters["rope_theta"]
     made = _KINDS[component.row.kind](component, head.value, positive(base.source, base.value))
@@ -169,7 +169,7 @@ class _Component(NamedTuple):
     shape: tuple[int, ...] = (1, 1, 1)
 
     def read(self, setting: object) -> Fact:
-        """Return a `Setting`'s value in the config, or its default, or raise; any other object is itself the value."""
+        """Return a `Setting`'s value in the config, else its default, else raise; another object is its own value."""
         if not isinstance(setting, Setting):
             return Fact(setting, self.default)
         if fact := self.part.get(setting.key):
@@ -190,7 +190,7 @@ class _Component(NamedTuple):
 
 
 def _component(part: Part, rotation_name: str) -> _Component:
-    """Return the component of a part, with facts about one rotation. Raise if its class or a key is refused."""
+    """Return the component with facts about one rotation, "" for the main one. Raise for a refused class or key."""
     source = part.name("_class_name")
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
@@ -291,7 +291,7 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 
 
 def _axis_sizes(component: _Component, dim: int) -> Fact:
-    """Return the number of features of each axis, all even, as a Fact. Raise if they don't fit the head, `dim`."""
+    """Return each axis's number of features, all even. Raise unless they sum to `dim`; one axis may have less."""
     axes = component.read(component.row.axes)
     if axes.source == component.default and isinstance(axes.value, str):
         axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {component.name} does")
@@ -307,7 +307,7 @@ def _axis_sizes(component: _Component, dim: int) -> Fact:
 
 
 def _axial(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of axes that have consecutive pairs each. Each axis has frequencies of its own from `base`."""
+    """Return the recipe of axes with a run of pairs each; keys may divide frequencies or stretch each axis's base."""
     axes = _axis_sizes(component, dim)
     n, keys_of = len(axes.value), {"divisors": component.row.divisors, "rope_scale": component.row.stretch}
     facts = {name: _numbers_by_axis(component, keys, n) for name, keys in keys_of.items() if keys}
@@ -334,7 +334,7 @@ def _numbers_by_axis(component: _Component, keys: tuple[Setting, ...], n: int) -
 
 
 def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of three axes with equal blocks of pairs and equal frequencies; other features don't rotate."""
+    """Return the recipe of three axes with equal blocks of pairs; the rest doesn't rotate. Raise if `dim` is small."""
     pairs, source = component.number(component.row.axes)
     if 6 * pairs > dim:
         raise ArgumentValueError(source, f"be at most a sixth of the head dimension, {dim}", pairs)
@@ -343,7 +343,7 @@ def _equal_axes(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _strided(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of axes that have the head's pairs in turn (`axes.strided`); the first axis gets the rest."""
+    """Return the recipe of axes that take pairs in turn; the first gets the rest. Raise if a section exceeds `dim`."""
     given, kinds = component.read(component.row.axes), ("default", "mrope")
     sections = _list_of_length(given, component.row.axis_counts)
     if scaling := component.part.get("rope_scaling"):  # Cosmos3 reads only its sections
@@ -365,7 +365,7 @@ def _strided(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _over_all_heads(component: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of LTX: rising frequencies over the pairs of all heads (`dim` features), for axes in turn."""
+    """Return LTX's recipe: frequencies rise over the pairs of all heads (`dim` features), which axes take in turn."""
     (axes,), (heads, each) = component.row.axis_counts, component.row.head
     n, kind = dim // (2 * axes), component.read(component.find_setting("rope_type", "interleaved"))
     if dim % 2 or not n:
@@ -404,7 +404,7 @@ def _sequence(component: _Component, dim: int, base: float) -> Recipe:
 
 
 def _longrope(component: _Component, dim: int, base: float) -> Recipe:
-    """Return OmniGen's recipe, LongRoPE: ``long_factor`` divides beyond the trained length, else ``short_factor``."""
+    """Return OmniGen's recipe, LongRoPE: by ``long_factor`` above the trained length, else by ``short_factor``."""
     scaling, longest, original = map(component.read, component.row.reads)
     kinds, unscaled = ("su", "longrope"), _head_frequencies(dim, base)
     values = _checked_object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
@@ -461,7 +461,7 @@ def _grid_fitted(component: _Component) -> Coordinates:
 
 
 def _grid_cropped(component: _Component) -> Coordinates:
-    """Return coordinates of each axis; rows and columns in the middle of the base grid, in CogVideoX 1.5 from 0."""
+    """Return frames from 0; rows, columns spread over a middle part of the base grid, or from 0 for CogVideoX 1.5."""
     frames, rows, columns = component.shape
     patch = component.number(component.find_setting("patch_size")).value
     sides = map(component.number, component.row.base_grid)

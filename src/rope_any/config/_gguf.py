@@ -35,7 +35,7 @@ def is_gguf(keys: Keys, /) -> bool:
 
 
 def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
-    """Return a config with transformers' keys, their names in the file, and the model's facts. Raise if unsupported."""
+    """Return GGUF `keys` as a config of transformers, its keys' names in the file, a `Model`. Raise if unsupported."""
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
     arch_keys = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
     _require_values(arch, arch_keys)
@@ -107,7 +107,7 @@ def _require_values(arch: str, arch_keys: Keys) -> None:
 
 
 def _model(arch: str, arch_keys: Keys) -> Model:
-    """Return an architecture's facts, with the rules for layers of its model type in `MODELS`, if it has one there."""
+    """Return an architecture's facts, with layer rules of a model type like it; sections make axes chunked for some."""
     facts, sections = _data.content("gguf.toml"), arch_keys.get(_SECTIONS)
     first = sections[:2] if isinstance(sections, list | tuple) else []
     if first and all(first) and arch in facts["multimodal"]["names"].split():
@@ -119,7 +119,7 @@ def _model(arch: str, arch_keys: Keys) -> Model:
 
 
 def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return ``rope_scaling`` of transformers, {} if there is none to read. `names` has the file's key for each key."""
+    """Return transformers' ``rope_scaling``, {} if none; `names` has the file's key for each. Raise for longrope."""
     given = {ours: arch_keys[key] for ours, key in names.items() if arch_keys.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     attention_factor = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
@@ -146,7 +146,7 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
 
 
 def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return transformers' parameters of YaRN from `given`, the file's values by transformers' keys."""
+    """Return transformers' YaRN parameters from the file's values, `given`; `attention_factor` 1 stands for none."""
     # in llama.cpp, only some architectures read the betas
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}

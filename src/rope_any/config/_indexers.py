@@ -95,7 +95,7 @@ def _full_layers(
     first: int,
     also: Sequence[int],
 ) -> bool:
-    """Whether a layer is full: by ``indexer_types``, or else if it is every n-th from `first` on, or in `also`."""
+    """Whether a layer runs its own indexer: by ``indexer_types``, else every n-th from `first` on, or in `also`."""
     by_class = Fact(index in also or (index >= first and (index - first) % every == 0), part.default)
     full = _is_full(part.get("indexer_types"), index, _MODES) or by_class
     for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):  # the class does not read these
@@ -110,7 +110,7 @@ def _by_type(part: Part, index: int, layer_type: str | None, *, types: Sequence[
 
 
 def _unless_off(part: Part, index: int, layer_type: str | None) -> bool:
-    """Whether a layer has an indexer, by type "indexed_attention", else by index; no layer if ``use_dsa`` is false."""
+    """Whether a layer has an indexer: by `layer_type`, by index if it is None; False if ``use_dsa`` is false."""
     if not _switch(part, "use_dsa", default=True):
         return False
     if layer_type is None:
@@ -137,7 +137,7 @@ def _indexer(part: Part) -> Indexer | None:
 
 
 def layers_with_indexer(part: Part, /) -> list[bool]:
-    """Return for each text layer whether it has its own indexer, with rotary or not. Raise if that is not known."""
+    """Return for each text layer whether it has its own indexer; all False if it is off. Raise if undetermined."""
     row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
     counted = first_value(part, LAYERS)
     count = layer_count(part) if counted else len(types or ()) or ASSUMED_LAYERS
@@ -204,7 +204,7 @@ def why_no_rotation(part: Part, /) -> str | None:
 
 
 def recipe(part: Part, main: "Recipe | Fact", /) -> "Recipe | Fact":
-    """Return the recipe of a model's indexers from that of the main attention; if they don't rotate, the reason."""
+    """Return the indexers' recipe from the main attention's, or why they don't rotate. Raise if heads are too small."""
     row, reason = _indexer(part), why_no_rotation(part)
     if row is None or reason is not None:
         return Fact(None, str(reason))

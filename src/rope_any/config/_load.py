@@ -58,7 +58,7 @@ def same(a: object, b: object) -> bool:
 
 
 def load(config: object, /) -> dict[str, Any]:
-    """Return a config as a new dict: from a mapping, the path of a JSON file or a folder, or by its ``to_dict()``."""
+    """Return a config as a new dict, from a mapping, a JSON file (or its folder) or ``to_dict()``. Raise for others."""
     if isinstance(config, str | os.PathLike):
         config = _read_file(Path(config))
     if not isinstance(config, Mapping | type) and callable(getattr(config, "to_dict", None)):
@@ -84,7 +84,7 @@ def _instead_of(config: object) -> str:
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
-    """Return a value with dicts for mappings, lists for tuples, not inside lists. Raise if recursive or too deep."""
+    """Return mappings at any depth as dicts, tuples as lists, items unchanged. Raise if recursive or too deep."""
     if isinstance(value, tuple):
         return list(value)
     if not isinstance(value, Mapping):

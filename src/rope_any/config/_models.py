@@ -194,7 +194,7 @@ def _every(
     kind: str = "full_attention",
     other: str = "sliding_attention",
 ) -> str:
-    """Return `kind` for each n-th layer from `since` on and in `also`, else `other`; n is under `key` or is `every`."""
+    """Return `kind` if (index + first) % n is 0 from `since` on, or in `also`, else `other`; n: `key` or `every`."""
     if index in also or index - layers in also:  # a negative one counts from the end
         return kind
     key = key if part.get(key) else f"_{key}"
@@ -213,7 +213,7 @@ def _in_turn(part: Part, index: int, layers: int, *, types: Sequence[str]) -> st
 
 
 def _dense_first(part: Part, index: int, layers: int) -> str:
-    """Return "full_attention" for every n-th layer without experts, every m-th with them, else "sliding_attention"."""
+    """Return "full_attention" for each n-th layer without experts, each m-th with, else "sliding_attention"."""
     dense = _dense_layers(part)
     if index < dense:
         return "sliding_attention" if (index + 1) % _dense_period(part) else "full_attention"
@@ -221,7 +221,7 @@ def _dense_first(part: Part, index: int, layers: int) -> str:
 
 
 def _chunked_if_flagged(part: Part, index: int, layers: int, *, key: str, interval: str) -> str:
-    """Return "chunked_attention" if chunks have a size and the layer rotates (`_flagged`), else "full_attention"."""
+    """Return "full_attention" if not `_flagged` or if ``attention_chunk_size`` is null, else "chunked_attention"."""
     chunked = part.keys.get("attention_chunk_size", "the class's") is not None
     return f"{'chunked' if chunked and _flagged(part, '', index, key=key, interval=interval) else 'full'}_attention"
 
@@ -237,14 +237,14 @@ def _sliding_if_windowed(part: Part, layer_type: str, index: int) -> bool:
 
 
 def _sliding_or_dense(part: Part, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer rotates: its type is "sliding_attention", or it has no experts and `_dense_period` is 1."""
+    """Whether a layer rotates: "sliding_attention", or dense (by list `key`, else index) and `_dense_period` is 1."""
     kinds = part.get(key)  # a list with "dense" or "sparse" for each layer
     is_dense = one_of(entry_of(kinds, index), ("dense", "sparse")) == "dense" if kinds else index < _dense_layers(part)
     return layer_type == "sliding_attention" or (is_dense and _dense_period(part) == 1)
 
 
 def _flagged(part: Part, layer_type: str, index: int, *, key: str, interval: str) -> bool:
-    """Whether a layer rotates: its flag in the list `key` is 1; without a list, all but every n-th, n at `interval`."""
+    """Whether a layer rotates: by 0 or 1 in the list at `key`; without it, all but each n-th, n at `interval` or 4."""
     flags, n = part.get(key), _count(part, interval, 4)
     if flags is None or flags.value == []:
         return (index + 1) % n != 0

@@ -96,7 +96,7 @@ def _require_known_names(keys: Keys, known: Collection[str], path: str = "") -> 
 
 
 def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]:
-    """Return the object under a key, without nulls; {} if missing. Raise if `known` is given and lacks a name."""
+    """Return the object under a key, without nulls, or {}. Raise if it is none or has a name not in given `known`."""
     value = typed(key, keys.get(key, {}), Mapping, "be an object")
     for name in value if known else ():
         if name not in known:
@@ -112,7 +112,7 @@ def _needed(keys: Keys, key: str, path: str = "") -> Any:
 
 
 def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
-    """Return sizes by their names in transformers, the keys of `table`. Raise if one that is given is out of range."""
+    """Return sizes by their names in transformers (keys of `table`). Raise if not positive, or too many layers."""
     found = {ours: integer(theirs, keys[theirs]) for ours, theirs in table.items() if theirs in keys}
     for ours, size in found.items():
         most = MOST_LAYERS if ours == "num_hidden_layers" else size
@@ -153,7 +153,7 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
 
 
 def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | None:
-    """Add the sliding window and layer types to `config`, its key to `names`; return the key, None without a window."""
+    """Add window and layer types to `config`, its key to `names`; return the key, or None. Raise if lengths differ."""
     given = [key for key in ("sliding_window", "_sliding_window") if key in keys]
     if not given:
         return None
@@ -175,7 +175,11 @@ def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | 
 
 
 def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, Any]:
-    """Return ``rope_parameters`` of YaRN, {} if the file has none; add their keys in the file to `names`."""
+    """
+    Return ``rope_parameters`` of YaRN, {} if the file has none; add their keys in the file to `names`.
+
+    With `has_slice` (MLA), YaRN scales the scores, not cos and sin. Raise without its factor or original length.
+    """
     table = _toml_table("yarn")
     given = _object(keys, "yarn", (*table.values(), "apply_scale"))
     if "yarn" not in keys:
@@ -198,7 +202,7 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
 
 
 def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Return {"llama_4_scaling_beta": β}, which scales queries, or {}; add what it needs to `config` and `names`."""
+    """Return {"llama_4_scaling_beta": β} for queries, or {}; add its original length to `config`, keys to `names`."""
     given = _object(keys, "llama_4_scaling", (ORIGINAL, "beta"))
     if "llama_4_scaling" not in keys:
         return {}
@@ -216,7 +220,7 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
 
 
 def _meta(keys: Keys, factor: float | None) -> Translation:
-    """Translate the params.json of Meta (Llama 1 to 4), as `translated` does; `factor` is that of Llama 3's scaling."""
+    """Translate Meta's params.json (Llama 1 to 4). Llama 3's scaling needs `factor`, the others refuse it."""
     is_llama4 = bool(_name_lists("llama4") & keys.keys())
     names = _toml_table("sizes") | (_toml_table("sizes_llama4") if is_llama4 else {})
     config = _sizes(keys, names)  # n_layers does not count layers of cross attention, which do not rotate
@@ -255,7 +259,7 @@ def _base(keys: Keys, *, is_llama4: bool) -> float:
 
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
-    """Return ``rope_parameters``, adding sources to `names`; raise for Llama 3 without `factor`, or Llama 4 with it."""
+    """Return rope type llama3's parameters, sources in `names`. Raise for Llama 3 without `factor`, Llama 4 with it."""
     scales = _toml_table("scales")
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}

@@ -92,7 +92,7 @@ class Part(NamedTuple):
         return self.get(self.model.keys[name]) if name in self.model.keys else None
 
     def key_names(self, name: str) -> tuple[str, ...]:
-        """Return the keys for a common name: itself (base, share only), the model's own, or any model's if unknown."""
+        """Return the keys for a common name: itself (base, share only), and the model's own (any's if unknown)."""
         today = [name] if name in _TODAY else []
         own = model_names(name) if self.model is UNKNOWN else [self.model.keys.get(name)]
         return tuple(dict.fromkeys(key for key in (*today, *own) if key))
@@ -167,7 +167,7 @@ def part_at(
     names: Mapping[str, str] = MappingProxyType({}),
     /,
 ) -> Part:
-    """Return the `Part` of the object `keys` at `path` in a config. Raise if a key about rotary is refused."""
+    """Return the `Part` of `keys` at `path`. Raise for a rotary key that the model doesn't read, or a wrong value."""
     require_names(keys)
     return _require_known_keys(Part(keys, path, model_type, _model(model_type), pairing, names))
 
@@ -184,7 +184,7 @@ def _text_part_of(model_type: str | None) -> str:
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, default_share: float) -> None:
-    """Raise if `keys`, around the text part ``keys[inner]``, has a rotary value that this lacks or contradicts."""
+    """Raise if `keys` has a rotary value, except share `default_share`, that ``keys[inner]`` lacks or contradicts."""
     if keys.get("model_type") == "musicflamingo":  # its audio part has rotary embedding too
         return
     groups = [OBJECTS, *((name, *model_names(name)) for name in (BASE, SHARE, COUNT))]

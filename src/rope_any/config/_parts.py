@@ -89,7 +89,7 @@ def part_readers(
 def _by_name(
     parts: dict[str, PartReader], others: list[tuple[tuple[str, ...], PartReader]], own_name: str, /
 ) -> dict[str, PartReader]:
-    """Return `parts`, with `own_name` for "text", and `others`, named by kind ("vision") if alone, else by path."""
+    """Return readers by name: `parts`, `others` (by kind if it is alone, else by path); `own_name` replaces "text"."""
     for path, other in others:
         name = _NAMES.get(path[-1], "")
         is_only = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
@@ -101,7 +101,7 @@ def _by_name(
 
 
 def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str, PartReader]:
-    """Return a reader for each rotation of a transformer of diffusers: "transformer", "transformer.audio" and so on."""
+    """Return a reader per rotation: "transformer", "transformer.audio". Raise if an unknown class is no transformer."""
     name = keys["_class_name"]
     part = Part(keys, (), f"_class_name {name}" if is_name(name) else None, UNKNOWN, pairing)
     if not _diffusers.may_rotate(name):
@@ -116,7 +116,7 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
 
 
 def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
-    """Return readers of the text part, of its indexer if it may rotate, and of the towers in a translated config."""
+    """Return readers of the text part, its indexer if it may rotate, and towers of a translated file (most raise)."""
     parts = {"text": _text_reader(text)._replace(whole=keys)}
     if _has_indexer(text):
         parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
@@ -148,7 +148,7 @@ def is_pipeline(path: Path, /) -> bool:
 
 
 def _pipeline_readers(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
-    """Return a pipeline's readers: "folder" for the only or main part of a component, "folder.part" for any other."""
+    """Return readers of components that may rotate: "folder" for the only or main part of each, else "folder.part"."""
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
         name = file.parent.name
@@ -216,7 +216,7 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
 
 
 def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
-    """Return the recipe that all layers (of a type) share, else raise; if none rotates, a `Fact` with the reason."""
+    """Return the recipe of all rotating layers (of one type), or why none rotates. Raise if they differ."""
     length, layers = require_length(sequence_length), groups_of_type(reader.layers(), layer_type)
     return common_value(reader.part, layers, lambda group: reader.recipe(group, length), key=make_rope)
 
@@ -253,7 +253,7 @@ def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str,
 def _sub_configs(
     keys: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], Mapping[tuple[str, ...], str]]]:
-    """Yield (path, object, model types around it by path) of each object in a config, to a depth of `_MOST_DEPTH`."""
+    """Yield (path, object, types around it by path) of each object inside. Raise if a sub-config is no object."""
     written = keys.get("model_type")
     outer = {**outer, path: written if isinstance(written, str) else ""}
     for key, value in keys.items():
@@ -265,7 +265,7 @@ def _sub_configs(
 
 
 def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
-    """Return the model type of the sub-config `inner`, as written or by its place in a known model; "" if not known."""
+    """Return `inner`'s model type: as written, else (missing, or as around it) by its place in a known model, or ""."""
     written = model_type_of(inner, path) or ""
     if written and written not in outer.values():
         return written

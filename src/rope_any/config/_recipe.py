@@ -69,7 +69,7 @@ class Recipe(NamedTuple):
 
 
 def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) -> dict[str, Fact]:
-    """Return ``head_dim``, ``rotary_dim`` (in MLA both of the slice), and ``start`` if the last features rotate."""
+    """Return ``head_dim``, ``rotary_dim`` (in MLA both the slice's), any ``start``. Raise if they don't fit."""
     own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
         width = _width(own_slice)
@@ -113,7 +113,7 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
 
 
 def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
-    """Return how many features rotate, by the model's formula, a count, `share` or default; raise if these disagree."""
+    """Return how many features rotate, by formula, else count or `share` (raise if they disagree), else default."""
     model = part.model
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")
@@ -152,7 +152,7 @@ def _share_of_head(head: Fact, share: Fact) -> int:
 
 
 def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
-    """Raise unless `share`, if given, of the rotary slice (MLA), the head or the sum of slices is `width` features."""
+    """Raise unless `share` is None or gives `width` (MLA) as share of the slice, ``head_dim`` or sum of slices."""
     if share is None or _share_of_head(width, share) == width.value:
         return
     head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
@@ -166,7 +166,7 @@ def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
 
 
 def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
-    """Return the scheme of the rope type in `facts`, and its parameters by key: checked, with defaults and "length"."""
+    """Return the rope type's scheme and checked parameters, with defaults and any "length" (None: trained length)."""
     kind = rope_type_of(facts)
     if kind not in SCHEMES:
         wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
@@ -246,7 +246,7 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_t
 
 
 def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
-    """Return the recipe of a group of layers, which must rotate. `length` None means the trained length."""
+    """Return the recipe of a group that rotates (unchecked); `length` None: as trained. Raise if values are wrong."""
     given = group.parameters
     scheme, values = _values(part, given, length)
     sizes = _head_sizes(part, group.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
@@ -324,7 +324,7 @@ def _pairing(part: Part) -> Fact:
 
 
 def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
-    """Return a row for each axis of M-RoPE and facts about them, or `row` and {}. Raise if sections don't fit."""
+    """Return a row per M-RoPE axis and facts, or `row` if one axis or default sections misfit. Given ones must fit."""
     given = next((facts[key] for key in SECTIONS if key in facts), None)
     kind = _arrangement(part, facts, given)
     sections = given or Fact(part.model.sections, part.default)
@@ -365,12 +365,12 @@ _WHY = {
 
 
 def _chunked_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """Return a row for each axis, 0 except for its run of pairs; None if default sections don't sum to the pairs."""
+    """Return a row for each axis, 0 except for its run of pairs. Unfit sections: None if `is_default`, else raise."""
     return None if is_default and sum(sections) != len(row) else axes.chunked(row, sections)
 
 
 def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """Return a row for each axis, 0 except for its pairs, which alternate; left-over pairs belong to the first axis."""
+    """Return a row per axis, 0 except at its alternating pairs; left-over ones go to the first. Given ones must fit."""
     # only the default sections of a class need not sum to the number of pairs
     return axes.assigned(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
 
@@ -381,7 +381,11 @@ def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row
 
 
 def _last_for_time_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """Return rows (time, height, width): last pairs for time, others in turn; None if default sections don't fit."""
+    """
+    Return rows (time, height, width) from `sections` (height, width, time): the last pairs are for time.
+
+    Height and width, equal in number, alternate before them. If sections don't fit: None if `is_default`, else raise.
+    """
     if is_default and sum(sections) != len(row):
         return None
     axes.chunked(row, sections)  # for its checks; sections are for height, width and time

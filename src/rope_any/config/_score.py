@@ -61,7 +61,7 @@ def _by_slices(rule_input: _RuleInput) -> Fact:  # 1/√(plain + rotary)
 
 
 def _with_mscale(rule_input: _RuleInput) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
-    """Return the scale of MLA times mscale², where mscale = 1 + 0.1 ``mscale_all_dim`` ln(factor), or 1 unscaled."""
+    """Return MLA's scale times m², m = 1 + 0.1 ``mscale_all_dim`` ln(factor), or m = 1 if unscaled or without it."""
     scale, keys = _by_slices(rule_input), ("rope_type", "mscale_all_dim", "factor")
     kind, c, s = (rule_input.parameters.get(key) or Fact(None, rule_input.part.name(key)) for key in keys)
     if kind.value in (None, "default") or not c.value:
@@ -73,7 +73,7 @@ def _with_mscale(rule_input: _RuleInput) -> Fact:  # m²/√d, m = 1 + 0.1 mscal
 
 
 def _by_key(rule_input: _RuleInput) -> Fact:
-    """Return the value of `Score.key`, or its default, to a power; 1 / sqrt(head_dim) if both are missing."""
+    """Return the value at `Score.key`, or its default, to a power, or 1 / sqrt(head_dim). Raise if not positive."""
     part, key, power, default = rule_input.part, rule_input.score.key, rule_input.score.power, rule_input.score.default
     fact = part.get(key)
     if fact is None and default is None:

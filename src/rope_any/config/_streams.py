@@ -83,7 +83,7 @@ def _kept(value: object) -> int:
 
 
 def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
-    """Return spans for `positions.mrope`: the length of each text, (times, rows, columns) of each image or video."""
+    """Return for `positions.mrope` the length of each text, (times, rows, columns) of each grid. Raise if unfit."""
     spans: list[Any] = []
     for run in _RUNS.finditer(token_letters):
         spans += grid_queue.take_for_run(run["grid"]) if run["grid"] else [len(run[0])]
@@ -138,7 +138,7 @@ class _Grids:
         self.frames_left = 0
 
     def take_for_run(self, run: str) -> list[Coordinates]:
-        """Take the next grids for a run of letters, one per token; return (times, rows, columns) of each, or raise."""
+        """Take grids for `run`, a letter per token; return (times, rows, columns) of each. Raise if they don't fit."""
         medium, left = _KINDS[run[0]], len(run)
         found: list[Coordinates] = []
         while left:
@@ -160,7 +160,7 @@ class _Grids:
         return found
 
     def _next_sizes(self, name: str, medium: str) -> list[Any]:
-        """Return [frames, rows, columns] in tokens of the next grid, not taken yet, with seconds per frame if timed."""
+        """Return [frames, rows, columns] in tokens of the next grid, not taken (video: seconds). Raise if wrong."""
         sizes = self.grids[self.used]
         timed = medium == "video" and bool(self.numbering.rate)
         if len(sizes) != 3 + timed:

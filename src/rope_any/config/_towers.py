@@ -88,7 +88,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in A
 
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """Return a tower's layers as one group (only `unrotated` if it can't rotate). Raise if its type is refused."""
+    """Return a tower's layers as one group; without rotary, only `unrotated`. Raise for a refused type or key."""
     if part.model_type in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{part.model_type} has no rotary embedding")),)
     require_names(part.keys)
@@ -146,7 +146,7 @@ def _rows_by_axis(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tu
 
 
 def _rows_by_layout(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
-    """Return a row of frequencies for each axis of a tower, by its layout and `base`; 0 for the pairs of others."""
+    """Return a row of frequencies for each axis of a tower, by its layout and `base`; 0 for the pairs of other axes."""
     n = len(tower.axes)
     if tower.layout == "one row":
         return axes.alternating(frequencies(head, base=base), n)
@@ -171,7 +171,7 @@ _ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
 
 
 def _type_and_base(part: Part, tower: Tower) -> tuple[Fact, Fact]:
-    """Return the rope type and the base. Raise for a key that the class does not read, and if values differ."""
+    """Return the rope type and base. Raise for a rotary key that the class doesn't read, or if values differ."""
     wanted = f"not be given for {part.model_type}, whose class does not read it"
     known = {*tower.bases, *tower.objects, *tower.unread, *(k for s in tower.pairs + tower.axis_bases for k in s.keys)}
     for key in part.keys:
@@ -263,7 +263,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
 
 
 def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
-    """Return the side of a window in patches; with `Tower.patch`, from pixels, in whole blocks. Raise if it is 0."""
+    """Return a window's side in patches; with `Tower.patch` from pixels, down to whole `block`s. Raise if it is 0."""
     side: int = _size(part, size).value
     if tower.patch:
         side = side // block // _size(part, tower.patch).value * block
@@ -273,7 +273,7 @@ def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
 
 
 def _position_step(part: Part, tower: Tower, shape: tuple[int, int]) -> float:
-    """Return the distance of neighbouring positions: 1, or `local` / columns. Raise if `shape` has no positions."""
+    """Return the distance of neighbouring positions: 1, or `local` side / columns. Raise for a wrong `shape`."""
     if not tower.image or not tower.patch:
         return 1.0
     sides = [_size(part, size).value for size in (tower.image, tower.local) if size]

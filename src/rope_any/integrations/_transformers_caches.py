@@ -150,7 +150,11 @@ def reposition(
 
 
 def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
-    """Yield the rotated keys of each layer and indexer of a cache, not of cross attention; raise if some can't move."""
+    """
+    Yield the rotated keys of each layer and indexer of a cache, but not of cross attention.
+
+    `model` may be its config; `lengths` are the old and new sequence length. Raise if keys can't move to new positions.
+    """
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
     if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
         raise ArgumentTypeError("cache", "be the cache of a model of transformers", Text(type(cache).__name__))
@@ -171,7 +175,11 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
 
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
-    """Return by layer (old, new) rotations of a part, or its `name`, "indexer"; None without any; raise if unclear."""
+    """
+    Return for each layer its rotations at the two `lengths` (old, new), or None if it doesn't rotate.
+
+    `name` is "indexer" for those of the part's indexer. Raise if no layer rotates, or if the config leaves one unclear.
+    """
     refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
     if refused:
         raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
@@ -188,7 +196,7 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
 
 
 def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
-    """Return the rotations at an index in the cache, or None; beyond `ropes`, those that all layers share, or raise."""
+    """Return the rotations of a cache's layer, or None; beyond `ropes`, their common ones: raise if they differ."""
     if index < len(ropes):
         return ropes[index]
     # in some models a layer of the config has several in the cache
@@ -223,7 +231,11 @@ def _norm_weights(model: Any, count: int) -> dict[int, Tensor]:
 
 
 def _rotated_keys(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights: Tensor | None) -> Rotated:
-    """Return a layer's keys in the attribute `name`, without unused slots; `pairing` replaces that of `ropes`."""
+    """
+    Return the keys ``layer.name`` as a `Rotated`, without unused slots; a `pairing` replaces that of both `ropes`.
+
+    `weights`, of a norm after the rotation, are kept in it. Raise if the keys' shape doesn't fit the rotation or layer.
+    """
     keys, seen = getattr(layer, name), int(layer.get_seq_length())
     if pairing is not None:
         old, new = (changed(rope, pairing=pairing) for rope in ropes)
@@ -250,7 +262,11 @@ def _moved_keys(rotated: Rotated, old: Positions | None, new: Positions | None) 
 
 
 def _last_positions(name: str, positions: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
-    """Return the positions of a layer's keys: the last of `positions`, or the one for all; raise for other numbers."""
+    """
+    Return the positions of the keys that a layer holds: the last of `positions`; raise for a wrong number of them.
+
+    `positions` are those of all tokens that the layer has seen, the first as a number, or an array with one for all.
+    """
     keys, seen = rotated.held, rotated.seen
     lib = library(keys=keys, **({name: positions} if is_array(positions) else {}))
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else None

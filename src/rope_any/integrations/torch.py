@@ -263,7 +263,7 @@ class State(NamedTuple):
 
 
 def _states(model: nn.Module, config: object) -> list[State]:
-    """Return a `State` for each rotary tensor of a model, by `config` (raise if unreadable), else ``model.config``."""
+    """Return a `State` per rotary tensor of a model, by `config` (raise if unreadable); None: by ``model.config``."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
     own: Any = getattr(model, "config", None)
@@ -284,7 +284,7 @@ def _states(model: nn.Module, config: object) -> list[State]:
 
 
 def _candidate_slots(model: nn.Module) -> Iterator[Slot]:
-    """Yield each tensor that may hold frequencies or tables, with a `kind` if its name tells; parameters only then."""
+    """Yield a `Slot` per tensor not named as in `OTHERS`, with a `kind` if its name tells; parameters only with one."""
     for path, module in model.named_modules():
         for holder, key, name, x in _tensors(module):
             attribute = f"{path}.{name}".lstrip(".")
@@ -298,7 +298,7 @@ def _candidate_slots(model: nn.Module) -> Iterator[Slot]:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
-    """Yield (holder, key, name, tensor) of each real or complex tensor, not 0-d, of a module, its lists and dicts."""
+    """Yield (container, key, name, tensor) of a module's own float and complex tensors, not 0-d, not its children's."""
     space = vars(module)
     holders: list[tuple[Any, Any]] = [(None, each) for each in (space["_buffers"], space["_parameters"], space)]
     holders += [(name, each) for name, each in space.items() if isinstance(each, list | dict) and name[0] != "_"]
@@ -309,7 +309,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 
 
 def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
-    """Return what is found of a tensor, and values to write if it is lost; None if it has no frequencies or table."""
+    """Return a tensor's finding, and values to write if its own are wrong or rounded; None if it is not rotary."""
     x, options = slot.tensor, list(_options(slot, config_rotations))
     if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
         return None  # embed_positions are learned in other models
@@ -360,7 +360,7 @@ class ConfigRotation(NamedTuple):
 
 
 def _config_rotations(config: object, length: int | None) -> list[ConfigRotation]:
-    """Return the rotations of all parts of a config at a length (None: trained); raise if no part can be read."""
+    """Return all parts' rotations at a length (None: trained), `rope` None for an unreadable part; raise if all are."""
     if config is None or isinstance(config, Rope):
         return [ConfigRotation("", config, {}, None)] if config else []
     found: list[ConfigRotation] = []
@@ -382,7 +382,11 @@ def _config_rotations(config: object, length: int | None) -> list[ConfigRotation
 
 
 def _rotations_by_length(slot: Slot, read: Callable[[int | None], list[ConfigRotation]]) -> list[list[ConfigRotation]]:
-    """Return the lists of rotations that a tensor may have, two if forwards change it; the first is what is written."""
+    """
+    Return lists of rotations a tensor may have; the first list is right, if its values are lost.
+
+    There are two lists for LongRoPE and dynamic NTK, where a forward changes the tensor with the sequence length.
+    """
     usual = _by_path(slot, read(None))
     scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
     own = vars(slot.owner)
@@ -396,7 +400,7 @@ def _rotations_by_length(slot: Slot, read: Callable[[int | None], list[ConfigRot
 
 
 def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigRotation]:
-    """Return the rotations of the part, and of the layers, that a tensor's path names; [] if it fits no part."""
+    """Return rotations of the part and layers that a tensor's path names, all layers if none; [] if it fits no part."""
     signs = {one.part: _path_patterns(one.part) for one in config_rotations}
     fitting = [part for part, needed in signs.items() if all(re.search(sign, slot.description) for sign in needed)]
     if not fitting and len(signs) == 1:
@@ -414,7 +418,7 @@ def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigR
 
 
 def _path_patterns(part: str) -> list[str]:
-    """Return patterns that path or class of a tensor of a part must all match; [] for "text", and "" (a given Rope)."""
+    """Return regexes that a tensor's path or class must all match to be of `part`; [] for "text", "" (a given Rope)."""
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
@@ -442,7 +446,7 @@ class Option(NamedTuple):
 
 
 def _options(slot: Slot, rotations_by_length: Iterable[list[ConfigRotation]]) -> Iterator[Option]:
-    """Yield the right values of a tensor by rotation and layout; only those of the first list may be written."""
+    """Yield a tensor's right values per rotation and layout that fits; only those of the first list may be written."""
     if getattr(slot.owner, "freqs_for", "lang") != "lang":
         return  # rotary-embedding-torch: frequencies of pixels
     for i, one in ((i, one) for i, rotations in enumerate(rotations_by_length) for one in rotations):
@@ -467,7 +471,7 @@ def _options(slot: Slot, rotations_by_length: Iterable[list[ConfigRotation]]) ->
 
 
 def _multiple(slot: Slot, config_rotation: ConfigRotation) -> float:
-    """Return how many times the rotation's frequencies a tensor holds, if its class divides by that; mostly 1."""
+    """Return a tensor's frequencies / the rotation's: 1, or a factor that the class's forward divides by."""
     fact = config_rotation.facts.get("model_type")
     tower = TOWERS.get(fact.value) if fact else None
     return float(getattr(slot.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
@@ -482,7 +486,11 @@ def _layouts(slot: Slot, pairs: int) -> list[tuple[str, Layout]]:
 
 
 def _in_layout(kind: str, layout: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
-    """Return a table of a kind in `TABLES` in a layout, from parts (rows, pairs), without later axes of length 1."""
+    """
+    Return the table of a `kind` in `TABLES`, in `layout`, from cosines, sines and angles ``(rows, pairs)``.
+
+    Axes of length 1 are dropped, but not that of the rows.
+    """
     alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
     parts = [cos, sin] if layout.parts == ("cos", "sin") else [sin, cos]
     parts = [torch.complex(cos, sin)] if layout.is_complex else parts if alone is None else [alone]
@@ -497,7 +505,11 @@ def _pairing_of(layout: Layout) -> Pairing | None:
 
 
 def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Return right cosines, sines, angles (rows, pairs) of `freqs` in a table, each as (values, divisor of errors)."""
+    """
+    Return right cos, sin, angles ``(rows, pairs)`` for a table, each as (values, divisor of errors).
+
+    They are computed from `freqs`. Row i is for position i, except in some classes.
+    """
     rope: Any = config_rotation.rope
     count, rows = slot.shape[0], as_rows(rope.frequencies)
     used: tuple[Row, ...] = (freqs,)
@@ -521,7 +533,11 @@ def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tupl
 def _verdict(
     slot: Slot, options: list[Option], why_unknown: str, *, has_config: bool
 ) -> tuple[str, str, float, Tensor | None]:
-    """Return verdict, text and error of a `Finding`, and if values are only rounded the exact ones, else None."""
+    """
+    Return verdict, text and error of a `Finding`, and exact values if the tensor holds rounded ones, else None.
+
+    `options` are the right values by the config; if not `has_config`, those of any base without scaling are right.
+    """
     x, known = slot.tensor, bool(options)
     exempt = _why_exempt(slot)
     if exempt or x.is_meta:
@@ -556,7 +572,11 @@ def _verdict(
 def _verdict_on_wrong_values(
     slot: Slot, held_values: Tensor, right: list[tuple[Tensor, Tensor]], why_unknown: str, wrong_count: int
 ) -> tuple[str, str]:
-    """Return verdict and text for wrong values: what they are, if known; a `why_unknown` ends the text."""
+    """
+    Return verdict and text for wrong values: "other" and what they are, if that is known, else "garbage".
+
+    If `why_unknown`, it ends the text, and the verdict is "rounded", "unknown" or "garbage".
+    """
     x = slot.tensor
     names = (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _candidate_frequencies(slot))
     name = next(filter(None, names), "")
@@ -577,7 +597,7 @@ def _is_rounded(held_values: Tensor, values: Tensor, scale: Tensor, dtype: torch
 
 
 def _candidate_frequencies(slot: Slot) -> Iterator[list[float]]:
-    """Yield the frequencies that a tensor may have by layout: itself, or the angles in row 1 of its table."""
+    """Yield lists of frequencies: a vector itself, or by layout the angles in row 1 of a table; none if unreadable."""
     shape = slot.shape
     x: Any = slot.tensor
     if slot.kind == "cos":  # small angles are lost in cosines
@@ -610,7 +630,7 @@ def _rope_of_values(slot: Slot) -> Rope | None:
 
 
 def _name_frequencies(f: Sequence[float], eps: float) -> str:
-    """Return as text the base, with a factor or scaled slow pairs, that has these frequencies; "" if none fits."""
+    """Return text that names the base of frequencies (times a factor, or slow ones scaled); "" if none, or under 4."""
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
         return ""
@@ -643,7 +663,11 @@ def _kept_dtype(slot: Slot, right_values: Tensor) -> torch.dtype:
 
 
 def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
-    """Write right values into a tensor, or a new one into its module; return what undoes it, [] if done already."""
+    """
+    Write right values into a tensor, or replace it in its module; return undo functions.
+
+    The list is empty if modules share the tensor and an earlier call, noted in `written`, has written into it.
+    """
     x, is_first = slot.tensor, id(slot.tensor) not in written
     own_values = _shard_like(right_values.to(_kept_dtype(slot, right_values)), x).to(x.device)
     new = written.setdefault(id(x), own_values)

@@ -92,7 +92,7 @@ class Change(NamedTuple):
         self.namespace[self.name] = self.new
 
     def undo(self) -> bool:
-        """Undo the change, but not of a ``forward`` that is wrapped now; return whether it is undone."""
+        """Undo the change, unless it is a ``forward`` that is replaced or wrapped now; return whether it is undone."""
         now = self.namespace.get(self.name)
         if self.old is not None and now is not None:
             self.namespace[self.name] = self.old.to(now)  # the model may have been moved
@@ -260,13 +260,13 @@ class TableMaker(NamedTuple):
 
 
 def _exact_tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None, *, maker: TableMaker) -> Any:
-    """Return exact tables in the model's layout, in the dtype of x if the maker `rounds`, else float32 or float64."""
+    """Return exact cos/sin tables in the model's layout, in x's dtype if the maker `rounds`, else at least float32."""
     wide = TO_LAYOUT[maker.layout](*maker.by_kind[layer_type].table(position_ids.to(x.device), like=x))
     return tuple(part.to(x.dtype) for part in wide) if maker.rounds else wide
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
-    """Return position ids ``([axes,] batch, seq)`` as ``(batch, seq, axes)`` for a Rope with axes, else unchanged."""
+    """Return ids ``([axes,] batch, seq)`` as ``(batch, seq, axes)``, repeated or cut; unchanged if a Rope has none."""
     if not isinstance(rope.frequencies[0], tuple):
         return position_ids
     rows = len(rope.frequencies)
@@ -301,7 +301,11 @@ FROM_LAYOUT: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
-    """Return the maker of an embedding's exact tables; raise unless its own agree and it takes position_ids."""
+    """
+    Return the maker of an embedding's exact tables; raise if its own tables differ from them.
+
+    Raise, too, if it is on the meta device, has a ``forward`` of its own or no config, or takes no position_ids.
+    """
     _refuse_meta(embedding)
     if "forward" in vars(embedding):
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
@@ -323,7 +327,7 @@ def _layer_types(embedding: nn.Module) -> list[str] | list[None]:
 
 
 def _by_length(model_config: Any, layer_type: str | None, length: int | None) -> ByLength:
-    """Return a layer type's rotation at a length; without one, both of LongRoPE, but raise if another depends on it."""
+    """Return a layer type's rotation at `length`; if None, both of LongRoPE; raise if another scheme depends on it."""
     read = partial(Rope.from_config, model_config, layer_type=layer_type)
     rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
     if rope == longer:
@@ -354,7 +358,7 @@ def _own_tables(
 
 
 def _table_layout(embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, length: int) -> str | None:
-    """Return the layout (key of `TO_LAYOUT`) of an embedding's tables below a `length`; None if their values differ."""
+    """Return the key of `TO_LAYOUT` of an embedding's tables at positions below `length`; None if not the Rope's."""
     lengths = (rope_by_length.trained, rope_by_length.trained + 1) if rope_by_length.longer else (length,)
     axes = len(getattr(embedding, "mrope_section", None) or as_rows(rope_by_length.rope.frequencies))
     probes = [positions for n in lengths for positions in _probes(n, axes)]
@@ -467,7 +471,11 @@ def _rotary_names(code: CodeType) -> set[str]:
 
 
 def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
-    """Whether a method (no ``forward`` if `replaced`) names ``apply_rotary*`` or, if not in `around`, takes tables."""
+    """
+    Whether a class may rotate: a method uses ``apply_rotary*`` or has an argument named in `TABLE_ARGUMENTS`.
+
+    If `replaced`, its ``forward`` doesn't count; if the class is in `around`, arguments don't.
+    """
     methods = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     done = unwrap(kind.forward) if replaced else None
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType) and method is not done]
@@ -485,13 +493,13 @@ def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
 
 
 def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
-    """Return a copy of a ``forward`` that calls our rotary functions; None if it has none or one can't be replaced."""
+    """Return a copy of a ``forward`` with rotary functions that use `rotate`; None if it has none, or one can't."""
     ours = {name: _find_replacement(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
     return _with_globals(forward, ours) if ours and None not in ours.values() else None
 
 
 def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionType | None:
-    """Return a copy of a function, and of any it wraps, with globals updated by `replacements`; None if it can't be."""
+    """Return a copy of a function, and of any it wraps, the innermost with new globals; None if it can't be copied."""
     if not isinstance(function, FunctionType):
         return None
     cells, inner = function.__closure__ or (), vars(function).get("__wrapped__")
@@ -509,7 +517,7 @@ def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionTyp
 
 
 def _find_replacement(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | None:
-    """Return a function that rotates as `theirs`, large arrays by `rotate`; None if no options of `rotate` agree."""
+    """Return a function like `theirs`, with `rotate` for large arrays; None if arguments are unknown or none agrees."""
     names = tuple(name for name in signature(theirs).parameters if name not in ("unsqueeze_dim", "position_ids"))
     if layout not in FROM_LAYOUT or names not in FORMS:
         return None

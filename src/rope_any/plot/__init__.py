@@ -557,7 +557,7 @@ def _host_numbers(name: str, numbers: Any) -> Numbers:
 
 
 def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
-    """Return positions as `rope` takes them, ``(n,)`` or ``(n, axes)``: one for all axes repeats; raise if wrong."""
+    """Return positions as `rope` takes them, ``(n,)`` or ``(n, axes)``; ``(n,)`` is repeated; raise if misshapen."""
     axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     if positions.ndim == 1:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
@@ -573,7 +573,7 @@ def _position_label(quantity: str, rope: Rope) -> str:
 
 
 def _as_positions(positions: Any) -> range | Numbers:
-    """Return positions as NumPy data, ``(n,)`` or ``(n, axes)``, a range as it is; raise for other shapes or nan."""
+    """Return positions as NumPy, ``(n,)`` or ``(n, axes)``, a range as it is; raise for other shapes or not finite."""
     if isinstance(positions, range):
         for end in (positions[:1], positions[-1:]):
             _host_numbers("positions", end)
@@ -623,14 +623,18 @@ def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None =
 
 
 def _axes_of_pairs(rope: Rope, names: Sequence[str]) -> list[list[str]]:
-    """Return for each pair the names of the axes that rotate it; of more `names` than axes, the last ones are used."""
+    """Return for each pair the names of the axes that rotate it, [] if none; of too many `names`, the last are used."""
     rows = as_rows(rope.frequencies)
     names = names[-len(rows) :]
     return [[name for name, f in zip(names, column, strict=True) if f] for column in zip(*rows, strict=True)]
 
 
 def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
-    """Return (pair, labels) for each feature of a head: axis names or [`STILL`]; without pair (None, [`PASSING`])."""
+    """
+    Return (pair or None, labels) per feature of a head: the axes of its pair, [`STILL`] if none, or [`PASSING`].
+
+    If `head_dim` is None, the head ends with the rotary slice; raise if it is less.
+    """
     kinds = _axes_of_pairs(rope, names)
     owners: dict[int, int] = {}
     each = len(kinds) // rope.blocks
@@ -650,7 +654,7 @@ def _row_labels(title: str, features: int) -> list[str]:
 
 
 def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
-    """Return ascending distances ``(n,)`` from 0 to `longest`, and ``(n, m)``, irregular ones from each to the next."""
+    """Return ascending distances ``(n,)`` from 0 to `longest`, and ``(n, m)``, m irregular ones from each to next."""
     first = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
     # irregular, against aliasing
     shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
@@ -658,6 +662,6 @@ def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
 
 
 def _largest_errors(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
-    """Return the largest error of `table`, (cos, sin), in each group of positions; its rows are those of all groups."""
+    """Return the largest error of `table` (cos, sin) against `truth` per group of positions; rows go group by group."""
     off = np.abs(np.asarray(table, dtype=np.float64) - [truth.cos, truth.sin]).max(axis=(0, 2))
     return [float(part.max()) for part in np.split(off, np.cumsum([len(group) for group in groups])[:-1])]

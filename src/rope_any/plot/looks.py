@@ -48,7 +48,7 @@ WIDTH = 7.6  # inches, as wide as the text of a page
 
 @contextmanager
 def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
-    """Yield `ax`, or axes of a new figure, `height` inches high, in style `LOOKS`; raise for another `projection`."""
+    """Yield `ax`, or axes of a new figure, `height` inches high, in style `LOOKS`; raise if not of the projection."""
     try:
         import matplotlib as mpl
         from matplotlib import pyplot as plt
@@ -65,7 +65,7 @@ def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "re
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:
-    """Return the styles of 1 to 5 lines, as keywords for ``plot``; of several the first is wide and pale."""
+    """Return the styles of 1 to 5 lines (else raise) as keywords for ``plot``; of several, the first is wide, pale."""
     if not 1 <= count <= 1 + len(STYLES):
         raise ArgumentValueError("ropes", f"be from 1 to {1 + len(STYLES)}, so that they can be distinguished", count)
     others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]
@@ -121,7 +121,7 @@ def label_right(ax: "Axes", name: str, height: float, above: float = 0) -> None:
 
 
 def draw_lengths(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
-    """Draw lengths by name as horizontal lines, equal ones once, with their names at the right, without overlap."""
+    """Draw each name's context lengths as horizontal lines, equal ones once, named at the right without overlap."""
     names: dict[float, list[str]] = {}
     for name, each in lengths.items():
         for length in dict.fromkeys(as_sequence(each)):
@@ -143,7 +143,7 @@ def as_sequence(lengths: float | Sequence[float]) -> Sequence[float]:
 
 
 def add_legend(ax: "Axes", drawn: Sequence[Any], *, wrap_width: int = 100, **options: Any) -> None:
-    """Add a legend of the artists `drawn`, with labels wrapped and shown literally; `options` are of ``ax.legend``."""
+    """Add a legend of artists `drawn`, labels wrapped at `wrap_width` and literal; `options` go to ``ax.legend``."""
     # matplotlib would hide labels like _... and parse $
     legend = ax.legend(drawn, [""] * len(drawn), labelcolor=text_color(ax), facecolor=ax.get_facecolor(), **options)
     legend.get_title().set_color(text_color(ax))

@@ -177,7 +177,7 @@ def check_cache(
 
 
 def _on_one_axis(name: str, rope: object) -> Rope:
-    """Return `rope` as a Rope of one axis, for equal positions on all axes; raise if a pair rotates by several axes."""
+    """Return `rope` with one axis, for positions equal on all; raise if a pair rotates by several axes, or no Rope."""
     if not isinstance(rope, Rope):
         raise no_rope(name, rope)
     columns = [[f for f in column if f] or [0.0] for column in zip(*as_rows(rope.frequencies), strict=True)]
@@ -216,12 +216,12 @@ class _Reading(NamedTuple):
         return "row" if "seq" in LAYOUTS[self.layout].names else "pair"
 
     def largest(self, numbers: Data) -> Data:
-        """Return the largest of `numbers`, shaped like `values`, for each row; for each pair if there are no rows."""
+        """Return the largest of `numbers`, shaped like `values`: ``(rows,)``, or ``(pairs,)`` if there are no rows."""
         return np.asarray(numbers.max(axis=(0, 1, 2, 4 if self.unit == "row" else 3)))
 
 
 def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
-    """Return `arrays` as read in `layout`, by default that of the cache; None if their shape doesn't fit the layout."""
+    """Return `arrays` read in `layout` ("": the cache's), with `note` of what was changed; None if shapes don't fit."""
     try:
         parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
     except ArgumentValueError:
@@ -254,7 +254,7 @@ def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterato
 
 
 def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
-    """Yield readings of a cache in layouts of the same kind that fit its shape or, if `reshaped`, that don't fit it."""
+    """Yield readings in other layouts of the same kind: that fit the shape or, if `reshaped`, only after a reshape."""
     own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
     for name, row in LAYOUTS.items():
         kinds, shape = {row.holds, own.holds}, _shape_in_layout(cache, name)
@@ -281,7 +281,7 @@ def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
 
 
 def _base_of_divisors(cache: _Cache) -> float | None:
-    """Return the base of the divisors in a cache, computed from the last one; None if its numbers can't be divisors."""
+    """Return base B of a cache's numbers ``B^(-i/pairs) / f``, f the Rope's frequencies, by the last; None if unfit."""
     f, given = np.asarray(cache.rope.frequencies), cache.arrays[0].astype(np.float64)
     if len(f) < 2 or given.shape != f.shape or not f[-1] * given[-1] > 0:
         return None
@@ -325,7 +325,7 @@ def _fits(cache: _Cache, reading: _Reading) -> bool:
 
 
 def _starts_well(cache: _Cache, reading: _Reading) -> bool:
-    """Whether row 0 (without rows: pair 0) of a reading is right, and over 90% of numbers equal their first copy."""
+    """Whether a layout seems right: row 0 (pair 0 without rows) within bounds, over 90% equal to their first copy."""
     first = reading._replace(values=reading.values[..., :1, :])
     agree = (reading.values == reading.values[:, :1]).mean() > 0.9
     return bool(agree and reading.largest(_reading_errors(cache, first)[1])[0] <= 1)
@@ -362,7 +362,7 @@ def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
 def _diagnose(
     cache: _Cache, own_reading: _Reading | None, others: Mapping[str, Rope]
 ) -> tuple[_Reading | None, tuple[str, ...]]:
-    """Return the likeliest reading of a wrong cache, perhaps `own_reading`, and its likely mistakes as texts, or ()."""
+    """Return the likeliest reading of a wrong cache, else `own_reading` (or None), and its likely mistakes as texts."""
     if own_reading is not None and not own_reading.values.any():
         return own_reading, ("all numbers are 0",)
     few = own_reading and _wrong_rows_text(
@@ -386,7 +386,11 @@ def _diagnose(
 
 
 def _reading_cause(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
-    """Return one text in a tuple, the layouts of `readings`; if the first has the cache's layout, its note, or ()."""
+    """
+    Return (text,), the cause that `readings` show: their layouts, if the first is not read in the cache's own.
+
+    If it is, the text is the note of the first; () if that is empty.
+    """
     note, names = readings[0].note, [one.layout for one in readings]
     if names[0] == cache.layout:
         return (note,) if note else ()
@@ -394,7 +398,7 @@ def _reading_cause(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
 
 
 def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
-    """Return a text that lists where `wrong` ``(n,)`` is True; "" for nowhere, or in more than ``most * (n - 1)``."""
+    """Return "3 rows are wrong: 0, 4 to 5" for True in `wrong` ``(n,)``; "" if none is, or over ``most * (n - 1)``."""
     found = np.flatnonzero(wrong)
     if not len(found) or len(found) > most * (len(wrong) - 1):
         return ""
@@ -405,7 +409,7 @@ def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
 
 
 def _causes(cache: _Cache, reading: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
-    """Return the likely mistakes of a cache, read in the right layout, with many wrong rows; () if none is known."""
+    """Return likely mistakes, as texts, of a cache read in the right layout, many rows wrong; () if none is known."""
     ratio = _reading_errors(cache, reading)[1]
     if ratio.max() <= 1:
         return ()
@@ -444,7 +448,7 @@ def _guess(cache: _Cache, reading: _Reading) -> tuple[str, ...]:
 
 
 def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
-    """Return some positions ``(n,)`` and a reading's cosines and sines there, ``(n, pairs)``, computed if need be."""
+    """Return some positions ``(n,)`` and the cos and sin there, ``(n, pairs)``, of a reading's table or frequencies."""
     row, values = LAYOUTS[reading.layout], reading.values[:, 0, 0]
     count = values.shape[-2] if reading.unit == "row" else LONGEST_ANGLES
     count = count if row.holds == "cos and sin" else min(count, LONGEST_ANGLES)
@@ -459,7 +463,11 @@ def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
 
 
 def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, ...]:
-    """Return (cause,) if `right` turns x into y but for slow pairs, whose frequencies one number scales; else ()."""
+    """
+    Return (text,) if y is x rotated by `right`, except slow pairs, whose frequencies one number scales; else ().
+
+    `rows` are the positions of x and y.
+    """
     places = np.asarray([p for p in POWERS if p in rows])
     before, after = (np.hypot(*np.split(z, 2, axis=1)) for z in (x, y))
     if {0, 1} - {*places.tolist()} or not np.abs(after / before / right.factor - 1).max() < 1e-2:  # nan, too

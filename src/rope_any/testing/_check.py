@@ -255,7 +255,7 @@ def _task(
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
-    """Return `frequencies`, or if None those of `base` for `rotary_dim`, by default `all_features`; raise for both."""
+    """Return `frequencies`, or if None those of `base` for `rotary_dim` (None: `all_features`); raise if given both."""
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
@@ -319,7 +319,7 @@ class _Subject(NamedTuple):
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def run(self, x: Array, positions: Array) -> Any:
-        """Call the function once; return its result for x, or x if `in_place`; if `keys`, x is split into q and k."""
+        """Call the function; return its result (x if `in_place`); if `keys`, split heads into q, k; join results."""
         if "keys" not in self.asked:
             y = self.function(x, positions)
             return x if "in_place" in self.asked else y
@@ -337,7 +337,11 @@ class _Subject(NamedTuple):
         return self.lib.xp.concat(tuple(both), axis=1) if heads > 1 else both[0]
 
     def __call__(self, data: Data, positions: Any, *, view: "_View | None" = None, dtype: str | None = None) -> Data:
-        """Return the result for x = `data` in NumPy, positions in `dtype`; raise `_RefusedError` if it is invalid."""
+        """
+        Return the function's NumPy result for x = `data`; raise `_RefusedError` if it raises or the result is invalid.
+
+        x lies in a larger array if `view`; positions are cast to `dtype`; broken promises go into `violations`.
+        """
         buffer = self.put(data if view is None else view.around(data))
         x = buffer if view is None else view.x_of(self.lib.xp, buffer)
         where = as_position_array(positions, like=self.like)
@@ -467,7 +471,11 @@ def _report(task: _Task, subject: _Subject) -> Report:
 
 
 def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: float, *, keys: bool) -> tuple[str, ...]:
-    """Return likely mistakes in `runs` (x, y, positions), from the head with the largest error ``worst[row, head]``."""
+    """
+    Return likely mistakes, as texts, in `runs` (x, y, positions), from the row and head with the largest error.
+
+    `worst` has these errors, ``(rows, heads)``. If `keys`, the last head is that of k; q and k are judged apart.
+    """
     positions = np.concatenate([run[2] for run in runs])
     kinds = {"queries": slice(-1), "keys": slice(-1, None)} if keys else {"": slice(None)}  # the last head is that of k
     found: dict[str, list[str]] = {}
@@ -483,7 +491,7 @@ def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: flo
 
 
 def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, ...]:
-    """Return a tuple of the cause if positions of a call run along the axis of rows or heads, not tokens; else ()."""
+    """Return (text,) if in `run` (x, y, positions) positions go along batch rows or heads, not tokens; else ()."""
     right, (x, y, positions) = task.right, run
     for axis, name in enumerate(("the rows of the batch", "the heads")):
         index = np.indices(x.shape[:-1])[axis].reshape(-1, 1)  # of each vector, along the axis
@@ -495,7 +503,7 @@ def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, 
 
 
 def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
-    """Return a tuple of one text, up to which position a function is correct; () if its first error is too large."""
+    """Return (text,), the position up to which errors are within `bound` (not all are); () if the first is not."""
     right = [*takewhile(lambda name: errors[name] <= bound, errors)]
     if not right:
         return ()
@@ -509,7 +517,7 @@ def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: flo
 def _properties(
     task: _Task, subject: _Subject, *, bound: float
 ) -> tuple[dict[str, Property], dict[Any, str], tuple[str, ...]]:
-    """Return by property the results (they hold up to `bound`) and the failures of calls; and the known causes."""
+    """Return ({property: result}, {property: failure text}, causes); a property holds if its error <= `bound`."""
     found: dict[str, Property] = {}
     refusals: dict[Any, str] = {}
     causes: list[str] = []
@@ -565,14 +573,14 @@ def _rotary_slice(task: _Task, x: Data) -> Data:
 
 
 def _length_error(task: _Task, subject: _Subject) -> float:
-    """Return the largest relative change of norms of rotary slices, except by the factor, at `NEAR_POSITIONS`."""
+    """Return the largest relative change of rotary slices' norms, but for attention factor, at `NEAR_POSITIONS`."""
     of = np.sqrt((_rotary_slice(task, _inputs(task, subject)) ** 2).sum(axis=-1)) * task.right.factor
     slices = (_rotary_slice(task, y) for y in _outputs(task, subject))
     return float(np.max([np.abs(np.sqrt((y**2).sum(axis=-1)) / of - 1) for y in slices]))
 
 
 def _distance_error(task: _Task, subject: _Subject) -> float:
-    """Return the largest change of scores between heads, after scaling results to norm 1, if positions are shifted."""
+    """Return the largest change of scores of head 0 with the others, results scaled to norm 1, if positions shift."""
     units = [y / np.sqrt((y * y).sum(axis=-1, keepdims=True)) for y in _outputs(task, subject)]
     here, *further = (y[:, :1] @ np.swapaxes(y[:, 1:], -1, -2) for y in units)
     return float(np.max([np.abs(scores - here) for scores in further]))
@@ -631,7 +639,7 @@ def _dtype_error(task: _Task, subject: _Subject) -> float:
 
 
 def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return the relative error of a call with positions for each row against a call for each; and its cause or ""."""
+    """Return (error, cause): positions by row in one call against a call per row; cause "" unless all use row 0's."""
     x, begins = _inputs(task, subject), (10, 57)
     rows = [_consecutive(task, begin) for begin in begins]
     each = np.concatenate([subject(x[[i]], positions) for i, positions in enumerate(rows)])
@@ -642,7 +650,11 @@ def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return the error of the gradient against the inverse rotation, 0 within the bound, and the causes as one text."""
+    """
+    Return the error of the gradient against the inverse rotation, 0 within the bound, and the causes as one text.
+
+    The error is infinite if a gradient is all zeros. Raise `_RefusedError` if the function or its gradient raises.
+    """
     right, lib, runs, worst = task.right, subject.lib, [], 0.0
     pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
     for sample in task.runs.values():

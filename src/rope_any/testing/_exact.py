@@ -24,7 +24,7 @@ class Sample(NamedTuple):
 
 
 def exact(positions: Any, frequencies: Any, /) -> Sample:
-    """Return the `Sample` of positions ``(n,)`` or ``(n, axes)``, for a row of frequencies or one for each axis."""
+    """Return a `Sample`, cos and sin ``(n, pairs)``, of positions ``(n,)``; ``(n, axes)`` with frequencies by axis."""
     table = [[(float(z.real), float(z.imag)) for z in row] for row in unit_rotations(positions, frequencies)]
     cos, sin = np.moveaxis(np.asarray(table), -1, 0)
     return Sample(np.asarray(positions), cos, sin)
@@ -79,7 +79,7 @@ def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: 
 
 
 def features(*shape: int, bits: int = 4) -> Data:
-    """Return fixed floats, 15/16 to 2 with either sign: multiples of ``2**-bits``, odd ones if `bits` is above 4."""
+    """Return a fixed array of `shape`: multiples of ``2**-bits`` (bits >= 4), 15/16 to 2, positive or negative."""
     n = np.arange(1, math.prod(shape) + 1)
     digits = n * 40_503 % 65_537
     # an odd number of units in the last place, below 1/16 in total: any rounding changes the number

@@ -107,7 +107,11 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
     near = reach <= reach.min() + 7
 
     def miss(r: Rotary, rows: Any = slice(None), slack: float = 0.0) -> Data:
-        """Return the largest error of y against `r` in most `rows`: of each pair, then of each feature it leaves."""
+        """
+        Return each pair's relative error of y against `r`, less `slack` per radian: the largest in most `rows`.
+
+        After the pairs come the absolute errors of the features that `right` rotates and `r` does not.
+        """
         want, pairs = rotate_wrongly(r, x[rows], positions[rows]), r.pairs
         off = pair_errors(y[rows], want, r.out or r.pairing, start=r.start, pairs=pairs)
         # `slack` for each radian of the largest angle
@@ -119,7 +123,7 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
         return np.where(np.isnan(most), np.inf, most)  # float16 overflows
 
     def closest(r: Rotary) -> float:
-        """Return the largest error in `miss`, each pair with its best ulps; any above the bound if none helps."""
+        """Return the largest error in `miss`, with each pair's best ulps (if float32); above the bound if none fits."""
         ulps = range(-8, 9) if r.frequency_dtype == "float32" else range(1)  # powers in float32 differ by method
         if len(ulps) > 1 and (least := np.max(miss(r, slack=_RADIANS_OF_ULPS))) > bound:
             return float(least)
@@ -212,7 +216,7 @@ def _index_in_call(positions: Data) -> Data:
 
 
 def _first_of_call(positions: Data) -> Data:
-    """Return the position of the first token in each token's call, ``(tokens, axes)``; calls are consecutive runs."""
+    """Return for each token the position ``(tokens, axes)`` of the first in its consecutive run (by the first axis)."""
     begins = np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1
     return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
 
@@ -262,7 +266,7 @@ def _changed_features(x: Data, y: Data) -> range:
 
 
 def _other_width(r: Rotary, moved: range) -> Rotary | None:
-    """Return `r` with the rotary slice `moved`, its base kept; None for an odd, empty or equal width, or no base."""
+    """Return `r` with rotary slice `moved` and its base's frequencies; None if odd, empty, of its width or no base."""
     width, pairs = len(moved), r.pairs
     if not width or width % 2 or width == 2 * pairs or not _has_base(r):
         return None
@@ -273,7 +277,7 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
-    """Return `r` with the attention factor of y: the median of |y| / |x| of pairs; None if its own, or absurd."""
+    """Return `r` with the attention factor of y, the median of |y| / |x| of pairs; None if its own or out of range."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
@@ -284,7 +288,7 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
 
 
 def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
-    """Return the frequencies ``(pairs,)`` that rotate x to y, both ``(n, features)``, at n `positions` 0, 1, 10, ..."""
+    """Return the frequencies ``(pairs,)`` that rotate x to y at `positions` 0, 1, 10 on, by pairing and sign of `r`."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
@@ -296,7 +300,7 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
 
 
 def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """Return `r` with the frequencies of the base, in so many digits, closest to `measured`; None if no other fits."""
+    """Return `r` with the base closest to frequencies `measured`, to `digits` digits; None if its own or unfit."""
     pairs = len(measured)
     # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
     i = np.flatnonzero(measured[1:] > 1e-3) + 1
@@ -317,7 +321,7 @@ def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
 
 
 def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """Return `r` with all frequencies times the median of `measured` / its own, in so many digits; None if it is 1."""
+    """Return `r`, frequencies times the median of `measured` / its own, to `digits` digits; None if 1 or unfit."""
     f = r.frequencies[0]
     fast = f > 1e-3
     scale = float(f"{np.median(measured[fast] / f[fast]):.{digits}g}") if fast.any() else 1.0
@@ -327,7 +331,7 @@ def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None
 
 
 def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield (faults, fields of `Rotary`) for each way to round: none, one before the table, one from it on, or both."""
+    """Yield (faults, `Rotary` fields) per rounding: none, one up to the angles, one of table or rotation, or both."""
     angles: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), {})]
     tables = angles.copy()
     for dtype in ("float32", "bfloat16", "float16"):
