@@ -25,7 +25,7 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
-    """Return x as `Tokens`; raise unless `seq_axis` is an axis of x other than its last, and of known length."""
+    """Return x as `Tokens`, `name` in errors; raise if `seq_axis` is no axis or the last, or Dask lacks its length."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
         one = APPLY if name == "k" else f"write {name}[None, :] if it is one token"
@@ -40,7 +40,12 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
 def expand_positions(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
 ) -> Positions:
-    """Return positions, or from a start (int, 0-d array, None: 0) consecutive ones, ``(seq,)`` or ``(seq, axes)``."""
+    """
+    Expand a start (an int, a 0-d array; None is 0) to consecutive positions; return other positions unchanged.
+
+    They are ``(seq,)`` or a range if `axes` is None, else ``(seq, axes)``, equal on all axes. Raises for a start if the
+    number of tokens is unknown.
+    """
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
         return number
@@ -57,7 +62,7 @@ def expand_positions(
 def positions_by_axis(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str
 ) -> list[SplitPositions]:
-    """Expand a start; return one `SplitPositions` per position axis, sharded like `tokens.x`; raise unless they fit."""
+    """Return a `SplitPositions` per axis (None: one), sharded as x is; a start is expanded; raise unless they fit x."""
     at = split_positions(tokens.lib, expand_positions(tokens, positions, axes, name=name), like=tokens.x, name=name)
     numbers = by_axis(shard_positions(tokens, at.numbers, axes, name=name), axes)
     rests = [None] * len(numbers) if at.rest is None else by_axis(at.rest, axes)
@@ -65,7 +70,7 @@ def positions_by_axis(
 
 
 def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, name: str = "positions") -> Array:
-    """Return an array of positions, sharded like `tokens.x`; raise unless it fits and nothing has to be sent."""
+    """Return positions ``(...)`` or ``(..., axes)``, sharded as x is; raise if they don't fit x or would be sent."""
     shape = tuple(by_axis(positions, axes, name=name)[0].shape)
     along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
     return _sharding.shard_like(name, positions, along[: positions.ndim], like=tokens.x)
@@ -104,7 +109,7 @@ def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable
 
 
 def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str) -> tuple[int, ...]:
-    """Return the axis of `tokens.x` for each axis of positions; raise unless lengths are equal, or 1 in positions."""
+    """Return x's axis for each of positions: the first but tokens', then that; raise if a length isn't x's or 1."""
     (_, name, x, seq, _) = tokens
     axes = _axes_if_fits(x.shape, seq, positions_shape)
     if axes is None:
@@ -118,7 +123,7 @@ def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str)
 
 
 def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the axis of x for each axis of positions, `seq_axis` last; None unless lengths are 1 or as in x."""
+    """Return x's axis for each of positions: the first but `seq_axis`, then it; None if a length isn't x's or 1."""
     last = len(positions_shape) - 1
     axes = (*(axis + (axis >= seq_axis) for axis in range(last)), seq_axis)
     fits = 0 <= last < len(shape) - 1 and all(
@@ -131,8 +136,8 @@ def align_head_table(tokens: Tokens, table: Table, heads: int, /) -> Table:
     """
     Return a table ``(..., heads, seq, pairs)`` with as many axes and heads as `tokens.x`.
 
-    Each head is repeated for its group of heads of x. A table of fewer than three axes is returned unchanged, and one
-    head stays one. Raises unless x has a multiple of `heads`.
+    Each of `heads` heads is repeated in succession for its group of heads of x; raises unless x has a multiple of them.
+    A table of fewer than three axes is returned unchanged; one with another number of heads, such as 1, keeps it.
     """
     (lib, name, x, seq, _), ndim = tokens, table.cos.ndim
     if ndim < 3:
@@ -184,7 +189,7 @@ def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
 
 
 def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
-    """Return the hint of an error about positions that fit no axis of x; "" if none is known, or a length is not."""
+    """Return a hint for the error that positions of `shape` don't fit x; "" if none applies or a length is unknown."""
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""

@@ -39,7 +39,7 @@ def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) 
 
 
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
-    """Return the rows of a field of `prepared` as arrays on the device of `like`, cached if the library keeps them."""
+    """Return rows of `field` as arrays on `like`'s device, cached if `lib` can; raise if a capture must make them."""
 
     def make() -> list[Array]:
         """Create one array for each row of the field, on the device of `like`."""

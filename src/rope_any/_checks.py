@@ -192,7 +192,7 @@ def shown(value: object) -> str:
 
 
 def brief(value: object) -> str:
-    """Return a value as text for an error; its type's name if that is over 40 characters, several lines or nested."""
+    """Return a value as text for an error; its type's name if over 40 characters or items, multi-line or nested."""
     kind = type(value).__name__
     if isinstance(value, Text):
         return str(value)

@@ -34,7 +34,7 @@ def require_not_source(targets: list[Path], sources: list[Path]) -> None:
 
 @contextmanager
 def replace_together(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
-    """Yield a temporary path for each target (all in one folder) to write to; at exit move all there, or none."""
+    """Yield a temporary path per target (in one folder) to write to; at exit move all there, or raise and move none."""
     folder = targets[0].parent
     with _exit_on_signal(), tempfile.TemporaryDirectory(dir=_existing_ancestor(folder), prefix=".rope-any-") as scratch:
         new, old = Path(scratch) / "new", Path(scratch) / "old"

@@ -95,7 +95,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
 
 def as_row(values: object, name: str = "frequencies") -> Row:
-    """Return one row of frequencies, a tuple or list, as floats; raise for other types, none, or one beyond 65536."""
+    """Return a row of frequencies, a tuple or list, as floats; raise for other types, an empty row, or |f| > 65536."""
     numbers = enumerate(_require_sequence(values, name))
     row = tuple(value if type(value) is float else real(f"{name}[{i}]", value) for i, value in numbers)
     for f in row:
@@ -107,7 +107,7 @@ def as_row(values: object, name: str = "frequencies") -> Row:
 
 
 def as_frequencies(values: object, depth: int = 3, name: str = "frequencies") -> Frequencies:
-    """Return frequencies, nested up to `depth` deep, as tuples of floats; raise for other types and for uneven rows."""
+    """Return tuples or lists of frequencies, up to `depth` deep, as tuples of floats; raise if deeper or uneven."""
     values = _require_sequence(values, name)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values, name)

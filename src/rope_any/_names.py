@@ -11,7 +11,7 @@ SHORTEST = 3
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` resembles, abbreviates or extends by a word, ignoring case; None if none."""
+    """Return the known name that `name` resembles, begins or extends; None if none, or if it differs in digits only."""
     from difflib import get_close_matches  # slow to import, and only errors need it
 
     lower = {each.lower(): each for each in known}
@@ -37,6 +37,6 @@ def _by_prefix(typed: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: object, known: Iterable[str], others: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return "did you mean X?", X the known name near to `name` or to its alias in `others`; "" if there is none."""
+    """Return "did you mean X?", X the known name near to `name` or, if given, ``others[name.lower()]``; "" if none."""
     near = nearest(others.get(name.lower(), name), known) if isinstance(name, str) else None
     return "" if near is None else f"did you mean {near}?"

@@ -41,7 +41,7 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
-    """Split positions ``(..., axes)`` into arrays ``(...)``, or return [positions] for None; raise for another axis."""
+    """Split positions ``(..., axes)`` into ``(...)``, for None return [positions]; raise for another last axis."""
     if axes is None:
         return [positions]
     shape = tuple(positions.shape)
@@ -116,7 +116,7 @@ def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
 
 
 def _broadcast_and_stack(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
-    """Stack arrays, broadcast, along a new last axis; first insert axes before their last, up to the most in `like`."""
+    """Insert axes before the last of arrays up to the most axes in `like`; broadcast; stack along a new last axis."""
     most = max(column.ndim for column in like)
     full = list(columns)
     while any(column.ndim < most for column in full):
@@ -171,7 +171,7 @@ _DTYPE_HINTS = {
 def _from_host(
     lib: Library, like: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
 ) -> tuple[Array, Array | None]:
-    """Return (nearest int32, float32 rest or None if all are integers), or if `wide` (int64 or float64, None)."""
+    """Return host numbers as (int32, float32 rest or None for integers), if `wide` as (int64 or float64, None)."""
     xp, place = lib.xp, lib.device_kwargs(like)
     integer_dtype = xp.int64 if wide else xp.int32
     if isinstance(positions, range):

@@ -513,7 +513,12 @@ class Rope:
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
-        """Return the table of a call, or a pair for q and k, given or made from positions, and fitted to the call."""
+        """
+        Return the table of a call, or a pair for q and k: those given, unchecked, or made from positions.
+
+        Fewer queries than keys get the last rows; for `inverse` it is divided by the square of the attention factor; if
+        each head has frequencies, it gets the heads and axes of the arrays.
+        """
         names, axis, fused, inverse, _ = call
         if call_plan.adds_angles:
             first = integer("positions", positions) if positions else 0
@@ -543,7 +548,7 @@ class Rope:
     def _make_table(
         self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
-        """Return a table of the positions of the last of `tokens`; a pair if q and k are sharded differently."""
+        """Return a table for the last of `tokens`, float64 if `like` is, or float32; a pair if sharded q, k differ."""
         last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def table_for(tokens: Tokens, token_positions: Positions | None) -> Table:
@@ -603,7 +608,11 @@ def _as_pair(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
 
 
 def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
-    """Return `arrays` with those of `positions` appended, and the other facts on positions that a plan's key needs."""
+    """
+    Return `arrays` with those of `positions` appended, and the other facts on positions that a plan's key needs.
+
+    They are the type; for a range (range, stop − start, step); for a pair of tables whether it is one table twice.
+    """
     positions_key: object = type(positions)
     if positions_key is BentTable:
         return arrays + positions, positions_key  # type: ignore[operator]  # a table is a tuple
@@ -627,7 +636,7 @@ def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
 def _one_library(
     names: tuple[str, ...], xs: tuple[Array, ...], positions: object, outs: tuple[Array | None, ...]
 ) -> Library:
-    """Return the library of all arrays of a call; raise if one is no array, or only one of q and k is sharded."""
+    """Return the library of a call's arrays; raise for several, a non-array, or if only one of q and k is sharded."""
     named = dict(zip(names, xs, strict=True))
     for name, x in named.items():
         if isinstance(x, tuple | list) and not isinstance(x, Table) and any(map(is_array, x)):

@@ -107,7 +107,12 @@ def require_rotatable(
     name: str = "x",
     table_is_argument: bool = False,
 ) -> None:
-    """Raise unless x, called `name`, is floating-point and has the features of the table's pairs, and `out` fits x."""
+    """
+    Raise unless x, called `name`, is floating-point and has the features of the table's pairs, and `out` fits x.
+
+    `out` needs the shape and dtype of x, and no recorded gradients. x must be sharded if the table is. The other axes
+    of x and the table are not compared.
+    """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
     if x.ndim == 0:

@@ -106,7 +106,7 @@ _READABLE = {
 
 
 def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], str]:
-    """Return (NumPy array, dtype name) of a tensor, for None the only one; bfloat16 as float32; raise if unreadable."""
+    """Return (array, dtype name) of a float or complex tensor (None: the only one), bfloat16 as float32; else raise."""
     found = read_entries(file)
     if not found:
         raise ArgumentValueError(file, "contain a tensor", NOTHING)
@@ -134,8 +134,8 @@ def copy(
     """
     Copy a file over `target`, with the features of the tensors in `axes` (name to axis) reordered.
 
-    New feature i of each group of ``len(order)`` is the old ``order[i]``; that groups are whole is not checked.
-    ``report_progress(name, bytes)`` is called for each chunk.
+    Along the axis, new feature i of each group of ``len(order)`` is the old ``order[i]``; that groups are whole is not
+    checked. ``report_progress(name, bytes)`` is called for each chunk. Raises if `source` is no safetensors file.
     """
     found = read_entries(source)
     with source.open("rb") as old, target.open("wb") as new:
@@ -166,7 +166,7 @@ def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
 
 
 def _entry(name: str, value: Any, start: int) -> Entry:
-    """Return a tensor's entry from its `value` in the header, with offsets from `start`; raise if it is malformed."""
+    """Return a tensor's entry from its JSON header `value`, `start` added to its offsets; raise if it is malformed."""
     shape, (begin, end) = value["shape"], value["data_offsets"]
     bits = 8 if value["dtype"] == "BOOL" else int(re.findall(r"\d+", value["dtype"])[0])  # of BF16, F8_E4M3, ...
     whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))

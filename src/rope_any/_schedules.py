@@ -54,7 +54,7 @@ class Rotation(NamedTuple):
                     out[..., passing] = x[..., passing]
 
     def with_passthrough(self, x: X, rotated: Array) -> X:
-        """Return an array like x with `rotated`, cast, in place of its rotary slice; maybe the object `rotated`."""
+        """Return an array like x with `rotated` as its rotary slice, cast to x's dtype; may be `rotated` itself."""
         end = self.start + rotated.shape[-1]
         before = [x[..., : self.start]] if self.start else []  # JAX has no empty arrays on a mesh
         after = [x[..., end:]] if end < x.shape[-1] else []
@@ -73,7 +73,7 @@ the same `signature`, and holds no array.
 
 
 def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
-    """Write x, rotated in all features by `factors` (c, s, −s), into `out`, which may be x, by way of `products`."""
+    """Write rotated x into `out` (may be x); `factors`: c by feature, s and −s by pair; `products`: two buffers."""
     (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2  # c by feature, s and −s by pair
     # b·s at the place of a, and a·(−s) at the place of b
     first, second = split(x, pairing, 0, pairs)
@@ -194,7 +194,7 @@ def _vjp(
 
 
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """Return the plan that rotates all arrays of a call by one loop compiled by Numba, in one pass over memory."""
+    """Return the plan that rotates by Numba's loop, copies if strided; if it can't, warn and plan without ``fused``."""
     # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype = rotation.lib, rotation.dtype(xs[0])
     host: Any = lib.host
@@ -252,7 +252,7 @@ def _plan_launch(
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
 ) -> Callable[[int], object]:
-    """Return the loop for arrays like these: ``id`` of their packed addresses → whether all are aligned and rotated."""
+    """Return a function: ``id`` of packed addresses → rotate such arrays, return True; or False if one is unaligned."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
@@ -285,7 +285,7 @@ def _has_plain_rows(host: Any, x: Array) -> bool:
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate contiguous copies of xs, for the loop, by copies of the table; return `outs`, or new arrays for Nones."""
+    """Rotate contiguous copies of xs and table, as the loop can't use the originals; return `outs` or new arrays."""
     lib = rotation.lib
     host: Any = lib.host
     copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
@@ -294,7 +294,7 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a CuPy array by one kernel that `cupy.fuse` compiles, in one pass over its memory."""
+    """Rotate a CuPy array by one `cupy.fuse` kernel, into `out` or a new array; if it fails, warn and run eagerly."""
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
     factors = (lib.cast(part, rotation.dtype(x)) for part in table)
@@ -308,7 +308,7 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
 
 
 def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate the whole array by a compiled function."""
+    """Rotate x by a function that the library compiles (as jax.jit); write or copy the result into `out` if given."""
     function, compiler = _compiled(rotation), rotation.lib.compiler
     if out is not None and compiler is not None and compiler.takes_out:
         function(x, *table, out)
@@ -319,7 +319,7 @@ def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X
 
 @cache
 def _compiled(rotation: Rotation) -> Callable[..., Array]:
-    """Return the function ``(x, cos, sin[, out])`` → rotated x, compiled by the library; after a failure, eager."""
+    """Return the cached ``(x, cos, sin[, out])`` → rotated x, compiled by the library; after a failure, eager."""
 
     def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
         """Return x rotated, in `out` if given; the compiler of the library compiles this function."""
@@ -495,7 +495,7 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table_shape: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Yield (part of the table, tile), both as tuples of slices, for all tiles; those of one part are consecutive."""
+    """Yield (slices of the table, slices of x) along batch axes for each tile; equal table slices are consecutive."""
     everything = [slice(None)]  # faster than a slice with ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -539,7 +539,7 @@ def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
 
 
 def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether all are NumPy's, or torch's, plain and on a CPU, not traced, transformed or recorded: for ``out=``."""
+    """Whether ``out=`` works: NumPy arrays, or plain CPU tensors, not traced, transformed or recording gradients."""
     return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 
@@ -604,5 +604,5 @@ def plan_schedule(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
 
 
 def dispatch(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...], /) -> tuple[X, ...]:
-    """Rotate checked arrays of one dtype by one table, into `outs` or new arrays, by the schedule that applies."""
+    """Rotate checked arrays of one dtype by one table, into `outs` or new arrays, by the first schedule to fit them."""
     return plan_schedule(rotation, xs, table, outs)(xs, table, outs)

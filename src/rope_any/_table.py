@@ -297,7 +297,7 @@ def _fast_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table | None:
-    """Return the table by `consecutive_table` or, if `fused`, by a compiler; None if neither applies."""
+    """Return the table by `consecutive_table`, or if `fused` a compiler, or None; `on_fallback` gets why not fused."""
     factor, dtype = factor_and_dtype
     if dtype == lib.xp.float32 and can_add_angles(lib, like, positions, frequencies):
         at: Any = positions
@@ -330,7 +330,7 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
 def consecutive_table(
     lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float, *, fused: bool = False
 ) -> Table:
-    """Return the float32 table of `count` positions from `first`, on a CPU, times the factor; raise beyond 2⁵³."""
+    """Return the float32 CPU table of `count` positions from `first`, times `factor`; raise over 2⁵³ in magnitude."""
     host: Any = lib.host
     if not -(2**53) <= first <= 2**53 - count:
         require_fit(first, first + max(count - 1, 0), wide=True)
@@ -390,7 +390,7 @@ def _fused_table(
 def _compiled_table(
     lib: Library, rows: Frequencies | None, factor: float, dtype: Any
 ) -> Callable[..., tuple[Array, Array]]:
-    """Return the compiled ``(numbers, rest, learned)`` → (cos, sin), of `rows`, or of `learned` if they're None."""
+    """Return the cached, compiled ``(numbers, rest, learned)`` → (cos, sin), of `rows`, or if None of `learned`."""
     prepared = None if rows is None else prepare(rows)
 
     def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
@@ -457,7 +457,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
-    """Return positions as a DTensor on the mesh of `like`, replicated if plain; raise if the summed axis is sharded."""
+    """Return positions as a DTensor on `like`'s mesh, replicated if plain; raise if a summed last axis is sharded."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
     _sharding.require_unsharded(
@@ -487,7 +487,7 @@ def _table_in_tiles(
 
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
-    """Return `dtype`, if None float64 if one of `deciding` is, else float32; refuse float64 without its cosine."""
+    """Return `dtype`; for None float64 if an array in `deciding` is, else float32; raise for float64 if unsupported."""
     xp = lib.xp
     if dtype is None:
         found = any(a is not None and lib.dtype_name(a.dtype) == "float64" for a in deciding)
@@ -509,7 +509,11 @@ def _table_by_int64(
     fixed_point: list[Array],
     axes: int | None,
 ) -> Table:
-    """Return a float32 table of int64 positions; `fixed_point` has rows by axis in 2⁻⁶⁴ turn."""
+    """
+    Return the float32 table of int64 positions.
+
+    `fixed_point` has for each axis the frequencies in units of 2⁻⁶⁴ turns.
+    """
     xp, columns = lib.xp, _columns(p, axes)
     # turns times 2⁶⁴; overflow drops whole turns
     phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))
@@ -519,7 +523,11 @@ def _table_by_int64(
 def _table_by_float64(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
-    """Return the table of float64 positions; high + low in `pieces` are turns per position."""
+    """
+    Return the table of float64 positions, in `dtype`.
+
+    `pieces` has (high, low) for each axis, whose sum is the frequency in turns.
+    """
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
         # p · f / 2π = p·high + p·low, the first free of rounding errors, and so is near − round
@@ -531,7 +539,7 @@ def _table_by_float64(
 def _table_by_int32(
     lib: Library, numbers: Array, position_rest: Array | None, frequencies: PreparedFrequencies
 ) -> Table:
-    """Return the float32 table of int32 positions, plus a float32 rest or None, by 32-bit products: without float64."""
+    """Return the float32 table of ``numbers + position_rest`` (int32, float32 or None), computed without float64."""
     xp = lib.xp
     dtype = xp.float32
     words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=numbers))
@@ -559,7 +567,7 @@ def _table_by_int32(
 
 
 def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequencies: Array, dtype: Any) -> Table:
-    """Return the table of learned frequencies (an array) at ``numbers + rest``, with gradients; raise if unfit."""
+    """Return a table of learned ``([[heads,] axes,] pairs)`` at ``numbers + rest``, with gradients; raise if unfit."""
     xp = lib.xp
     if lib.is_integer(frequencies):
         raise ArgumentTypeError("frequencies", "be floating-point", Text("integers"), POSITIONS_FIRST)
@@ -588,7 +596,7 @@ def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
 
 
 def _columns(positions: Array, axes: int | None) -> list[Array]:
-    """Return positions as a list of ``(..., 1)``, one per axis, or of all for None; raise for another last axis."""
+    """Split positions ``(..., axes)``, for None ``(...)``, into ``(..., 1)`` by axis; raise for another last axis."""
     return [column[..., None] for column in by_axis(positions, axes)]
 
 
@@ -630,7 +638,11 @@ def _add_angle(c: Array, s: Array, sine: Array, one_minus_cosine: Array | None =
 
 
 def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
-    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low), by int32 products alone."""
+    """
+    Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low), in int32.
+
+    `middle` and `low` are from 0 to 2¹⁶ − 1.
+    """
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16

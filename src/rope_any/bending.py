@@ -160,7 +160,7 @@ def fope(
     xp = lib.xp
 
     def mix(part: Array, coefficients: Array, padding: float) -> Array:
-        """Return ``part @ coefficients``, by head if they have heads, with further pairs of value `padding` up to n."""
+        """Return ``part @ coefficients`` of cos or sin, padded by `padding` to n pairs; heads, if any, are axis -3."""
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
             part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)
@@ -250,7 +250,7 @@ def _require_table(table: object) -> None:
 
 
 def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
-    """Return (library, float64 positions, None), or (library, int32, float32 rest); raise unless they fit the table."""
+    """Return (library, float64 positions, None) or (library, int32, float32 rest or None); raise unless one per row."""
     _require_table(table)
     given = {"positions": positions} if is_array(positions) else {}
     lib = library(cos=table.cos, sin=table.sin, **given)

@@ -402,7 +402,7 @@ def arrays_of(cache: Any, layout: str) -> list[Array]:
 
 
 def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = None) -> list[Array]:
-    """Return a cache as one array or two (parts), ``(copies, batch, seq, pairs)``; raise if its shape doesn't fit."""
+    """Return a cache as ``(copies, batch, seq, pairs)``: two of cos and sin, in its order, or one; raise if unfit."""
     engine_layout, lib = layout_of(layout), require_array("cache", arrays[0])
     if engine_layout.is_complex:
         arrays = [lib.xp.real(arrays[0]), lib.xp.imag(arrays[0])]
@@ -423,7 +423,12 @@ def values_of(x: Array) -> Any:
 
 
 def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -> Any:
-    """Return the cache made of a table, a pair for a layout of two arrays; raise if its shape or dtype doesn't fit."""
+    """
+    Return the cache made of a table, a pair for a layout of two arrays; raise if its shape or dtype doesn't fit.
+
+    If `dtype` is None, it is that of the table if the layout has it, else the first of the layout. Raises also if the
+    cache would have more digits than the table.
+    """
     lib = library(cos=source.cos, sin=source.sin)
     shape = tuple(source.cos.shape)
     require_known("source", shape)
@@ -456,7 +461,7 @@ def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -
 
 
 def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
-    """Return the frequencies of a Rope; raise if it has anything else that the layout lacks, such as axes or blocks."""
+    """Return a Rope's row of frequencies; raise if it has axes, heads, a factor, a start, blocks or another pairing."""
     (row_of_all, *others) = as_rows(rope.frequencies)
     if others:
         got = Text(f"{len(others) + 1} axes")
@@ -483,7 +488,7 @@ def divided(engine_layout: Layout, pairs: int, base: float | None) -> Row:
 
 
 def _row_of_angles(angles: Array) -> Row:
-    """Return row 1 of angles ``(seq, pairs)``: the frequencies; raise unless the ends fit positions 0, 1, 2, ..."""
+    """Return row 1 of angles ``(seq, pairs)``: frequencies; raise unless rows 0, 1, -1 fit positions 0 to seq − 1."""
     count = angles.shape[0]
     if count < 2:
         raise ArgumentValueError("cache", "have two rows or more, to tell frequencies", count)
@@ -514,7 +519,7 @@ def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layo
 
 
 def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layout, rotary_dim: int | None) -> Array:
-    """Return an array of a cache as ``([part,] copies, batch, seq, pairs)``; raise unless its shape fits the layout."""
+    """Return a cache array as ``([part,] copies, batch, seq, pairs)``, absent axes as 1; raise for an unfit shape."""
     axes = [axis.split("*") for axis in engine_layout.axes.split()]
     sizes = {"part": 2, "copy": 2, "1": 1}
     if rotary_dim is not None:

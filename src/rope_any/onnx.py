@@ -130,7 +130,7 @@ def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...
 
 
 def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
-    """Rotate q and k by ONNX's RotaryEmbedding and a table of `length` positions; raise if it can't express `rope`."""
+    """Rotate q, k by ONNX's RotaryEmbedding, a table of positions below `length`; raise if `rope` or size is unfit."""
     from spox.opset.ai.onnx import v23 as onnx
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)

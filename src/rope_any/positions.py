@@ -149,7 +149,11 @@ def ragged(
 def _sequence_starts(
     name: str, ends: Array | Sequence[int], length: int | None, /, *, like: Array | None
 ) -> tuple[Array, int]:
-    """Return (`ends` as an array ``(sequences + 1,)``, number of tokens); raise if wrong; array values aren't read."""
+    """
+    Return the cumulative lengths `ends` as an array ``(sequences + 1,)``, and the number of tokens; raise if wrong.
+
+    The number is `length`, or for None the last of `ends`. The values of an array are not read; it needs `length`.
+    """
     starts = _integers(name, ends, like=like, least=0)
     if starts.ndim != 1 or starts.shape[0] == 0:
         raise ArgumentValueError(name, "have shape (sequences + 1,)", tuple(starts.shape))
@@ -168,7 +172,7 @@ def _count_in_sequences(starts: Array, offsets: Array, length: int) -> Array:
 
 
 def _total(name: str, ends: list[int], length: int | None) -> int:
-    """Return `length`, or the last of `ends` for None; raise unless `ends` start at 0, never fall, and fit `length`."""
+    """Return `length`, for None the last of `ends`; raise unless `ends` start at 0, never fall, and are ≤ `length`."""
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
         hint = "write [0, *ends], or [0, *accumulate(lengths)]" if min(ends) > 0 else ""
         raise ArgumentValueError(name, "start at 0 and not fall", ends, hint)
@@ -522,7 +526,7 @@ def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]
 
 
 def _grid_coordinates(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
-    """Return for each axis the coordinates of all points ``(points,)``, window by window, the last axis fastest."""
+    """Return per axis the coordinates of all points ``(points,)``, by windows of `sizes`, the last axis fastest."""
     # each axis is split in two, (windows, points in one): first the windows of all axes, then the points in them
     shape = (*(axis.shape[0] // size for axis, size in zip(axes, sizes, strict=True)), *sizes)
     own = [tuple(n if i % len(axes) == a else 1 for i, n in enumerate(shape)) for a in range(len(axes))]
@@ -822,7 +826,7 @@ def gather_order(
 def _chunks(
     length: int, ranks: int, cumulative_lengths: Sequence[int] | None, *, zigzag: bool
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Return (chunks per document, [(first token, tokens in a chunk) per document]); raise if they don't divide."""
+    """Return (chunks per document, [(first token, tokens per chunk) of nonempty documents]); raise if indivisible."""
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
     n, wanted = int32("length", length, least=1), f"a multiple of {count}, the number of chunks for {ranks} ranks"
     if cumulative_lengths is None:
@@ -846,7 +850,7 @@ def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
 
 
 def _positions_in_chunks(documents: list[tuple[list[Any], int]], *, like: Array | None) -> Array:
-    """Return ``(tokens,)`` positions; `documents` are [(first positions of its chunks, tokens in each chunk), ...]."""
+    """Return positions ``(tokens,)``; `documents` are pairs (first position of each chunk, tokens in each chunk)."""
     rows = []
     for starts, size in documents:
         first = library(start=starts[0]).xp.concat(starts) if is_array(starts[0]) else starts
@@ -1016,7 +1020,12 @@ def _place_spans(
 
 
 def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
-    """Return the coordinates of a span by axis in runs: one, or for a video with audio runs of frames and of audio."""
+    """
+    Return a span's coordinates by axis in runs: one, or for video with audio runs of frames and of audio.
+
+    A `step` other than 0 multiplies the times of an image or video and centres its rows and columns on 0. In each
+    `chunk` of time frames come before audio; if it is 0, tokens are in the order of time.
+    """
     if step and len(axes) > 1:  # VideoRoPE: rows and columns are counted from their middle
         sides = [[c - int(max(side)) // 2 for c in side] for side in axes[1:3]]
         axes = ([step * time for time in axes[0]], *sides, *axes[3:])
@@ -1041,7 +1050,7 @@ def _span_length(axes: Coordinates) -> float:
 
 
 def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordinates:
-    """Return coordinates by axis: one for text, three for an image or video, a fourth for audio; raise for others."""
+    """Return coordinates by axis: one for text (a count), else frames, rows, columns[, audio]; raise for others."""
     if isinstance(span, Integral):
         return (range(int32(name, span, least=0)),)
     wanted = "be a number of text tokens or (frames, rows, columns)"
@@ -1054,7 +1063,7 @@ def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordi
 
 
 def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
-    """Return the coordinates on an axis: ``range(n)`` for n, else those given (all floats if one is); raise below 0."""
+    """Return coordinates: ``range(n)`` for a count n, else as given, all floats if one is; raise unless 0 to < 2³¹."""
     if not isinstance(axis, range | tuple | list):
         return range(int32(name, axis, least=1))
     if not axis:
@@ -1299,7 +1308,7 @@ def _integer_positions(positions: Positions, like: Array | None) -> Array:
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:
-    """Return an array or sequence of integers as int64 (int32 without float64); raise for a host number < `least`."""
+    """Return integers as int64 (int32 without float64); raise for other types, or a sequence's number below `least`."""
     if is_array(values):
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)

@@ -208,7 +208,7 @@ def feature_order(
     start: int = 0,
     heads: tuple[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the old index of each feature of a head in the new order; for `heads` (m, n), of n heads, m reordered."""
+    """Return each feature's old index in a head's new order; for `heads` (m, n), of n heads, the first m changed."""
     pairings = as_pairing(target, "target"), as_pairing(source, "source")
     dim, first = integer("head_dim", head_dim), integer("start", start)
     if dim < 2:
@@ -247,7 +247,7 @@ def _heads_per_group(value: object) -> tuple[int, int]:
 
 
 def reorder(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
-    """Reorder features along `axis`: in each group, new i is the old ``order[i]``; raise unless groups are whole."""
+    """Return w with groups of ``len(order)`` along `axis` reordered: new i is old ``order[i]``; raise unless whole."""
     lib = library(**{name: w})
     xp = lib.xp
     shape = tuple(w.shape)
@@ -274,9 +274,9 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
     """
     Return {name: axis of features} of the tensors to reorder: those that match a pattern, and their scales.
 
-    `names` maps patterns to axes; None means the default patterns. Raises if patterns match nothing or a packed weight,
-    if an axis does not hold whole groups of ``len(order)`` features, if another tensor of a matching module can't be
-    reordered with it, or, with the default patterns, if other tensors compute queries or keys too.
+    `names` maps patterns to axes; None means the default patterns. Raises if patterns match nothing or a weight packed
+    as in GPTQ, AWQ; if an axis does not hold whole groups of ``len(order)`` features, if another tensor of a matching
+    module can't be reordered with it, or, with the default patterns, if other tensors compute queries or keys too.
     """
     axes = {name: head_axis(name, shapes[name], order, axis) for name, axis in _match_names(shapes, names).items()}
     for name in axes:
@@ -297,7 +297,7 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
 
 
 def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
-    """Return {name: axis of its first matching pattern}; raise if one in `names`, or every default, matches nothing."""
+    """Return {name: axis of its first pattern}; raise if one or all defaults match none, or defaults several stacks."""
     if names is not None and (not isinstance(names, Mapping) or not names):
         hint = "write dict.fromkeys(names, 0) for axis 0" if isinstance(names, list | tuple | set) and names else ""
         raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names, hint)
@@ -345,7 +345,7 @@ def _refuse_query_or_key(name: str, layers: set[str]) -> None:
 def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group size of the reordered one
     name: str, shape: tuple[int, ...], owner: str, owner_shape: tuple[int, ...], axis: int, group_size: int
 ) -> bool:
-    """Whether a tensor has a number per feature of the weight `owner` (False: per block, or input), else raise."""
+    """Whether a scale or zero point has a number per feature of `owner` (False: per block or input); or raise."""
     local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
     if _OF_INPUT.fullmatch(local_name):
         return False

@@ -62,7 +62,7 @@ def is_compiling() -> bool:
 
 
 def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
-    """Return the key of a plan for these arrays (or Nones): dtypes, devices, strides; None if none may be cached."""
+    """Return a plan's cache key: dtypes, devices, shapes, strides; None unless all are plain NumPy or eager torch."""
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
     facts = record.signature(arrays)
@@ -70,7 +70,7 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
 
 
 def _look_up(kind: type, x: object) -> Library | None:
-    """Return the record for x of class `kind`: of its package's file, registered, or of defaults; None if no array."""
+    """Return the `Library` for x of class `kind`: from its package's file, registered, or default; None if no array."""
     known = False
     for cls in kind.__mro__:
         package = str(cls.__module__).partition(".")[0]
@@ -111,7 +111,7 @@ def require_array(name: str, x: object) -> Library:
 
 
 def library(**arrays: Array) -> Library:
-    """Return the record of the library of arrays; raise if one is no array, or if libraries or devices differ."""
+    """Return the `Library` of arrays (keywords: names in errors); raise for a non-array, two libraries or devices."""
     given = tuple(arrays.values())
     record = find(given[0])
     if record is not None and record.are_plain(given):

@@ -63,7 +63,7 @@ class Angles(NamedTuple):
 
 
 def precompute(fixed_point: tuple[int, ...]) -> Angles:
-    """Return the `Angles` of one row of frequencies, given as integers in units of 2⁻⁶⁴ turns per position."""
+    """Return `Angles` (cos, sin of positions 0 to 63) of a row of frequencies, integers in 2⁻⁶⁴ turns per position."""
     row = np.asarray(fixed_point, dtype=np.int64)
     zero = _unit_circle(row, np.arange(1))
     return Angles(row, _unit_circle(row, np.arange(_BLOCK)), [(0, zero)])

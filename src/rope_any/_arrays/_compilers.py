@@ -52,7 +52,7 @@ def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[
 
 
 def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
-    """Write x, rotated, into `out` by a kernel of the library (CuPy); if that fails, warn and return False."""
+    """Write x, all rotated, into `out` by CuPy's fused kernel; return True, or warn and return False if it fails."""
     compiler: Any = lib.compiler
     try:
         compiler.write_pairs(out, x, table, layout)

@@ -38,7 +38,7 @@ def has_half_precision() -> bool:
 
 
 def _alias_scope(builder: Any, scope: str) -> Any:
-    """Return an LLVM alias scope: loads and stores with it as ``noalias`` overlap none with it as ``alias.scope``."""
+    """Add an LLVM alias scope to the module; return it, as ``alias.scope`` or ``noalias`` of loads and stores."""
     module = builder.module
     domain = module.add_metadata(["rope_any"])
     return module.add_metadata([module.add_metadata([f"rope_any {scope}", domain])])
@@ -58,7 +58,7 @@ def reader(scope: str, noalias_scope: str) -> Any:
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
-        """Return the Numba signature of the load, given Numba types, and the function that generates its LLVM code."""
+        """Return (Numba signature, LLVM generator) of a load of Numba type `kind`; 16-bit floats become float32."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Generate the LLVM load: read the value at ``address[index]``, widened to float32 if it has 16 bits."""
@@ -83,11 +83,12 @@ def writer(scope: str, noalias_scope: str) -> Any:
     """
     Return an intrinsic ``(number, address, index, value)`` that stores `value` at ``address[index]``.
 
-    `number` and the scopes are as for `reader`. A float32 `value` is rounded to float16 or bfloat16, ties to even.
+    `number` only gives the type in memory: a float32 `value` is rounded to float16 or bfloat16, ties to even. `scope`
+    is the alias scope written to, and `noalias_scope` one that does not overlap it.
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, value: Any) -> Any:
-        """Return the Numba signature of the store, given Numba types, and the function that generates its LLVM code."""
+        """Return (Numba signature, LLVM generator) of a store, given Numba types: `kind` in memory, `value` stored."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Generate the LLVM store: round the value to the type in memory, write it to ``address[index]``."""
@@ -179,7 +180,7 @@ fence: Any = intrinsic(_fence)
 
 
 def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) -> Callable[..., int]:
-    """Return the entry point of a function compiled by Numba, or from its disk cache; `sources` are inlined into it."""
+    """Return the entry point of `function`, compiled by Numba or from its disk cache (its key covers `sources` too)."""
     # This is part of the cache key; Numba's own covers the function's file alone.
     function.__qualname__ = f"{function.__name__}_{source_hash(*sources)}"
     try:

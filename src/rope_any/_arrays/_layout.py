@@ -75,7 +75,7 @@ def encode(
 
 
 def _merged(batch: BatchAxes) -> list[tuple[int, ...]]:
-    """Return axes (length, strides of x, out, cos, sin) by rising stride of x, contiguous ones merged, at least two."""
+    """Return (length, strides of x, out, cos, sin) by rising x stride: merge contiguous axes, drop 1s, pad to two."""
     axes = sorted((axis for axis in zip(*batch, strict=True) if axis[0] != 1), key=lambda axis: abs(axis[X]))
     merged: list[tuple[int, ...]] = []
     for n, *strides in axes:

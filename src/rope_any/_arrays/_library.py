@@ -257,7 +257,7 @@ class Library:
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
 
     def floating_dtype(self, dtype: Any) -> Any:
-        """Return the library's dtype for `dtype`, a name in FLOATING or a dtype of such a name; raise for others."""
+        """Return the library's dtype for a name in FLOATING (float16 to float64) or a dtype so named; or raise."""
         try:
             name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
         except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits

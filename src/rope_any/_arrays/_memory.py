@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def require_writable(
     lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, others: dict[str, Array]
 ) -> None:
-    """Raise unless x, called `name`, can be written, shares no memory with `others`, and is `onto` or apart from it."""
+    """
+    Raise unless x, called `name`, is writable, is `onto` itself or disjoint from it, and disjoint from `others`.
+
+    Raises also if x overlaps itself, or is not sharded as `onto` is. Without known addresses overlap is not checked.
+    """
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
@@ -46,7 +50,7 @@ def require_writable(
 def passes_fast_overlap_check(
     lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
 ) -> bool:
-    """Whether each of `outs` is writable and overlaps no array but all of its own x; False also if that is unknown."""
+    """Whether each out is writable, and has exactly its x's memory or that of no array of the call; False if unsure."""
     spans = [lib.span(array) for array in (*outs, *xs, *others)]
     if None in spans or any(map(lib.read_only, outs)):
         return False
@@ -66,7 +70,7 @@ PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # in CPython's bytes; its slots are
 def view_at(
     address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> "np.ndarray[Any, Any] | None":
-    """Return a NumPy array at an address, strides in bytes, to ask `np.shares_memory`; None without an address."""
+    """Return a NumPy array at an address, only for `np.shares_memory`; strides are in bytes; None for None or 0."""
     if not address:
         return None
     import numpy as np
@@ -109,7 +113,7 @@ def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
 
 @cache
 def tile_size() -> int:
-    """Return how many elements one core rotates at a time, by the size of its L2 cache."""
+    """Return how many elements of 16 bytes a core rotates at a time: half of L2 if L2 is 1 MiB or more, else 2 MiB."""
     # A tile and its intermediate results take 16 bytes per element. They fit in half of a large L2 cache (measured on
     # Intel's of 2 MiB). If L2 is small or its size is unknown, they take 2 MiB: a small L2 comes with a fast L3, of
     # which a core's share holds them (measured on AMD).

@@ -79,7 +79,7 @@ def _read_axis(axis_address: int) -> tuple[int, int, int, int, int]:
 def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
-    """Rotate units (tiles of rows) `begin` to ``end - 1``; `layout` and `addresses` (q, k, ...) are addresses."""
+    """Rotate units (tiles of rows) `begin` to ``end - 1`` of a layout; `addresses`: of q, k, results, cos and sin."""
     scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
@@ -122,7 +122,7 @@ def _rotate_units(
 
 @njit(forceinline=True)
 def _address(layout: int, packed: int, i: int) -> int:
-    """Return the data address of the i-th array in the object at `packed`, a tuple or bytes, by a layout's offsets."""
+    """Return the data address of array i of the tuple or bytes at `packed`, by offsets in the layout at `layout`."""
     slot = int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i)
     data_offset = int64_at(layout, _layout.DATA_OFFSET)
     address: int = int64_at(slot + data_offset, 0) if data_offset else slot
@@ -172,8 +172,8 @@ def rotation_loop(dtype: str, pairing: str) -> Callable[..., int]:
     Return the loop that rotates arrays of a dtype in a pairing, compiled or from the disk cache.
 
     It takes a zero of the Numba type of the dtype (an int for 16-bit floats); the direction, 1.0 or -1.0; the address
-    of a layout; the first unit and the one after the last; and the address of an object that packs six arrays. It
-    returns 1, or 0 if an array is not aligned in memory; then it has written nothing.
+    of a layout; the first unit (a tile of rows) and the one after the last; and the address of an object that packs q,
+    k, their results, cos and sin. It returns 1, or 0 if an array is not aligned in memory; then it has written nothing.
     """
     number = _NUMBA_TYPES[dtype]
     real = types.float64 if number is types.float64 else types.float32

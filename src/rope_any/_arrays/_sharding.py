@@ -28,7 +28,7 @@ def local(x: Array) -> Array:
 
 
 def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
-    """Return ``function(x, *tables, out=out)`` by shards; raise if features are sharded, or something would be sent."""
+    """Return ``function(x, *tables, out=out)`` by shards, sharded as x; raise if features are, or tables get sent."""
     from torch.distributed.tensor import Partial
 
     require_unsharded("x", x, axis=x.ndim - 1, axis_text="its features, which are rotated in pairs")
@@ -47,7 +47,7 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
 
 
 def require_unsharded(name: str, x: Array, /, *, axis: int, axis_text: str) -> None:
-    """Raise if a DTensor holds partial sums or is sharded along `axis`, from 0 on, called `axis_text` in the error."""
+    """Raise if a DTensor holds partial sums or is sharded along `axis` (not negative, in errors `axis_text`)."""
     if not is_sharded(x):
         return
     if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
@@ -76,7 +76,7 @@ def _require_default_shards(name: str, x: Array) -> None:
 
 
 def replicated(a: Array, /, *, like: Array) -> Array:
-    """Return `a`, equal in all processes, as a replicated DTensor like `like`; as it is if sharded, or `like` isn't."""
+    """Return `a`, equal in all processes, replicated on `like`'s mesh; unchanged if a DTensor, or `like` is none."""
     if is_sharded(a) or not is_sharded(like):
         return a
     from torch.distributed.tensor import DTensor, Replicate
@@ -88,8 +88,9 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
     """
     Return `a`, called `name`, sharded as `like` is, or `a` itself if `like` is not sharded.
 
-    Axis i of `a` is sharded like axis ``axes[i]`` of `like`, if their lengths are equal and that is not its last axis.
-    A plain `a` is one that every process has in full. Raises if something would have to be sent between processes.
+    Axis i of `a` is sharded like axis ``axes[i]`` of `like` if their lengths are equal and that is not the last one.
+    A plain `a` must be the same in all processes. Raises if data would have to be sent between them, or unless shards
+    are cut as by `distribute_tensor`.
     """
     if not is_sharded(like):
         return a

@@ -77,7 +77,11 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 @njit(forceinline=True)
 def _write_row(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
-    """Write float32 cosines and sines of `pairs` phases from `scratch` to `cos` and `sin`."""
+    """
+    Write float32 cosines and sines of int64 phases (in 2⁻⁶⁴ turns) at `scratch`.
+
+    `cosine` and `sine` are the coefficients of the polynomials.
+    """
     # the coefficients of the polynomials, times the attention factor
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
@@ -163,7 +167,7 @@ def table_loop() -> Callable[..., int]:
 
 
 def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
-    """Pack frequencies for the loop, ``(3, axes, pairs)``: fixed point, and the bits of high and low floats."""
+    """Return int64 ``(3, axes, pairs)``: fixed point (2⁻⁶⁴ turns), and the bits of float64 `high` and `low` (turns)."""
     pieces = np.asarray((high, low), dtype=np.float64)
     return np.concatenate([np.asarray((fixed_point,), dtype=np.int64), pieces.view(np.int64)])
 
@@ -171,7 +175,7 @@ def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np
 def table_maker(
     frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
 ) -> Callable[..., npt.NDArray[np.float32]]:
-    """Return a function that makes float32 tables of packed frequencies, large ones in up to `threads()` threads."""
+    """Return `make`, which returns cos, sin of positions as a float32 ``(2, *shape, pairs)``, large ones in threads."""
     rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 
     def make(shape: tuple[int, ...], *call: Any, keep_alive: object = None) -> npt.NDArray[np.float32]:

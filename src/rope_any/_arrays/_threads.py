@@ -23,7 +23,7 @@ def threads() -> int:
 def run_in_threads(
     work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int, keep_alive: object = None
 ) -> bool:
-    """Call `work` with each tuple in this and up to ``count - 1`` more threads; return whether all calls were true."""
+    """Call `work` with each tuple in up to `count` threads, this included; return whether all returned true."""
     left, results = deque(calls), list[Any]()
 
     # After an interrupt, threads may be done later than this call: they keep the arrays that they use by address.

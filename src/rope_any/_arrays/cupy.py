@@ -44,7 +44,7 @@ def _write_pairs(out: Array, x: Array, table: tuple[Array, Array], layout: PairL
 
 @cache
 def _kernel(dtype: str, direction: int) -> Callable[..., None]:
-    """Return the fused kernel that rotates pairs, computing in the dtype of this name; `direction` -1 is backwards."""
+    """Return the fused kernel ``(a, b, to_a, to_b, c, s)`` that rotates pairs in a dtype; `direction` -1: backwards."""
 
     def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
         """Write the rotated pairs (a, b) into `to_a` and `to_b`; cupy.fuse compiles this function."""

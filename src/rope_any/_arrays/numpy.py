@@ -77,7 +77,7 @@ def _as_complex(x: Array) -> Array | None:
 
 
 def _small_half_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates small NumPy arrays, of the dtype of c and s ``(..., pairs)``, in half pairing."""
+    """Return a fast function for small NumPy x: rotate all, half pairing, by c, s ``(..., pairs)`` of x's dtype."""
     pairs = c.shape[-1]
     is_row = c.size == pairs  # one table row for all: arrays of fewer axes take less time
     if not is_row:
@@ -101,7 +101,7 @@ def _small_half_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _small_interleaved_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates small NumPy arrays, of the dtype of c and s ``(..., pairs)``, interleaved."""
+    """Return a fast function for small NumPy x: rotate all, interleaved, by c, s ``(..., pairs)`` of x's dtype."""
     if c.shape[-1] == 1:  # for one pair both pairings are the same
         return _small_half_rotator(c, s)
     factor = np.empty(c.shape, np.result_type(c, np.complex64))

@@ -83,7 +83,7 @@ def _is_transformed(*tensors: Array | None) -> bool:
 
 
 def _is_any_mode_active() -> bool:
-    """Whether a tracer, functorch, forward-mode autograd or a torch mode, but ``with torch.device(...)``, is active."""
+    """Whether a tracer, functorch, forward-mode AD or a torch mode other than ``with torch.device(...)`` is active."""
     return bool(
         _are_transforms_active()
         or _is_tracing()
@@ -100,13 +100,13 @@ _LOWEST_ADDRESS = 2**40  # a lower one may be an offset from a null pointer; Lin
 
 
 def _has_memory(x: Array) -> bool:
-    """Whether a tensor's elements, if any, are in memory that is not freed; raise for fake and wrapped (vmap) ones."""
+    """Whether x is empty or has memory: no zero tensor or freed storage; raise for fake and wrapped (vmap) tensors."""
     address = x.data_ptr()
     return bool(address >= _LOWEST_ADDRESS or address != x.storage_offset() * x.itemsize or x.numel() == 0)
 
 
 def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the key of tensors (or None) for a plan; None if one is recorded, no plain tensor, or a mode is active."""
+    """Return a plan key: dtypes, devices, shapes, strides; None if a tensor needs grad or isn't plain, or in a mode."""
     if _is_any_mode_active():
         return None
     recording = torch.is_grad_enabled()
@@ -140,7 +140,7 @@ def _records_gradients(*tensors: Array) -> bool:
 
 
 def _supports_out(*tensors: Array | None) -> bool:
-    """Whether tensors (or None) are plain, on a CPU, and not traced, transformed, recorded; raise if one was freed."""
+    """Whether tensors (or None) are plain, on a CPU, not traced, transformed or needing grad; raise if one is freed."""
     if torch.compiler.is_compiling():
         return False
     recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
@@ -356,7 +356,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
-        """Return Nones for `forward` and `vjp`, and the gradients of x, cos and sin, from the one in `gradients`."""
+        """Return None for `forward` and `vjp`, then gradients of x, cos, sin (None if unneeded), from the result's."""
         (gradient,) = gradients
         return None, None, *ctx.vjp(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])
 
