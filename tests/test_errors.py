@@ -851,3 +851,24 @@ def test_torch_out_with_stride_0_is_refused():
     cos, sin = torch.asarray(COS), torch.asarray(SIN)
     with pytest.raises(ValueError, match="address for each element"):
         ra.rotate(torch.ones(3, 8), cos, sin, pairing="half", out=torch.ones(1, 8).expand(3, 8))
+
+
+def test_inference_tensors_are_refused_as_out_before_they_change():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    with torch.inference_mode():
+        q, k = (torch.rand(1, heads, 3, 8) for heads in (4, 2))
+        rope_table = ROPE.table(torch.arange(3))
+    before, plain = q.clone(), k.clone()
+    for call in (
+        lambda **fused: ROPE.apply(q, out=q, **fused),
+        lambda **fused: ROPE(plain, q, out=(plain, q), **fused),
+        lambda **fused: ra.rotate(q, *rope_table, pairing="half", out=q, **fused),
+        lambda **_: ROPE.reposition(q, 3, 1, out=q),
+    ):
+        for fused in (False, True):
+            with pytest.raises(ValueError, match=r"got an inference tensor; call within torch.inference_mode\(\)"):
+                call(fused=fused)
+            assert torch.equal(q, before) and torch.equal(plain, k)
+            with torch.inference_mode():
+                call(fused=fused)
+                q.copy_(before), plain.copy_(k)

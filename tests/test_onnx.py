@@ -321,7 +321,7 @@ WRONG = {
     "out": (
         lambda: ROPE.apply(GRAPH["float32"], [1], out=GRAPH["float32"]),
         ValueError,
-        "out must be an array that can be written; got one that ndonnx cannot write",
+        "out must be an array that can be written; got one whose elements cannot be assigned; leave out `out`",
     ),
     "rope None": (lambda: ra.onnx.export(None), TypeError, "rope must be a Rope; got NoneType None"),
     "rope a config": (

@@ -223,15 +223,13 @@ def _plan_launch(
 ) -> Plan:
     """Return the plan that rotates arrays like these by `launch` (of `_launcher`), or as copies if one is unaligned."""
     host: Any = rotation.lib.host
-    dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
+    dtype, writes = rotation.dtype(xs[0]), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
     is_partial, has_two_arrays = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), len(xs) == 2
     pack_addresses, allocators = host.pack_addresses, [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by the loop, into `outs` or new arrays; if one is unaligned, copies of all."""
-        if writes and not all(map(host.may_write, outs)):
-            return dispatch(eager, xs, table, outs)  # it raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
         results: Any = outs if writes else tuple(map(call, allocators, xs))
         packed = pack_addresses(

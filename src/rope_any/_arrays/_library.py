@@ -73,8 +73,6 @@ class HostMemory(NamedTuple):
     """One Python object that holds the addresses of six arrays."""
     packed_offsets: tuple[int, int]
     """The offsets of the addresses in that object: see `_layout.encode`."""
-    may_write: Callable[[Array], bool]
-    """Whether a loop may write into x now."""
     mark_written: Callable[[Array], None]
     """Notify the library that a loop has written into x."""
     threads: Callable[[], int]
@@ -125,9 +123,11 @@ def _from_dlpack(x: Array) -> Any:
     return np.from_dlpack(x)
 
 
-def _read_only(x: Array) -> bool:
-    """Whether elements of x cannot be assigned: array-api-compat calls it lazy or not writeable."""
-    return bool(compat.is_lazy_array(x) or not compat.is_writeable_array(x))
+def _why_read_only(x: Array) -> tuple[str, str] | None:
+    """Return (got, hint) of an error for x if array-api-compat calls it lazy or not writeable; else None."""
+    if compat.is_writeable_array(x) and not compat.is_lazy_array(x):
+        return None
+    return "one whose elements cannot be assigned", "leave out `out`, and use the result"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -202,8 +202,8 @@ class Library:
     """Initialise cos and sin on the device of x, before several threads call them."""
 
     # --- memory ---
-    read_only: Callable[[Array], bool] = _read_only
-    """Whether elements of x cannot be assigned."""
+    why_read_only: Callable[[Array], tuple[str, str] | None] = _why_read_only
+    """What an error says if elements of x cannot be assigned now, as (got, hint); None if they can."""
     span: Callable[[Array], tuple[int, int] | None] = _return_none
     """The first address of a contiguous array and the one after its last; None for other arrays."""
     addresses: Callable[[Array], Any] = _return_none

@@ -29,9 +29,9 @@ def require_writable(
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
             raise ArgumentValueError(name, f"be sharded as {onto_name} is, {wanted}", Text(given))
         x, onto, others = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in others.items()}
-    if lib.read_only(x):
-        which = "is read-only" if lib.host is not None else f"{lib.name} cannot write"
-        raise ArgumentValueError(name, "be an array that can be written", Text(f"one that {which}"))
+    if (reason := lib.why_read_only(x)) is not None:
+        got, hint = reason
+        raise ArgumentValueError(name, "be an array that can be written", Text(got), hint)
     target = lib.addresses(x)
     if target is None:
         return  # overlap cannot be checked
@@ -52,7 +52,7 @@ def passes_fast_overlap_check(
 ) -> bool:
     """Whether each out is writable, and has exactly its x's memory or that of no array of the call; False if unsure."""
     spans = [lib.span(array) for array in (*outs, *xs, *others)]
-    if None in spans or any(map(lib.read_only, outs)):
+    if None in spans or any(map(lib.why_read_only, outs)):
         return False
     for i, (start, end) in enumerate(spans[: len(outs)]):  # type: ignore[misc]  # none is None
         own = i, i + len(outs)

@@ -142,7 +142,7 @@ LIBRARY = Library(
     supports_out=lambda *_: True,
     concat=lambda parts: np.concatenate(parts, axis=-1),
     empty_like=partial(np.empty_like, subok=False),
-    read_only=lambda x: not x.flags.writeable,
+    why_read_only=lambda x: None if x.flags.writeable else ("one that is read-only", ""),
     span=_span,
     addresses=np.asarray,
     host=HostMemory(
@@ -161,7 +161,6 @@ LIBRARY = Library(
         is_readable=lambda _: True,
         pack_addresses=tuple if _HAS_KNOWN_OFFSETS else _pack_addresses,
         packed_offsets=_OFFSETS if _HAS_KNOWN_OFFSETS else _memory.PACKED_OFFSETS,
-        may_write=lambda _: True,
         mark_written=lambda _: None,
         threads=_threads.threads,
         threaded_tiles=True,

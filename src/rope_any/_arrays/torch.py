@@ -176,6 +176,14 @@ def _mark_written(x: Array) -> None:
         torch.autograd.graph.increment_version(x)
 
 
+def _why_read_only(x: Array) -> tuple[str, str] | None:
+    """Return (got, hint) of an error for an inference tensor outside of inference mode; None for other tensors."""
+    # torch raises only after it has written
+    if torch.compiler.is_compiling() or not x.is_inference() or torch.is_inference_mode_enabled():
+        return None
+    return "an inference tensor", "call within torch.inference_mode(), or leave out `out`"
+
+
 def _span(x: Array) -> tuple[int, int] | None:
     """Return the first address of a contiguous plain tensor and the one after its last; None for other tensors."""
     if type(x) not in _PLAIN or (start := _address(x)) is None or not x.is_contiguous():
@@ -387,7 +395,7 @@ LIBRARY = Library(
     empty_like=_empty_like,
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
     initialise_trig=_initialise_trig,
-    read_only=lambda _: False,
+    why_read_only=_why_read_only,
     span=_span,
     addresses=_addresses,
     host=HostMemory(
@@ -406,7 +414,6 @@ LIBRARY = Library(
         is_readable=_is_readable,
         pack_addresses=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
         packed_offsets=_memory.PACKED_OFFSETS,
-        may_write=lambda x: torch.is_inference_mode_enabled() or not x.is_inference(),
         mark_written=_mark_written,
         threads=torch.get_num_threads,
         threaded_tiles=False,  # torch functions use several threads themselves
