@@ -60,7 +60,7 @@ def linear(frequencies: Sequence[float], factor: float, /) -> Row:
     >>> scaling.linear((1.0, 0.5), 4.0)
     (0.25, 0.125)
     """
-    s = positive("factor", factor)
+    s = _factor(factor)
     return tuple(f / s for f in as_row(frequencies))
 
 
@@ -91,7 +91,7 @@ def ntk(frequencies: Sequence[float], factor: float, /) -> Row:
     >>> scaling.ntk((1.0, 0.1, 0.01), 4.0)
     (1.0, 0.05, 0.0025)
     """
-    row, s = as_row(frequencies), positive("factor", factor)
+    s, row = _factor(factor), as_row(frequencies)
     last = max(len(row) - 1, 1)
     # b' = b·s^(d/(d−2))  ⇒  f'ᵢ = fᵢ·s^(−2i/(d−2)) = fᵢ·s^(−i/(n−1)),  d = 2n
     return tuple(f * s ** (-i / last) for i, f in enumerate(row))
@@ -131,9 +131,9 @@ def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float
     >>> scaling.dynamic_ntk((1.0, 0.1), 2.0, length=8192, trained_length=4096)
     (1.0, 0.03333333333333333)
     """
-    s, m = positive("factor", factor), positive("trained_length", trained_length)
+    s, m = _factor(factor), positive("trained_length", trained_length)
     n = max(positive("length", length), m)
-    return ntk(frequencies, s * n / m - (s - 1))
+    return ntk(frequencies, max(s * n / m - (s - 1), 1))  # at n = m it rounds to a little less
 
 
 def ntk_by_parts(
@@ -170,7 +170,7 @@ def ntk_by_parts(
     >>> scaling.ntk_by_parts((1.0, 1e-4), 4.0, original_length=4096)
     (1.0, 2.5e-05)
     """
-    row, s, length = as_row(frequencies), positive("factor", factor), positive("original_length", original_length)
+    s, row, length = _factor(factor), as_row(frequencies), positive("original_length", original_length)
     a, b = _ordered("alpha", alpha, "beta", beta)
     # r = L f / 2π,  γ = (r − α) / (β − α), and a step if α = β
     turns = (abs(f) * length / (2 * math.pi) for f in row)
@@ -225,7 +225,7 @@ def yarn(
     >>> scaling.yarn(f, 4.0, base=10_000.0, original_length=4096)
     (1.0, 0.1, 0.00625, 0.00025)
     """
-    row, s = as_row(frequencies), positive("factor", factor)
+    s, row = _factor(factor), as_row(frequencies)
     b, length = positive("base", base), positive("original_length", original_length)
     slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast)
     low, high = (_pair_index(len(row), turns, b, length) for turns in (fast, slow))
@@ -646,6 +646,15 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
     if length <= 1:
         raise ArgumentValueError("original_length", "be more than one token", length)
     return math.sqrt(1 + math.log(s) / math.log(length)) if s > 1 else 1.0
+
+
+def _factor(value: object) -> float:
+    """Return the factor of a scheme as a float; raise unless it is at least 1."""
+    if isinstance(value, tuple | list):
+        raise ArgumentTypeError("factor", "be a real number", value, "the frequencies come before it")
+    if (factor := positive("factor", value)) < 1:
+        raise ArgumentValueError("factor", "be at least 1", factor, "it is how many times longer the context becomes")
+    return factor
 
 
 def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[float, float]:
