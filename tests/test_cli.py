@@ -129,7 +129,7 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
         ),
         (
             "rotate k.npy wide.npy --pairing half -o out",
-            "q must have the 32 features of 16 pairs; got 16 features; --rotary-dim=16 would fit\n",
+            "got 16 features; q and k must have one head_dim; got 16 and 32\n",
         ),
     ],
 )

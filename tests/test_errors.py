@@ -264,7 +264,7 @@ CASES = {
     "cos integer": (
         lambda: rotate(cos=COS.astype(int)),
         TypeError,
-        "cos must be floating-point .* got int64",
+        "cos must be floating-point; got int64; write rotate",
     ),
     "sin integer": (lambda: rotate(sin=SIN.astype(int)), TypeError, "sin must be floating-point .* got int64"),
     "sin a list": (lambda: rotate(sin=[1.0]), TypeError, "sin must be an array .* got list"),
@@ -541,6 +541,21 @@ CASES = {
         r"state must be a mapping .* got SimpleNamespace; give state.state_dict\(\)$",
     ),
     "a state dict of lists": (lambda: convert_state({"a.wq.weight": [1]}), TypeError, "a.wq.weight must be an array"),
+    "a nested state dict": (
+        lambda: convert_state({"a": {"wq": {"weight": W}}}),
+        TypeError,
+        "state must have an array for each name; got a mapping for 'a'; join nested names by dots",
+    ),
+    "a module for w": (
+        lambda: convert(SimpleNamespace(weight=W)),
+        TypeError,
+        "w must be .* SimpleNamespace; give w.weight$",
+    ),
+    "names a string": (
+        lambda: convert_state(names="*.wq.weight"),
+        TypeError,
+        r"names must be a mapping .*; write \{'\*.wq.weight': 0\} for axis 0$",
+    ),
     "an integer key": (lambda: convert_state({1: W}), TypeError, "state must have names .* got int 1"),
     "a state dict without queries": (
         lambda: convert_state({"a.up.weight": W}),
@@ -769,7 +784,9 @@ def test_mixed_devices_are_refused():
 def test_positions_beyond_32_bits_are_refused_without_int64(lib):
     if lib.has_float64:
         pytest.skip(f"{lib.name} has int64")
-    with pytest.raises(ValueError, match=r"positions must not exceed 2147483647 .* got 2147483648"):
+    with pytest.raises(
+        ValueError, match=r"positions must not exceed 2147483647 in magnitude without float64; got 2147483648"
+    ):
         ra.cos_sin([2**31], F, like=lib([1.0], "float32"))
     with pytest.raises(ValueError, match="positions must not exceed"):
         ROPE.apply(lib(X), 2**31 - 1)

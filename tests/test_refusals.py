@@ -132,6 +132,9 @@ LEARNED = (
     "write tuple(frequencies.tolist()) if they are fixed; if they are learned, "
     "rotate(x, *cos_sin(positions, frequencies), pairing=...) without a Rope"
 )
+TO_ROTATE = "write rotate(x, *cos_sin(positions, frequencies), pairing=...) if these are positions and frequencies"
+ROWS = "rows a to b of a table t are Table(t.cos[..., a:b, :], t.sin[..., a:b, :])"
+SWAP = "give swapaxes(p, 0, 1) if they are (seq, batch)"
 DTYPE = "dtype must be one of float16, bfloat16, float32, float64, and one that the library has; got {}; write {}"
 AXIS = "seq_axis must be an axis of {} other than its last; got {} for shape {}; write {}"
 HEADS = "-2 for (..., heads, seq, head_dim), -3 for (..., seq, heads, head_dim)"
@@ -218,12 +221,43 @@ MISTAKES = {
     "a list [cos, sin]": (lambda: ROPE.apply(Q, [COS, SIN]), ARRAYS.format("list of 2", TABLE)),
     "a list of two tables": (
         lambda: ROPE(Q, K, [ra.Table(COS, SIN)] * 2),
-        ARRAYS.format("Table of 2", "a call takes one table, or a tuple of two, for q and for k"),
+        ARRAYS.format("Table of 2", "pass it to rope(q, k, table), or a tuple of two tables, for q and for k"),
     ),
     "far positions": (
         lambda: ROPE.table(at.self_extend(range(10), group=4, window=2, like=Q), like=Q),
         ARRAYS.format("Far of 2", "make a table of each: table(p.queries), table(p.keys)"),
     ),
+    "a slice of a table": (
+        lambda: ROPE(Q, K, ROPE.table(range(20), like=Q)[5:15]),
+        shapes("q", Q.shape, 2, (0,), f"give a position for each token of q; {ROWS}"),
+    ),
+    "the first row of a table": (
+        lambda: ROPE(Q, K, ROPE.table(range(20), like=Q)[:1]),
+        f"positions must be one array; got a tuple of 1 array; give p[0] if that has positions; {ROWS}",
+    ),
+    "a table of a table": (
+        lambda: ROPE.table(ROPE.table(np.arange(10))),
+        (
+            "positions must be one array; got Table; "
+            "pass it to rope(q, k, table), or a tuple of two tables, for q and for k"
+        ),
+    ),
+    "positions (seq, batch)": (
+        lambda: ROPE(np.ones((5, 8, 10, 8), "f4"), np.ones((5, 2, 10, 8), "f4"), np.zeros((10, 5), int)),
+        shapes("q", (5, 8, 10, 8), 2, (10, 5), SWAP),
+    ),
+    "positions (seq, batch) or (seq, axes)": (
+        lambda: ROPE(Q, K, np.zeros((10, 2), int)),
+        shapes(
+            "q",
+            Q.shape,
+            2,
+            (10, 2),
+            f"{SWAP}; for 2 axes give the Rope a row of frequencies for each, as axes.axial() does",
+        ),
+    ),
+    "a generator": (lambda: ROPE(Q, K, (p for p in range(10))), HOST.format("generator", "write list(p)")),
+    "a slice": (lambda: ROPE(Q, K, slice(0, 10)), HOST.format("slice", "write range(a, b) for slice(a, b)")),
     "a list of numbers in arrays": (
         lambda: ROPE(Q, K, [*np.arange(10)[:, None]][:3]),
         ARRAYS.format("list of 3", "write stack(p, axis=-1) for positions on several axes"),
@@ -237,9 +271,9 @@ MISTAKES = {
         shapes("q", (2, 8, 10, 8), 2, K.shape, "rope(q, k) rotates two arrays; values are not rotated"),
     ),
     "grid positions for one axis": (
-        lambda: ROPE.apply(Q, at.grid(2, 5, like=Q)),
+        lambda: ROPE.apply(Q[:1], at.grid(2, 5, like=Q)),
         shapes(
-            "x", Q.shape, 2, (10, 2), "for 2 axes give the Rope a row of frequencies for each, as axes.axial() does"
+            "x", Q[:1].shape, 2, (10, 2), "for 2 axes give the Rope a row of frequencies for each, as axes.axial() does"
         ),
     ),
     "an image that is not flattened": (
@@ -274,7 +308,10 @@ MISTAKES = {
     ),
     "a mask added to scores": (
         lambda: at.padded(np.zeros((2, 3))),
-        "mask must be booleans or integers; got an array of float64; write mask == 0 if it is added to scores",
+        (
+            "mask must be booleans or integers; got an array of float64; "
+            "write mask == 0 if it is added to scores, mask != 0 if it is 1 for tokens"
+        ),
     ),
     "sections of features": (
         lambda: ra.axes.chunked(F, [4, 4]),
@@ -287,7 +324,8 @@ MISTAKES = {
         lambda: ROPE.apply(Q[:, :, :6].swapaxes(2, 3)),
         (
             "x must have the 8 features of 4 pairs; got 6 features; "
-            "swapaxes(x, 2, -1) if the features are along axis 2; `rotary_dim`=6 would fit"
+            "swapaxes(x, 2, -1) if the features are along axis 2; "
+            "`rotary_dim`=6 would fit: frequencies(6), or a config with such heads"
         ),
     ),
     "a table for k": (
@@ -298,6 +336,7 @@ MISTAKES = {
         lambda: ROPE(Q, 5),
         "k must be an array; got int; write apply(q, positions) if k are positions",
     ),
+    "no k": (lambda: ROPE(Q, None), "k must be an array; got NoneType; write apply(q) for q alone"),
     "q and k in a tuple": (
         lambda: ROPE((Q, K), 5),
         "q must be one array; got tuple; write rope(q, k, positions)",
@@ -339,9 +378,17 @@ MISTAKES = {
         lambda: at.from_starts(3, 2, like=Q),
         "starts must be a sequence of integers; got int 3; write [3]",
     ),
+    "starts that are floats": (
+        lambda: at.from_starts(np.array([5.0, 9.0]), 3),
+        "starts must be integers; got an array of float64; cast whole numbers to integers",
+    ),
+    "length before starts": (
+        lambda: at.from_starts(3, [5, 9]),
+        "length must be an integer; got list [5, 9]; the starts come first: from_starts([5, 9], 3)",
+    ),
     "a start that is a float": (
         lambda: ROPE(Q, K, 3.0),
-        HOST.format("float", "write int(3.0) for a start, [3.0] for one token"),
+        HOST.format("float", "write int(p) for a start p, [p] for one token"),
     ),
     "a start that is infinite": (lambda: ROPE(Q, K, float("inf")), HOST.format("float", "")[:-2]),
     "a start that is a real array": (
@@ -396,6 +443,10 @@ MISTAKES = {
     ),
     "an unknown pairing": (lambda: pairing("zigzag"), PAIRING.format("'zigzag'", "")[:-2]),
     "fp16": (lambda: ra.cos_sin(np.arange(3), F, dtype="fp16"), DTYPE.format("fp16", "float16")),
+    "a number for dtype": (
+        lambda: ra.cos_sin(np.arange(3), F, dtype=np.float32(1)),
+        DTYPE.format("float32 np.float32(1.0)", "")[: -len("; write ")],
+    ),
     "bf16": (lambda: ra.cos_sin(np.arange(3), F, dtype="bf16"), DTYPE.format("bf16", "bfloat16")),
     # frequencies
     "an array of frequencies": (
@@ -416,7 +467,11 @@ MISTAKES = {
     ),
     "cos_sin the wrong way round": (
         lambda: ra.cos_sin(F, range(4)),
-        TUPLE.format("range range(0, 4)", "cos_sin takes the positions before the frequencies"),
+        TUPLE.format("range range(0, 4)", "cos_sin takes the positions first, a Rope in its calls"),
+    ),
+    "positions for frequencies": (
+        lambda: ra.Rope(range(4), pairing="half"),
+        TUPLE.format("range range(0, 4)", "cos_sin takes the positions first, a Rope in its calls"),
     ),
     "base before head_dim": (
         lambda: ra.frequencies(10_000.0, base=128),
@@ -438,7 +493,26 @@ MISTAKES = {
     # tables of another width
     "rotary_dim beyond head_dim": (
         lambda: ra.Rope(ra.frequencies(16), pairing="half")(Q, K),
-        "q must have the 16 features of 8 pairs; got 8 features; `rotary_dim`=8 would fit",
+        (
+            "q must have the 16 features of 8 pairs; got 8 features; "
+            "`rotary_dim`=8 would fit: frequencies(8), or a config with such heads"
+        ),
+    ),
+    "k of another width": (
+        lambda: ROPE(Q, K[..., :4]),
+        "k must have the 8 features of 4 pairs; got 4 features; q and k must have one head_dim; got 8 and 4",
+    ),
+    "q of another width, shorter than k": (
+        lambda: ROPE(Q[:, :6, :3, :4], K),
+        "q must have the 8 features of 4 pairs; got 4 features; q and k must have one head_dim; got 4 and 8",
+    ),
+    "positions and frequencies for a table": (
+        lambda: ra.rotate(Q, np.arange(10), F, pairing="half"),
+        f"sin must be an array (NumPy, CuPy, PyTorch, JAX, ...); got tuple; {TO_ROTATE}",
+    ),
+    "positions and an array of frequencies": (
+        lambda: ra.rotate(Q, np.arange(10), np.asarray(F), pairing="half"),
+        f"cos must be floating-point; got int64; {TO_ROTATE}",
     ),
     "tables of transformers": (
         lambda: ra.rotate(Q, REPEATED, REPEATED, pairing="half"),
@@ -510,6 +584,13 @@ MISTAKES = {
     "out that overlaps": (
         lambda: ROPE(Q, K, out=(Q[:, ::-1], K)),
         "out must be q itself or not overlap it; got a view that overlaps it in part",
+    ),
+    "a whole cache for out": (
+        lambda: ROPE.apply(Q[:, :, :1], 16, out=Q),
+        (
+            "out must have the shape and dtype of x, (2, 8, 1, 8) float32; got (2, 8, 10, 8) float32; "
+            "give the part to write, out=cache[:, :, a:b], of length 1"
+        ),
     ),
     "length of an array": (
         lambda: at.packed(np.array([0, 3])),
@@ -615,6 +696,14 @@ def test_torch_compile_keeps_the_code_to_write():
         torch._dynamo.reset()
         compiled = torch.compile(call, backend="eager")
         assert str(refusal(lambda compiled=compiled: compiled(q), ArgumentError)) == str(plain)
+
+
+def test_torch_compile_with_a_symbolic_float_keeps_the_code_to_write():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch._dynamo.reset()
+    compiled = torch.compile(ROPE.apply, backend="eager", dynamic=True)
+    error = refusal(lambda: compiled(torch.ones(3, 8), 5.0), ArgumentError)
+    assert error.hint == "write int(p) for a start p, [p] for one token"
 
 
 def test_traced_jax_arguments_get_static_argnames_as_hint():

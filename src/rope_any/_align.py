@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, _sharding, is_array
-from rope_any._checks import ArgumentValueError, Text, brief, integer, require_known
+from rope_any._checks import ROWS_OF_TABLE, ArgumentValueError, Text, brief, integer, require_known
 from rope_any._positions import Positions, SplitPositions, as_position_array, by_axis, consecutive, split_positions
 from rope_any._table import Table
 
@@ -193,12 +193,16 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""
-    if first and first[-1] == count > 1 and (hint := _last_axis_hint(name, last, features)) is not None:
-        return hint
+    swapped = len(shape) == 2 and 1 not in shape and _axes_if_fits(x.shape, seq, shape[::-1]) is not None
+    if first and first[-1] == count > 1 and ((hint := _last_axis_hint(name, last, features)) is not None or swapped):
+        swap = "give swapaxes(p, 0, 1) if they are (seq, batch)" if swapped else ""
+        return "; ".join(filter(None, (swap, hint)))
     if x.ndim > 4 and seq > 2 and last != count and prod(x.shape[2 : seq + 1]) == last:  # (batch, heads, rows, columns)
         return f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis"
     if last > count:
         return f"give only the tokens of {name}: p[..., a:b], or cos[..., a:b, :] and sin[..., a:b, :] of a table"
+    if last == 0:
+        return f"give a position for each token of {name}; {ROWS_OF_TABLE}"
     keys = "; q takes the last ones" if name == "k" else ""
     all_tokens = f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens"
     return all_tokens if 1 < last < count else ""

@@ -173,6 +173,10 @@ def _value_hint(value: object, kind: type) -> str:
     return f"write {int(number) if kind is int else number!r}" + (" without quotes" if isinstance(value, str) else "")
 
 
+ROWS_OF_TABLE = "rows a to b of a table t are Table(t.cos[..., a:b, :], t.sin[..., a:b, :])"
+"""The hint of an error for a slice of a `Table`, which is a tuple of arrays."""
+
+
 def no_rope(name: str, value: object) -> ArgumentTypeError:
     """Return the error for an argument, called `name`, that is not a Rope."""
     hint = "give Rope.from_config(config)" if isinstance(value, Mapping | str) or hasattr(value, "__fspath__") else ""

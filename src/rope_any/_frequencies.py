@@ -155,7 +155,7 @@ def _frequencies_hint(values: object) -> str:
         return "give rope.frequencies"
     if isinstance(values, int) and 2 <= values <= MAX_FEATURES:
         return f"write frequencies({values}) for {values} features"
-    return POSITIONS_FIRST if isinstance(values, range) else ""
+    return "cos_sin takes the positions first, a Rope in its calls" if isinstance(values, range) else ""
 
 
 POSITIONS_FIRST = "cos_sin takes the positions before the frequencies"

@@ -1,12 +1,12 @@
 """Positions: host numbers and arrays, converted to arrays for the table without rounding."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, Library, _sharding, is_array, library
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, integer, require_known
+from rope_any._checks import ROWS_OF_TABLE, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
 """Positions of tokens: an array, or numbers on the host."""
@@ -36,8 +36,10 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
     for array in arrays:
         if array is not None:
             return array
-    wanted, got = "be an array, or come with `like`, an array", Text(type(positions).__name__)
-    raise ArgumentTypeError("positions", wanted, got, "give like=q, the array to rotate")
+    wanted, hint = "be an array, or come with `like`, an array", "give like=q, the array to rotate"
+    if isinstance(positions, tuple | list) and any(map(is_array, positions[:4])):
+        wanted, hint = "be one array", _arrays_hint(positions)
+    raise ArgumentTypeError("positions", wanted, Text(type(positions).__name__), hint)
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
@@ -204,7 +206,7 @@ def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float],
             raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))
         if isinstance(positions, tuple | list) and any(map(is_array, positions[:4])):
             count = sum(map(is_array, positions))
-            content = f"{count} arrays" if count == len(positions) else "numbers and arrays"
+            content = f"{count} array{'s' * (count > 1)}" if count == len(positions) else "numbers and arrays"
             got = Text(f"a {type(positions).__name__} of {content}")
             raise ArgumentTypeError(name, "be one array", got, _arrays_hint(positions))
         parts = [([number], ()) if _is_plain(number) else _flatten(number, name, deepest - 1) for number in positions]
@@ -223,7 +225,9 @@ def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float],
 def _number_hint(position: object) -> str:
     """Return the hint of an error for a value that is no position: what to write instead, or "" if unknown."""
     if isinstance(position, Real) and not isinstance(position, bool) and position - position == 0:  # it is finite
-        return f"write int({brief(position)}) for a start, [{brief(position)}] for one token"
+        return "write int(p) for a start p, [p] for one token"  # without its value, which torch.compile may not know
+    if isinstance(position, Iterator | slice):
+        return "write range(a, b) for slice(a, b)" if isinstance(position, slice) else "write list(p)"
     is_quoted = isinstance(position, str) and len(position) <= 20 and position.isdecimal()
     return f"write {position} without quotes" if is_quoted else ""
 
@@ -232,12 +236,14 @@ def _arrays_hint(arrays: Sequence[Any]) -> str:
     """Return the hint of an error for several arrays as positions: what to write instead."""
     fields = getattr(arrays, "_fields", ())
     if fields == ("cos", "sin"):
-        return "a call takes one table, or a tuple of two, for q and for k"
+        return "pass it to rope(q, k, table), or a tuple of two tables, for q and for k"
     if fields:  # such as those of `positions.Far`
         return f"make a table of each: {', '.join(f'table(p.{field})' for field in fields)}"
     dimensions = [getattr(one, "ndim", None) for one in arrays]
     if not all(dimensions):
         return "write stack(p)" if set(dimensions) == {0} else ""
+    if len(arrays) == 1:
+        return f"give p[0] if that has positions; {ROWS_OF_TABLE}"
     if len(arrays) == 2:
         return "give Table(cos, sin) for cosines and sines, a pair of tables for positions of q and of k"
     return "write stack(p, axis=-1) for positions on several axes"
@@ -254,4 +260,5 @@ def require_fit(*positions: float, wide: bool, name: str = "positions") -> None:
     for position in positions:
         if not -limit <= position <= limit:
             got = position if abs(position) < 2**64 else Text("one beyond 64 bits")  # maybe too long to print
-            raise ArgumentValueError(name, f"not exceed {limit} in magnitude here", got)
+            wanted = f"not exceed {limit} in magnitude" + ("" if wide else " without float64")
+            raise ArgumentValueError(name, wanted, got)

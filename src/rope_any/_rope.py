@@ -482,7 +482,7 @@ class Rope:
         tables = self._tables(call_plan, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _as_pair(tables)[: len(xs)]
-        broadcasters = []
+        broadcasters, widths = [], tuple([x.shape[-1] for x in xs])
         calls = list(zip(tokens, each_table, outs, strict=True))
         if fewer_queries:
             calls.reverse()  # so that an error about positions names the keys
@@ -490,7 +490,7 @@ class Rope:
             if isinstance(positions, tuple):
                 self._require_table_fits(lib, given)
             broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
-            require_rotatable(rotation, each.x, given, out, name=each.name)
+            require_rotatable(rotation, each.x, given, out, name=each.name, widths=widths)
         if fewer_queries:
             broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
@@ -642,7 +642,8 @@ def _one_library(
         if isinstance(x, tuple | list) and not isinstance(x, Table) and any(map(is_array, x)):
             raise ArgumentTypeError(name, "be one array", Text(type(x).__name__), "write rope(q, k, positions)")
         if name == "k" and not is_array(x):
-            raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), "" if x is None else APPLY)
+            hint = "write apply(q) for q alone" if x is None else APPLY
+            raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), hint)
     written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
     lib = library(
         **named, **{name: out for name, out in written.items() if out is not None}, **_named_arrays(positions)

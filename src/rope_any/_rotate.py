@@ -106,12 +106,13 @@ def require_rotatable(
     *,
     name: str = "x",
     table_is_argument: bool = False,
+    widths: tuple[int, ...] = (),
 ) -> None:
     """
     Raise unless x, called `name`, is floating-point and has the features of the table's pairs, and `out` fits x.
 
     `out` needs the shape and dtype of x, and no recorded gradients. x must be sharded if the table is. The other axes
-    of x and the table are not compared.
+    of x and the table are not compared. `widths` are the head dimensions of q and k, for a hint.
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
@@ -124,8 +125,11 @@ def require_rotatable(
         if not hint:
             axes = [axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs and not start]
             hints = [f"swapaxes({name}, {axis}, -1) if the features are along axis {axis}" for axis in axes[-1:]]
-            if 0 <= start < features - 1:
-                hints.append(f"`rotary_dim`={(features - start) // 2 * 2} would fit")
+            if widths and widths[0] != widths[-1]:
+                hints.append(f"q and k must have one head_dim; got {widths[0]} and {widths[-1]}")
+            elif 0 <= start < features - 1:
+                fits = (features - start) // 2 * 2
+                hints.append(f"`rotary_dim`={fits} would fit: frequencies({fits}), or a config with such heads")
             hint = "; ".join(hints)
         raise ArgumentValueError(name, wanted, Text(f"{features} features"), hint)
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
@@ -134,10 +138,19 @@ def require_rotatable(
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
             like, given = (Text(f"{tuple(a.shape)} {a.dtype}") for a in (x, out))
-            raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given)
+            hint = _part_hint(tuple(x.shape), tuple(out.shape))
+            raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)
         if lib.wants_gradients(x, cos, sin, out):
             wanted = "be left out while gradients are recorded (an array has requires_grad)"
             raise ArgumentValueError("out", wanted, NOTHING, "use no_grad()")
+
+
+def _part_hint(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:
+    """Return the hint for an output of shape `whole`, longer than `shape` along one axis, not the last; or ""."""
+    axes = [axis for axis, (n, m) in enumerate(zip(shape, whole, strict=False)) if n != m]
+    if len(shape) != len(whole) or len(axes) != 1 or axes[0] == len(shape) - 1 or whole[axes[0]] < shape[axes[0]]:
+        return ""
+    return f"give the part to write, out=cache[{':, ' * axes[0]}a:b], of length {shape[axes[0]]}"
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

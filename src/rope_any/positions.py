@@ -275,7 +275,8 @@ def padded(mask: Array, /) -> Array:
     lib = library(mask=mask)
     if lib.dtype_name(mask.dtype) != "bool":
         if not lib.is_integer(mask):
-            got, hint = Text(f"an array of {lib.dtype_name(mask.dtype)}"), "write mask == 0 if it is added to scores"
+            got = Text(f"an array of {lib.dtype_name(mask.dtype)}")
+            hint = "write mask == 0 if it is added to scores, mask != 0 if it is 1 for tokens"
             raise ArgumentTypeError("mask", "be booleans or integers", got, hint)
         mask = mask != 0
     if mask.ndim == 0:
@@ -323,6 +324,9 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     [[  7   8   9]
      [100 101 102]]
     """
+    if isinstance(length, tuple | list) and isinstance(starts, int):
+        hint = f"the starts come first: from_starts({brief(length)}, {starts})"
+        raise ArgumentTypeError("length", "be an integer", length, hint)
     n, first = int32("length", length, least=0), _integers("starts", starts, like=like)
     if not is_array(starts):
         int32("starts + length - 1", max([0, *starts]) + max(n - 1, 0))

@@ -192,6 +192,9 @@ def convert_state_dict(
     for name, w in state.items():
         if not isinstance(name, str):
             raise ArgumentTypeError("state", "have names for its arrays", name)
+        if isinstance(w, Mapping):
+            got, hint = Text(f"a mapping for {name!r}"), 'join nested names by dots: {"a.b": array}'
+            raise ArgumentTypeError("state", "have an array for each name", got, hint)
         require_array(name, w)
     order = feature_order(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
     axes = select_axes({name: tuple(w.shape) for name, w in state.items()}, order, names=names)
@@ -300,6 +303,7 @@ def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, i
     """Return {name: axis of its first pattern}; raise if one or all defaults match none, or defaults several stacks."""
     if names is not None and (not isinstance(names, Mapping) or not names):
         hint = "write dict.fromkeys(names, 0) for axis 0" if isinstance(names, list | tuple | set) and names else ""
+        hint = f"write {{{names!r}: 0}} for axis 0" if isinstance(names, str) else hint
         raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names, hint)
     for pattern in names or ():
         if not isinstance(pattern, str) or not any(fnmatchcase(name, pattern) for name in shapes):

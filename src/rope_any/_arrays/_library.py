@@ -267,7 +267,7 @@ class Library:
         is_of_numpy = isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")
         if name in FLOATING and is_of_numpy and isinstance(self.xp.float32, type):
             return dtype  # this library has the dtypes of NumPy and ml_dtypes, and does not export all of them
-        got = Text(name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__)
+        got = Text(name) if name.isidentifier() and len(name) <= 40 else dtype
         hint = f"write {SHORT_NAMES[name]}" if name in SHORT_NAMES else ""
         hint = "NumPy takes ml_dtypes.bfloat16; or use a library that has it" if name == "bfloat16" else hint
         raise ArgumentTypeError("dtype", f"be one of {', '.join(FLOATING)}, and one that the library has", got, hint)
@@ -290,7 +290,9 @@ class Library:
     def require_integer(self, name: str, x: Array) -> None:
         """Raise a TypeError, which calls x `name`, unless `x` holds integers."""
         if not self.is_integer(x):
-            raise ArgumentTypeError(name, "be integers", Text(f"an array of {self.dtype_name(x.dtype)}"))
+            dtype = self.dtype_name(x.dtype)
+            hint = "cast whole numbers to integers" if dtype in FLOATING else ""
+            raise ArgumentTypeError(name, "be integers", Text(f"an array of {dtype}"), hint)
 
     def count_at_or_below(self, bounds: Array, values: Array) -> Array:
         """Return for each value how many of the ascending `bounds`, of one axis, are less than or equal to it."""
