@@ -961,14 +961,15 @@ def test_verify_refuses_wrong_arguments_for_a_cache_in_one_line(caches, args, me
 
 # --- all commands -------------------------------------------------------------------------------------------
 
-EXAMPLES = [example for verbs in cli.VERBS.values() for example in verbs.values()]
-NAMES = [verb.__name__ for verbs in cli.VERBS.values() for verb in verbs]
+EXAMPLES = [example for commands in cli.COMMANDS.values() for example in commands.values()]
+NAMES = [command.__name__ for commands in cli.COMMANDS.values() for command in commands]
 
 
 def test_help_lists_commands_in_groups_with_an_example_each():
     shown = run("--help").stdout
     assert run().stdout == run("-h").stdout == shown
-    places = [shown.index(text) for group, verbs in cli.VERBS.items() for text in (f"\n{group}:\n", *verbs.values())]
+    texts = [text for group, commands in cli.COMMANDS.items() for text in (f"\n{group}:\n", *commands.values())]
+    places = [shown.index(text) for text in texts]
     assert places == sorted(places)
     assert len(NAMES) == len(set(NAMES)) == len(re.findall(r"^  [a-z]+  ", shown, re.MULTILINE))
     assert max(map(len, shown.splitlines())) < 80
@@ -1027,7 +1028,7 @@ def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
         ("inspect a --banana", "no such option: --banana; see rope-any inspect --help"),
         ("inspect a --to", "no such option: --to; see rope-any inspect --help"),
         ("--nonsense", "no such option: --nonsense; see rope-any --help"),
-        ("--json check", "--json must come after a verb, or with --version"),
+        ("--json check", "--json must come after a command, or with --version"),
         ("rotate", "missing argument FILE; see rope-any rotate --help"),
         ("rotate q.npy -o out", "missing option --pairing; choose from: half, interleaved; see rope-any rotate --help"),
         ("rotate q.npy --pairing half -o", "option -o requires an argument; see rope-any --help"),

@@ -59,7 +59,7 @@ def test_versions_agree():
 
 
 def test_the_changelog_names_every_command():
-    assert {verb.__name__ for verbs in cli.VERBS.values() for verb in verbs} <= set(
+    assert {command.__name__ for commands in cli.COMMANDS.values() for command in commands} <= set(
         re.findall(r"`(?:rope-any )?(\w+)`", read("CHANGELOG.md"))
     )
 

@@ -1,4 +1,4 @@
-"""Define the command line ``rope-any``: its verbs in groups, each with an example."""
+"""Define the command line ``rope-any``: its commands in groups, each with an example."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
 from rope_any import __version__
 from rope_any.cli._advise import advise
 from rope_any.cli._check import check
-from rope_any.cli._common import Verb, Verbs, echo_json
+from rope_any.cli._common import Command, Commands, echo_json
 from rope_any.cli._convert import convert
 from rope_any.cli._export import export
 from rope_any.cli._inspect import diff, inspect
@@ -21,7 +21,7 @@ from rope_any.cli._plot import plot
 from rope_any.cli._rotate import rotate
 from rope_any.cli._verify import verify
 
-VERBS: dict[str, dict[Callable[..., None], str]] = {
+COMMANDS: dict[str, dict[Callable[..., None], str]] = {
     "Read a model": {
         inspect: "rope-any inspect config.json",
         diff: "rope-any diff a.json b.json",
@@ -40,27 +40,27 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
 }
 
 app = typer.Typer(
-    cls=Verbs,
-    suggest_commands=False,  # `Verbs` names a near one
+    cls=Commands,
+    suggest_commands=False,  # `Commands` names a near one
     rich_markup_mode=None,  # the same help in a pipe and on a terminal
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for group, verbs in VERBS.items():
-    for verb, example in verbs.items():
-        app.command(cls=Verb, rich_help_panel=group, epilog=f"\b\nExample: {example}")(verb)
+for group, commands in COMMANDS.items():
+    for command, example in commands.items():
+        app.command(cls=Command, rich_help_panel=group, epilog=f"\b\nExample: {example}")(command)
 
 
 @app.callback(invoke_without_command=True, help="Rotary position embeddings (RoPE), exactly, on every array library.")
-def _no_verb(
+def _no_command(
     ctx: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON.")] = False,
 ) -> None:
-    """Print the version if asked, or the help if there is no verb, and exit; raise for --json without --version."""
+    """Print the version if asked, or the help if there is no command, and exit; raise for --json without --version."""
     if as_json and not version:
-        msg = "--json must come after a verb, or with --version"
+        msg = "--json must come after a command, or with --version"
         raise ValueError(msg)
     if version and as_json:
         echo_json({"version": __version__})

@@ -1,4 +1,4 @@
-"""Provide what all verbs share: help, the text of errors, tables, progress bars, JSON."""
+"""Provide what all commands share: help, the text of errors, tables, progress bars, JSON."""
 
 import json
 import math
@@ -29,11 +29,11 @@ COMPLETION = ("--install-completion", "--show-completion")
 ENDLESS = 1_000_000  # columns
 
 
-class Verbs(TyperGroup):
-    """The verbs, listed in groups with examples; their errors are printed on one line."""
+class Commands(TyperGroup):
+    """The commands, listed in groups with examples; their errors are printed on one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a verb and exit; on a usage, import, file, type or value error with code 2 and one line on stderr."""
+        """Run a command and exit; on a usage, import, file, type or value error with code 2 and one line on stderr."""
         try:
             sys.exit(super().main(*args, **options | {"standalone_mode": False}))
         except typer.TyperException as error:
@@ -55,19 +55,19 @@ class Verbs(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, _: Any, formatter: Any) -> None:
-        """Write each verb with its one-line help and its example, group by group."""
+        """Write each command with its one-line help and its example, group by group."""
         gap = 2 + max(map(len, self.commands))
         commands: Any = self.commands  # typer's type, with panels
-        for group, verbs in groupby(commands.values(), lambda verb: verb.rich_help_panel):
+        for group, members in groupby(commands.values(), lambda command: command.rich_help_panel):
             with formatter.section(group):
-                for verb in verbs:
-                    formatter.write_dl([(verb.name, verb.get_short_help_str(200))], col_spacing=gap - len(verb.name))
-                    example = verb.epilog.partition(": ")[2]
+                for one in members:
+                    formatter.write_dl([(one.name, one.get_short_help_str(200))], col_spacing=gap - len(one.name))
+                    example = one.epilog.partition(": ")[2]
                     formatter.write(f"{'':{gap + 2}}{example}\n")
 
 
-class Verb(TyperCommand):
-    """A verb: its help shows placeholders in upper case, and its errors name options as typed."""
+class Command(TyperCommand):
+    """A command: its help shows placeholders in upper case, and its errors name options as typed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; an input file ``-`` becomes a temporary file of standard input; raise for several ``-``."""
@@ -83,7 +83,7 @@ class Verb(TyperCommand):
         return left
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; an ArgumentError becomes a ValueError that names options instead of Python arguments."""
+        """Run the command; an ArgumentError becomes a ValueError that names options instead of Python arguments."""
         try:
             return super().invoke(ctx)
         except ArgumentError as error:
@@ -111,7 +111,7 @@ class Verb(TyperCommand):
 
 
 INPUTS = ("file", "files", "a", "b", "source", "config", "cache")
-"""The parameters of verbs that are files to read."""
+"""The parameters of commands that are files to read."""
 STDIN = "rope_any.stdin"
 """The name of the temporary folder in the context of a command."""
 
@@ -139,7 +139,7 @@ def require_suffix(file: Path, suffix: str) -> None:
 
 # typer's name of a type, and the name that the help shows; other types are lists of choices.
 METAVARS = {"int": "INTEGER", "float": "NUMBER", "str": "TEXT", "path": "PATH"}
-# Names of arguments in the package, and of the parameters of verbs that set them, if they differ.
+# Names of arguments in the package, and of the parameters of commands that set them, if they differ.
 ELSEWHERE = {
     "function": "target",
     "rope": "config",
@@ -192,11 +192,11 @@ def _sentence(error: Any) -> str:
 
 
 def _hint(error: Any) -> str:
-    """Return "; " and the verb, option or choice that was probably meant, for an error of typer; "" if none is near."""
+    """Return "; " and the command, option or choice probably meant, for an error of typer; "" if none is near."""
     command = getattr(getattr(error, "ctx", None), "command", None)
-    verb = re.fullmatch(r"No such command '(.*)'\.", error.message)
-    if verb and isinstance(command, Verbs):
-        near = nearest(verb[1], command.commands)
+    typed_command = re.fullmatch(r"No such command '(.*)'\.", error.message)
+    if typed_command and isinstance(command, Commands):
+        near = nearest(typed_command[1], command.commands)
         return "" if near is None else f"; did you mean {near!r}"
     if hasattr(error, "possibilities") and command is not None:
         known = {option.lstrip("-"): option for param in command.get_params(error.ctx) for option in param.opts}

@@ -1,4 +1,4 @@
-"""Provide options and functions that the verbs with a config share."""
+"""Provide options and functions that the commands with a config share."""
 
 import re
 from collections.abc import Iterator, Mapping
