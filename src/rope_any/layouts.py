@@ -521,9 +521,10 @@ def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layo
 def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layout, rotary_dim: int | None) -> Array:
     """Return a cache array as ``([part,] copies, batch, seq, pairs)``, absent axes as 1; raise for an unfit shape."""
     axes = [axis.split("*") for axis in engine_layout.axes.split()]
-    sizes = {"part": 2, "copy": 2, "1": 1}
+    known = {"part": 2, "copy": 2, "1": 1}
     if rotary_dim is not None:
-        sizes["pair"] = integer_between("rotary_dim", rotary_dim, 2, MAX_FEATURES) // 2
+        known["pair"] = integer_between("rotary_dim", rotary_dim, 2, MAX_FEATURES) // 2
+    sizes = dict(known)
     fits = x.ndim == len(axes) and not (rotary_dim or 0) % 2
     for axis, n in zip(axes, x.shape, strict=False):
         unknown = [name for name in axis if name not in sizes]
@@ -535,7 +536,10 @@ def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layou
         fits = fits and n == math.prod([sizes[name] for name in axis])
     if not fits or not sizes["pair"]:
         width = "" if rotary_dim is None else f" with {rotary_dim} rotated features"
-        wanted = f"have the axes ({', '.join(engine_layout.axes.split())}) for the layout {layout}{width}"
+        lengths = ", ".join(_length_text(axis, known) for axis in axes)
+        parts = ", then ".join({"cos": "cosines", "sin": "sines"}[part] for part in engine_layout.parts)
+        of_a_row = f": {parts}" if "part*" in engine_layout.axes else ""
+        wanted = f"have the shape ({lengths}) for the layout {layout}{width}{of_a_row}"
         raise ArgumentValueError("cache", wanted, tuple(x.shape))
     names = [name for name in engine_layout.names if name != "1"]
     x = lib.xp.reshape(x, tuple(sizes[name] for name in names))
@@ -543,6 +547,13 @@ def _reshape_to_copies(lib: Library, x: Array, layout: str, engine_layout: Layou
     x = lib.xp.permute_dims(x, tuple(names.index(name) for name in order))
     shape = tuple(sizes[name] if name in names else 1 for name in _CANONICAL)
     return lib.xp.reshape(x, shape if "part" in names else shape[1:])
+
+
+def _length_text(axis: list[str], known: dict[str, int]) -> str:
+    """Return the length of an axis for an error: the product of `known` lengths, and the names of others."""
+    count = math.prod(known.get(name, 1) for name in axis)
+    others = [name.replace("pair", "pairs") for name in axis if name not in known]
+    return "*".join([*([str(count)] if count > 1 or not others else []), *others])
 
 
 # --- arguments --------------------------------------------------------------------------------------------
