@@ -43,6 +43,10 @@ def test_only_near_names_are_proposed(name, near):
     assert did_you_mean(name, KNOWN) == (f"did you mean {near}?" if near else "")
 
 
+def test_a_prefix_of_one_name_proposes_it_before_nearer_ones():
+    assert nearest("pair", ["part", "pairing"]) == "pairing"
+
+
 def test_a_prefix_of_several_names_proposes_none():
     assert nearest("slid", ["sliding_attention", "sliding_window"]) is None
     assert nearest("sliding_x_attention_and_more", ["sliding", "sliding_x", "slide"]) == "sliding_x"

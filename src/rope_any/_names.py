@@ -16,7 +16,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     lower = {each.lower(): each for each in known}
     typed = name[:80].lower()
-    found = get_close_matches(typed, lower, n=1, cutoff=CUTOFF) or _by_prefix(typed, lower)
+    longer = [each for each in lower if len(typed) >= SHORTEST and each.startswith(typed)]
+    found = longer if len(longer) == 1 else get_close_matches(typed, lower, n=1, cutoff=CUTOFF)
+    if not found and not longer:
+        found = _extended_by_a_word(typed, lower)
     if not found:
         return None
     near = lower[found[0]]
@@ -25,13 +28,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return None if is_version else near
 
 
-def _by_prefix(typed: str, known: Iterable[str]) -> list[str]:
-    """Return a list of the only name that begins with `typed`, else of the longest that it extends by a word, or []."""
-    if len(typed) < SHORTEST:
-        return []
-    longer = [each for each in known if each.startswith(typed)]
-    if longer:
-        return longer if len(longer) == 1 else []
+def _extended_by_a_word(typed: str, known: Iterable[str]) -> list[str]:
+    """Return a list of the longest known name that `typed` extends by a word, or []."""
     shorter = [each for each in known if len(each) >= SHORTEST and re.match(rf"{re.escape(each)}[-_.]", typed)]
     return sorted(shorter, key=len)[-1:]
 

@@ -71,7 +71,11 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; an input file ``-`` becomes a temporary file of standard input; raise for several ``-``."""
-        left = super().parse_args(ctx, args)
+        try:
+            left = super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            error.ctx = getattr(error, "ctx", None) or ctx  # type: ignore[attr-defined]  # some errors have no context
+            raise
         files = {param.name for param in self.params if "FILE" in str(param.metavar) or param.name in INPUTS}
         found = [name for name in files & ctx.params.keys() for item in _as_list(ctx.params[name]) if str(item) == "-"]
         if len(found) > 1:
@@ -196,12 +200,18 @@ def _hint(error: Any) -> str:
     command = getattr(getattr(error, "ctx", None), "command", None)
     typed_command = re.fullmatch(r"No such command '(.*)'\.", error.message)
     if typed_command and isinstance(command, Commands):
-        near = nearest(typed_command[1], command.commands)
+        word = typed_command[1]
+        near = f"--{word}" if word in {"help", "version"} else nearest(word, command.commands)
         return "" if near is None else f"; did you mean {near!r}"
     if hasattr(error, "possibilities") and command is not None:
-        known = {option.lstrip("-"): option for param in command.get_params(error.ctx) for option in param.opts}
-        near = nearest(error.option_name.lstrip("-"), known)
-        return "" if near is None else f"; did you mean {known[near]}"
+        typed, params = error.option_name, command.get_params(error.ctx)
+        word, arguments = typed.lstrip("-").replace("_", "-").lower(), list(filter(_is_argument, params))
+        options = {name.lstrip("-"): f"did you mean {name}" for x in params if x not in arguments for name in x.opts}
+        hints = {name.lower(): f"give {_word(x)} without {typed}" for x in arguments for name in (x.name, x.metavar)}
+        hints |= options
+        hints |= {other: hints[own] for other, own in OTHER_NAMES.items() if own in hints}
+        near = word if word in hints else nearest(word, options)
+        return "" if near is None else f"; {hints[near]}"
     typed, _, known = error.message.partition(" is not one of ")
     word, words = typed.partition("'")[2].removesuffix("'"), re.findall(r"'(\w[\w-]*)'", known)
     hint = did_you_mean(word, words, SHORT_NAMES)
@@ -212,6 +222,16 @@ def _hint(error: Any) -> str:
             hint = refusal.hint
     return hint and "; " + hint.rstrip("?").replace('"', "")
 
+
+# Words for options that a command lacks, and the options or arguments that are meant.
+OTHER_NAMES = {
+    "source": "from",
+    "target": "to",
+    "theta": "base",
+    "rope-theta": "base",
+    "offset": "positions",
+    "o": "output",
+}
 
 SENTENCES = {
     r"'(-[-\w]+)'": r"\1",  # options have no quotes
