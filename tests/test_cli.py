@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import rope_any as ra
 from rope_any import cli
 from rope_any._arrays import INSTALLABLE, installed
-from rope_any.cli import _check, _inspect, _measure
+from rope_any.cli import _check, _common, _inspect, _measure
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
 
@@ -1062,12 +1062,39 @@ def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
             "--show-completion must be the only word, and applies to the current shell; got '--version'",
         ),
         ("check more", "got unexpected extra argument(s) (more); see rope-any check --help"),
-        ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),
+        ("inspect a --json=1", "option --json does not take a value; see rope-any inspect --help"),
+        (
+            "inspect a --sequence-length 8X",
+            (
+                "--sequence-length must be a number of tokens, such as 131072, 128K or 1M; got '8X'; "
+                "see rope-any inspect --help"
+            ),
+        ),
     ],
 )
 def test_wrong_command_lines_get_one_line(args, message):
     done = run(*args.split())
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rope-any: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "tokens"),
+    [("inspect plain.json --sequence-length", 8192), ("plot plain.json decay -o a.svg --overwrite --length", 8192)],
+)
+def test_lengths_may_be_given_in_thousands(args, tokens, configs):
+    short, whole = (run(*args.split(), length, "--json", cwd=configs) for length in ("8K", tokens))
+    assert (short.returncode, short.stdout) == (0, whole.stdout)
+
+
+def test_a_missing_package_of_the_command_line_is_reported_with_its_install_command(configs, monkeypatch):
+    def fail(_):
+        msg = "No module named 'rich'"
+        raise ModuleNotFoundError(msg, name="rich")
+
+    monkeypatch.setattr(_common, "_console", fail)
+    done = run("inspect", "plain.json", cwd=configs)
+    text = 'the command line needs rich, which is missing; install it by: pip install "rope-any[cli]"'
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rope-any: {text}\n")
 
 
 def test_version_is_printed():

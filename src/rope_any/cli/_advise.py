@@ -3,32 +3,19 @@
 import json
 from typing import Annotated
 
-import typer
-
-from rope_any._checks import ArgumentValueError
-from rope_any.cli._common import AsJson, echo_json, show, table
+from rope_any.cli._common import AsJson, echo_json, show, table, tokens_option
 from rope_any.cli._configs import ConfigFile, Factor, LayerType, PairingOf, loaded, naming
 from rope_any.config import Advice, Outlook
 from rope_any.config import advise as advices
 from rope_any.config._advise import PERPLEXITY
 
-_UNITS = {"K": 2**10, "M": 2**20}
-
-
-def _parse_tokens(text: str) -> int:
-    """Return a number of tokens, given as ``131072``, ``128K`` (of 1024) or ``1m`` (1024 K); raise for other text."""
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
-    if not number.isdecimal():
-        raise ArgumentValueError("length", "be a number of tokens, such as 131072, 128K or 1M", text)
-    return int(number) * _UNITS.get(unit, 1)
-
 
 def advise(
     file: ConfigFile,
     *,
-    length: Annotated[str, typer.Option(metavar="TOKENS", help="Wanted context; 1K is 1024, 1M is 1024K.")],
+    length: Annotated[int, tokens_option(help="Wanted context; 1K is 1024, 1M is 1024K.")],
     trained_length: Annotated[
-        str | None, typer.Option(metavar="TOKENS", help="In training before any scaling.", show_default="of the config")
+        int | None, tokens_option(help="In training before any scaling.", show_default="of the config")
     ] = None,
     layer_type: LayerType = None,
     pairing: PairingOf = None,
@@ -41,12 +28,12 @@ def advise(
     It follows from the numbers of the config alone: the pairs that never complete a turn in training, the base that
     papers ask for, what each scheme does to wavelengths and scores. Only an experiment decides.
     """
-    trained = None if trained_length is None else _parse_tokens(trained_length)
+    config = loaded(file)
     with naming(file):
         found = advices(
-            loaded(file),
-            _parse_tokens(length),
-            trained_length=trained,
+            config,
+            length,
+            trained_length=trained_length,
             layer_type=layer_type,
             pairing=pairing,
             factor=factor,

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rope_any._arrays._library import SHORT_NAMES
-from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, shown
+from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, missing_package, shown
 from rope_any._names import did_you_mean, nearest
 from rope_any._pairing import Pairing, as_pairing
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, as in the model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+UNITS = {"K": 2**10, "M": 2**20}  # of tokens
 COMPLETION = ("--install-completion", "--show-completion")
 ENDLESS = 1_000_000  # columns
 
@@ -39,6 +40,8 @@ class Commands(TyperGroup):
         except typer.TyperException as error:
             ctx = getattr(error, "ctx", None)
             message = f"{_sentence(error)}{_hint(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
+        except ModuleNotFoundError as error:
+            message = str(missing_package("the command line", error, "cli") if error.name == "rich" else error)
         except (ImportError, OSError, TypeError, ValueError) as error:
             message = str(error)
         line = re.sub(r"\s*\n\s*", " ", message)
@@ -133,6 +136,20 @@ def _standard_input(ctx: Any) -> Path:
     file = Path(ctx.meta[STDIN], f"stdin.{suffix}")
     file.write_bytes(data)
     return file
+
+
+def _parse_tokens(text: str) -> int:
+    """Return a number of tokens, given as ``131072``, ``128K`` (of 1024) or ``1m`` (1024 K); raise for other text."""
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in UNITS else (text, "")
+    if not number.isdecimal():
+        msg = "must be a number of tokens, such as 131072, 128K or 1M"
+        raise ValueError(msg)
+    return int(number) * UNITS.get(unit, 1)
+
+
+def tokens_option(**options: Any) -> Any:
+    """Return ``typer.Option(**options)`` of a number of tokens, such as 131072, 128K or 1M."""
+    return typer.Option(metavar="TOKENS", parser=_parse_tokens, **options)
 
 
 def require_suffix(file: Path, suffix: str) -> None:
@@ -237,6 +254,7 @@ SENTENCES = {
     r"'(-[-\w]+)'": r"\1",  # options have no quotes
     r"^Missing argument '(.*?)'": r"Missing argument \1",
     r"Invalid value for (.*?): Value error, .* is not one of ": r"\1 must be one of ",
+    r"Invalid value for (.*?): Value error, must ": r"\1 must ",
     r"Invalid value for (.*?): Input should be (.*?), unable .*?;": r"\1 must be \2;",
     r"\. Choose": "; choose",
 }

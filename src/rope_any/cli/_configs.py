@@ -11,6 +11,7 @@ import typer
 from rope_any._checks import ArgumentValueError, Text, inside
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
+from rope_any.cli._common import tokens_option
 from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
 from rope_any.config._part import HEADS
@@ -18,7 +19,7 @@ from rope_any.config._parts import PartReader, is_pipeline, part_readers
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or its folder; - is standard input.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
-Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
+Length = Annotated[int | None, tokens_option(help="For schemes that depend on it.", show_default=False)]
 PairingOf = Annotated[Pairing | None, typer.Option("--pairing", help="For an unknown model_type.", show_default=False)]
 
 PartOf = Annotated[

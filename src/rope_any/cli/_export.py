@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rope_any import _files
-from rope_any.cli._common import AsJson, echo_json, require_suffix, status
+from rope_any.cli._common import AsJson, echo_json, require_suffix, status, tokens_option
 from rope_any.cli._configs import ConfigFile, Factor, Length, PairingOf, PartOf, explained, only
 
 
@@ -22,11 +22,7 @@ def export(
     dtype: Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Of queries and keys.")] = "float32",
     operator_length: Annotated[
         int | None,
-        typer.Option(
-            metavar="TOKENS",
-            help="Use the operator RotaryEmbedding, with a table for this many tokens.",
-            show_default=False,
-        ),
+        tokens_option(help="Use the operator RotaryEmbedding, with a table for this many tokens.", show_default=False),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     as_json: AsJson = False,

@@ -15,7 +15,7 @@ from rope_any import _files
 from rope_any._checks import ArgumentValueError, Text, int32
 from rope_any._names import did_you_mean
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, echo_json, status
+from rope_any.cli._common import AsJson, echo_json, status, tokens_option
 from rope_any.cli._configs import (
     LENGTH_KINDS,
     Factor,
@@ -65,8 +65,8 @@ def plot(
     ] = None,
     length: Annotated[
         int | None,
-        typer.Option(
-            help="Tokens of decay, table or errors.",
+        tokens_option(
+            help="Of decay, table or errors.",
             show_default="those of the config, 256 or 2147483647",
         ),
     ] = None,

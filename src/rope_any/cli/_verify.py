@@ -15,7 +15,7 @@ from rope_any._arrays import INSTALLABLE, Array, installed
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._names import did_you_mean
 from rope_any._pairing import as_pairing
-from rope_any.cli._common import AsJson, PairingName, echo_json, status
+from rope_any.cli._common import AsJson, PairingName, echo_json, status, tokens_option
 from rope_any.cli._configs import Factor, Length, PartOf
 from rope_any.layouts import LAYOUTS
 
@@ -40,7 +40,7 @@ def verify(
     attention_factor: Annotated[
         float | None, typer.Option(help="Multiplies cosines and sines.", show_default="1")
     ] = None,
-    longest: Annotated[int | None, typer.Option(help="The last position.", show_default="2147483647")] = None,
+    longest: Annotated[int | None, tokens_option(help="The last position.", show_default="2147483647")] = None,
     case: Annotated[
         str | None,
         typer.Option(
