@@ -786,8 +786,13 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
         ("mine --pairing half", "TARGET must be like package.module:function or file.py:function; got 'mine'"),
         (
             "mine:left --pairing half",
-            "TARGET must exist; got 'mine:left'; there is no 'left'",
+            "TARGET must exist; got 'mine:left'; there is no 'left'; it has right, Holder, careless, partial, ",
         ),
+        (
+            "mine:rigth --pairing half",
+            "TARGET must exist; got 'mine:rigth'; there is no 'rigth'; did you mean right?\n",
+        ),
+        ("mine:number.x --pairing half", "TARGET must exist; got 'mine:number.x'; there is no 'x'\n"),
         ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
         ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),
         ("exits:f --pairing half", "exits can't be imported: SystemExit: 3"),

@@ -155,7 +155,11 @@ def _function(target: str) -> Callable[..., Any]:
         raise ImportError(msg) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ArgumentValueError("TARGET", "exist", target, f"there is no {part!r}")
+            inside = vars(found).items() if hasattr(found, "__dict__") else ()
+            known = [each for each, value in inside if callable(value) and not each.startswith("_")]
+            some = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+            hint = did_you_mean(part, known) or (some and f"it has {some}")
+            raise ArgumentValueError("TARGET", "exist", target, f"there is no {part!r}{hint and '; '}{hint}")
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]  # checked by check_rotary
 
