@@ -111,9 +111,23 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
         ("rotate q.npy --pairing half --base 0 -o out", "--base must be positive"),
         ("rotate q.npy --pairing half --rotary-dim 18 -o out", "FILE must have"),
         ("rotate integers.npy --pairing half -o out", "integers.npy must be floating-point"),
-        ("rotate text.npy --pairing half -o out", "text.npy"),
-        ("rotate many.npz --pairing half -o out", "one array"),
-        ("rotate pickle.npy --pairing half -o out", "pickle.npy"),
+        ("rotate text.npy --pairing half -o out", "text.npy must be a .npy file of one array of numbers; np.save(name"),
+        (
+            "rotate many.npz --pairing half -o out",
+            "one array of numbers; got an archive; np.save(name, array) writes one",
+        ),
+        ("rotate half.pt --pairing half -o out", "got a broken archive; np.save(name, array) writes one\n"),
+        ("rotate cut.npy --pairing half -o out", "got one that is cut off; np.save(name, array) writes one\n"),
+        ("rotate cut_header.npy --pairing half -o out", "got one that is cut off; np.save(name, array) writes one\n"),
+        ("rotate empty.npy --pairing half -o out", "got an empty file; np.save(name, array) writes one\n"),
+        (
+            "rotate pickle.npy --pairing half -o out",
+            "pickle.npy must be a .npy file of one array of numbers; np.save(n",
+        ),
+        (
+            "convert cut.safetensors out --head-dim 8 --from half --to interleaved",
+            "cut.safetensors must be a whole safetensors file; it is cut off\n",
+        ),
         ("rotate scalar.npy --pairing half -o out", "scalar.npy must have an even number of features"),
         ("rotate odd.npy --pairing half -o out", "features, or --rotary-dim be given; got shape (3, 63)"),
         ("rotate scalar.npy --pairing half --rotary-dim 8 -o out", "got -2 for shape ()"),
@@ -142,6 +156,11 @@ def test_errors_are_one_line_and_write_no_file(files, args, message):
     np.save(files / "long.npy", np.ones((1, 2, 7, 16), dtype=np.float32))
     np.save(files / "wide.npy", np.ones((1, 2, 6, 32), dtype=np.float32))
     (files / "text.npy").write_text("not an array")
+    (files / "half.pt").write_bytes(b"PK\x03\x04")
+    whole = (files / "q.npy").read_bytes()
+    for name, length in (("cut", 200), ("cut_header", 20), ("empty", 0)):
+        (files / f"{name}.npy").write_bytes(whole[:length])
+    (files / "cut.safetensors").write_bytes((100).to_bytes(8, "little") + b'{"w": ')
     before = sorted(files.rglob("*"))
     done = run(*args.split(), cwd=files)
     assert done.returncode == 2
@@ -643,7 +662,8 @@ def test_diff_pairs_all_layers_if_one_config_has_no_number_of_layers():
         ),
         (["inspect", "none.json"], "rope-any: config must be a path to a config.json; there is none at none.json"),
         (["inspect", "empty"], "rope-any: config must be a path to a config.json; there is none in /"),
-        (["inspect", "invalid.json"], "rope-any: invalid.json must be a config.json; Expecting property name"),
+        (["inspect", "invalid.json"], "invalid.json must be a config.json; it is no JSON: Expecting property name"),
+        (["advise", "invalid.json", "--length", "8K"], "rope-any: invalid.json must be a config.json; it is no JSON"),
         (
             ["inspect", "new.json"],
             "new.json: model_type must be one whose pairing is known, or --pairing be given; got 'new'",
@@ -847,6 +867,7 @@ def caches(tmp_path):
     parts = {"cos": ("F32", table.cos), "sin": ("F32", table.sin), "n": ("I16", bfloat16)}
     write_safetensors(tmp_path / "several.safetensors", **parts)
     write_safetensors(tmp_path / "empty.safetensors")
+    (tmp_path / "half.pt").write_bytes(b"PK\x03\x04")
     return tmp_path
 
 
@@ -920,6 +941,14 @@ def test_verify_names_the_layers_that_a_cache_is_for(caches):
         ("--cache vllm.npy --layout vlm --config config.json", "--layout must be one of vllm, "),
         ("--cache vllm.npy --layout vllm --config none.json", "--config must be a path to a config.json"),
         ("--cache none.npy --layout vllm --config config.json", "none.npy must be a .npy file of one array of numbers"),
+        (
+            "--cache half.pt --layout vllm --config config.json",
+            "half.pt must be a .npy file of one array of numbers or ",
+        ),
+        (
+            "--cache cos.npy --layout vllm --config config.json",
+            "--cache must have the shape (seq, 16) for the layout vllm with 16 rotated features: cosines, then sines;",
+        ),
         ("--cache none.safetensors --layout vllm --config config.json", "none.safetensors must be a .npy file"),
         (
             "--cache cos.npy --layout onnxruntime --config config.json",
@@ -1415,7 +1444,7 @@ def test_an_array_may_come_from_standard_input(tmp_path, stdin_data):
     ("args", "message"),
     [
         ("diff - -", "- must be one file: standard input is read once; got 2"),
-        ("inspect -", "stdin.json: model_type must be one whose pairing is known"),
+        ("inspect -", "standard input: model_type must be one whose pairing is known"),
         ("export config.json out.txt", "OUT must end in .onnx; got 'out.txt'"),
         ("export config.json out", "OUT must end in .onnx; got 'out'"),
         ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of the weights"),
@@ -1427,3 +1456,29 @@ def test_errors_are_raised_before_anything_is_written(args, message, tmp_path):
     assert done.returncode == 2
     assert message in done.stderr
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "data", "message"),
+    [
+        ("inspect -", b"", "standard input must be a config.json; it is empty\n"),
+        ("inspect -", b"404: Not Found", "standard input must be a config.json; it is no JSON: Extra data"),
+        ("advise - --length 8K", b"404: Not Found", "standard input must be a config.json; it is no JSON: Extra data"),
+        ("inspect -", b"[]", "standard input must hold a JSON object; got list []\n"),
+        ("inspect -", b"\x93NUMPY", "standard input must be a config.json; give the config.json beside the weights\n"),
+        (
+            "rotate - --pairing half -o out",
+            b"404",
+            "standard input must be a .npy file of one array of numbers; np.save",
+        ),
+        (
+            "convert - out --head-dim 8 --from half --to interleaved",
+            b"404",
+            "standard input must be a whole safetensors file; it has no header\n",
+        ),
+    ],
+)
+def test_wrong_standard_input_is_refused_by_what_it_must_be(args, data, message, tmp_path):
+    done = run(*args.split(), stdin=data, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"rope-any: {message}")

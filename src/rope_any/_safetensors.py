@@ -81,7 +81,8 @@ def read_entries(file: Path, /) -> dict[str, Entry]:
         if not 2 <= length <= min(_MAX_HEADER, size - 8):
             is_pickled = file.suffix in {".bin", ".pt", ".pth"}
             hint = "; safetensors.torch.save_file(torch.load(file), name) writes one" if is_pickled else ""
-            raise _format_error(file, f"it has no header{hint}")
+            is_cut = 2 <= length <= _MAX_HEADER and stream.read(1) == b"{"
+            raise _format_error(file, "it is cut off" if is_cut else f"it has no header{hint}")
         text = stream.read(length)
     try:
         header = json.loads(text.decode())

@@ -84,7 +84,7 @@ class Command(TyperCommand):
         if len(found) > 1:
             raise ArgumentValueError("-", "be one file: standard input is read once", len(found))
         for name in found:
-            file, given = _standard_input(ctx), ctx.params[name]
+            file, given = _standard_input(ctx, name), ctx.params[name]
             new = [file if str(item) == "-" else item for item in _as_list(given)]
             ctx.params[name] = new if isinstance(given, list) else type(given)(new[0])
         return left
@@ -94,7 +94,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except ArgumentError as error:
-            raise ValueError(_rendered(error, ctx).replace(f"{ctx.meta.get(STDIN)}{os.sep}", "")) from error
+            raise ValueError(_rendered(error, ctx).replace(ctx.meta.get(STDIN, "\0"), "standard input")) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: [OPTIONS] and the arguments, without brackets for optional ones."""
@@ -120,7 +120,7 @@ class Command(TyperCommand):
 INPUTS = ("file", "files", "a", "b", "source", "config", "cache")
 """The parameters of commands that are files to read."""
 STDIN = "rope_any.stdin"
-"""The name of the temporary folder in the context of a command."""
+"""The key, in the ``meta`` of a command's context, of the path of the temporary file of standard input."""
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -128,12 +128,13 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _standard_input(ctx: Any) -> Path:
-    """Return stdin as a temporary .npy, .json or .safetensors file, deleted with its folder, ``ctx.meta[STDIN]``."""
+def _standard_input(ctx: Any, name: str) -> Path:
+    """Return stdin, for the parameter `name`, as a temporary .npy, .json or .safetensors file, ``ctx.meta[STDIN]``."""
     data = sys.stdin.buffer.read()
-    suffix = "npy" if data.startswith(b"\x93NUMPY") else "json" if data.lstrip().startswith(b"{") else "safetensors"
-    ctx.meta[STDIN] = ctx.with_resource(TemporaryDirectory())
-    file = Path(ctx.meta[STDIN], f"stdin.{suffix}")
+    is_tensors = name in {"source", "cache"} and not data.lstrip().startswith(b"{")
+    suffix = "npy" if data.startswith(b"\x93NUMPY") else "safetensors" if is_tensors else "json"
+    file = Path(ctx.with_resource(TemporaryDirectory()), f"stdin.{suffix}")
+    ctx.meta[STDIN] = str(file)
     file.write_bytes(data)
     return file
 
@@ -337,20 +338,27 @@ def _console(stream: TextIO) -> Any:
     )
 
 
-def load_array(file: Path) -> "np.ndarray[Any, Any]":
-    """Return the array in a .npy file, memory-mapped; raise if the file is anything else."""
+def load_array(file: Path, *, otherwise: str = "") -> "np.ndarray[Any, Any]":
+    """Return the array in a .npy file, memory-mapped; raise if it is anything else. The error ends in `otherwise`."""
+    from zipfile import is_zipfile
+
     import numpy as np  # --help does not need it
 
-    wanted = "be a .npy file of one array of numbers"
+    wanted, hint = f"be a .npy file of one array of numbers{otherwise}", "np.save(name, array) writes one"
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        if file.is_file():  # not a pipe, which can be opened once
+            with file.open("rb") as stream:
+                if stream.read(4) in {b"PK\x03\x04", b"PK\x05\x06"}:
+                    got = Text("an archive" if is_zipfile(stream) else "a broken archive")
+                    raise ArgumentTypeError(file, wanted, got, hint)
+        array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise ArgumentValueError(file, wanted, NOTHING, why) from None
     except (EOFError, ValueError) as error:
-        raise ArgumentValueError(file, wanted) from error
-    if not isinstance(array, np.ndarray):
-        raise ArgumentTypeError(file, wanted, Text("an archive"))
+        cut = "one that is cut off" if re.search("^EOF|file size", str(error)) else ""
+        got = Text("an empty file" if isinstance(error, EOFError) else cut)
+        raise ArgumentValueError(file, wanted, got, hint) from error
     return array
 
 

@@ -68,5 +68,5 @@ def _read_tensor(file: Path, tensor: str | None) -> tuple[Any, str]:
         return read_tensor(file, tensor)
     if tensor is not None:
         raise ArgumentValueError("tensor", "be given for .safetensors files only", tensor)
-    array = load_array(file)
+    array = load_array(file, otherwise=" or a .safetensors file")
     return array, array.dtype.name

@@ -111,7 +111,8 @@ def _read_file(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise ArgumentValueError(name, "be a config.json that can be read", Text(error.strerror)) from None
     except (RecursionError, ValueError) as error:  # also a key that occurs twice, or an integer of thousands of digits
-        why = _NO_JSON.get(type(error), str(error)) if size else "it is empty"
+        why = f"it is no JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
+        why = _NO_JSON.get(type(error), why) if size else "it is empty"
         hint = _OTHER_FILES.get(path.suffix, why)
         raise ArgumentValueError(name, "be a config.json", NOTHING, hint) from None
     return dict(typed(name, found, dict, "hold a JSON object"))
