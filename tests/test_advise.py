@@ -187,6 +187,7 @@ def test_a_length_within_the_trained_one_needs_no_scaling():
             4096,
             "got that of _class_name Flux",
         ),
+        ({"model_type": "bert", "head_dim": 64}, 4096, "got none: bert has no rotary embedding$"),
     ],
 )
 def test_configs_without_advice_are_refused(config, length, message):
@@ -227,6 +228,13 @@ def test_the_command_prints_what_advise_returns(config_path, length, tokens):
     assert json.dumps(one.rope_parameters, indent=2) in got.output
     (record,) = json.loads(run(config_path, "--length", length, "--json").output)
     assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
+
+
+def test_a_config_without_rotary_embedding_is_refused(tmp_path):
+    (tmp_path / "bert.json").write_text('{"model_type": "bert"}')
+    got = run(str(tmp_path / "bert.json"), "--length", "32K")
+    assert (got.exit_code, got.stdout) == (2, "")
+    assert "bert has no rotary embedding" in got.stderr
 
 
 def test_the_message_about_a_wrong_length_names_the_option(config_path):

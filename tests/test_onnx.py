@@ -423,7 +423,7 @@ def test_a_config_is_exported_with_the_operator_and_json(tmp_path):
         (
             {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 4, "alibi": True},
             [],
-            "one rotation; got none",
+            "config.json: config must have rotary embedding .*; got none: alibi is bool True",
         ),
         ({"model_type": "unknown"}, [], "config.json: .*model_type"),
     ],

@@ -933,11 +933,14 @@ def test_completion_offers_kinds_after_a_config(typed, offered, monkeypatch, cap
         ("1.json 2.json 3.json 4.json 5.json 6.json wavelengths -o a.png", "rope-any: CONFIG must be from 1 to 5, "),
         ("plain.json table --length 0 -o a.png", "rope-any: --length must be from 1 to 2147483647; got 0"),
         ("none.json decay -o a.png", "none.json"),
+        *((f"bert.json {kind} -o a.png", "bert.json: config must") for kind in ("decay", "wavelengths")),
+        ("bert.json decay -o a.png", "got none: bert has no rotary embedding"),
     ],
 )
 def test_the_command_line_refuses_wrong_arguments_in_one_line(arguments, message, configs, monkeypatch, capsys):
     for n in range(1, 7):
         shutil.copy(configs / "plain.json", configs / f"{n}.json")
+    (configs / "bert.json").write_text('{"model_type": "bert"}')
     before = sorted(configs.iterdir())
     status, out, err = call(monkeypatch, capsys, configs, *arguments.split())
     assert (status, out) == (2, "")

@@ -16,6 +16,7 @@ from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
 from rope_any.config._part import HEADS
 from rope_any.config._parts import PartReader, is_pipeline, part_readers
+from rope_any.config._recipe import no_rotation
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or its folder; - is standard input.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
@@ -120,10 +121,12 @@ def title(explanation: Explanation) -> str:
     return f"{explanation.layer_type or 'layers'} ({runs})"
 
 
-def only(explanations: tuple[Explanation, ...]) -> tuple[Rope, int]:
-    """Return the one rotation of a config and its head_dim; raise if it has none, or several that differ."""
+def only(file: Path, explanations: tuple[Explanation, ...]) -> tuple[Rope, int]:
+    """Return the one rotation of a config file and its head_dim; raise if it has none, or several that differ."""
     found = {(one.rope, one.facts["head_dim"].value): title(one) for one in explanations if one.rope is not None}
-    if len(found) != 1:
-        got = f"several, of {'; '.join(found.values())}: choose by --layer-type" if found else "none"
+    if not found:
+        raise inside(printed(file), no_rotation(explanations[0].facts["rotary"]))
+    if len(found) > 1:
+        got = f"several, of {'; '.join(found.values())}: choose by --layer-type"
         raise ArgumentValueError("the config", "have one rotation", Text(got))
     return next(iter(found))

@@ -33,7 +33,7 @@ def export(
     require_suffix(output, ".onnx")
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
     explanations = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
-    rope, head_dim = only(explanations)
+    rope, head_dim = only(file, explanations)
     _files.require_replaceable([output], overwrite=overwrite)
     with status(f"exporting {file}"):
         model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)

@@ -129,7 +129,7 @@ def _draw_wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
         for kind, one in zip(kinds, rotating, strict=True):
             found[", ".join(filter(None, [name, kind if len(kinds) > 1 else None, _for_length(one)]))] = one
     if not found:
-        raise ArgumentValueError("CONFIG", "have a rotation", Text("none"))
+        only(*next(iter(by_file.items())))  # raises
     each = {name: lengths(one) for name, one in found.items()}
     same_lengths = all(of == next(iter(each.values())) for of in each.values())
     labels = [name if same_lengths else _with_lengths(name, of) for name, of in each.items()]
@@ -165,7 +165,7 @@ def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
 
 def _draw_one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
     """Draw the one rotation of a config by the function of `ONE`; raise if it has none, or several that differ."""
-    rope, _ = only(explanations)
+    rope, _ = only(file, explanations)
     one = next(one for one in explanations if one.rope == rope)
     model = one.facts.get("model_type")
     of = ", ".join(

@@ -39,7 +39,7 @@ def verify_cache(
         hint = "or `tensor` twice, for one .safetensors file" if len(files) == 1 else ""
         raise ArgumentValueError("cache", wanted, [*map(str, files)], hint)
     files = files * (arrays // len(files))
-    rope, _ = only(explained(config, part=part, layer_type=layer_type, **options))
+    rope, _ = only(config, explained(config, part=part, layer_type=layer_type, **options))
     rotations = explained_parts(config, **options)
     others = {
         f"{name}, {title(one)}": one.rope

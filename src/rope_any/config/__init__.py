@@ -539,7 +539,10 @@ def advise(
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {reader.part.model_type}"))
     found = groups_by_label(groups_of_type(reader.layers(), layer_type))
     advices = []
-    for each in explain(whole, layer_type=layer_type, pairing=pairing, factor=factor):
+    explanations = explain(whole, layer_type=layer_type, pairing=pairing, factor=factor)
+    if all(each.rope is None for each in explanations):
+        raise no_rotation(explanations[0].facts["rotary"])
+    for each in explanations:
         known = each.facts.get("trained_length")
         trained = given or known
         if each.rope is None:
