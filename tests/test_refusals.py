@@ -104,6 +104,20 @@ def test_torch_compile_raises_the_exceptions():
     assert str(caught.value) == str(plain.value)
 
 
+def test_torch_compile_of_from_config_has_a_hint_or_breaks_the_graph():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    llama, x = {"model_type": "llama", "head_dim": 8}, torch.ones(3, 8)
+
+    def rotated(x):
+        return ra.Rope.from_config(llama).apply(x)
+
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"call Rope\.from_config outside of the compiled function"):
+        torch.compile(rotated, backend="eager", fullgraph=True)(x)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(rotated, backend="eager")(x), rotated(x))
+
+
 # --- common mistakes: the message says what to write instead ----------------------------------------------------------
 
 F = ra.frequencies(8)

@@ -16,7 +16,7 @@ from rope_any._align import (
     seq_axis_hint,
     tokens_of,
 )
-from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library, signature
+from rope_any._arrays import Array, Library, X, _sharding, break_graph, find, is_array, library, signature
 from rope_any._caches import PLANS, keep_plan, reposition_frequencies
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer, no_rope
 from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, prepare
@@ -208,6 +208,7 @@ class Rope:
         If the attention keeps its rotary slice in a tensor of its own (MLA: ``qk_rope_head_dim``), the result is for
         that slice. `rope_any.config.layers` lists the layers that rotate, `rope_any.config.explain` the source of each
         number. GGUF stores the divisors of Llama 3 as a tensor: its metadata alone give unscaled frequencies.
+        torch.compile can't trace this call: make it outside of the compiled function, which can close over the Rope.
 
         Examples
         --------
@@ -218,6 +219,7 @@ class Rope:
         from rope_any.config._parts import choose_part, part_readers, read_part
         from rope_any.config._recipe import make_rope
 
+        break_graph("call Rope.from_config outside of the compiled function, once, and close over the Rope")
         one = choose_part(part_readers(config, pairing=pairing, factor=factor), part)
         return make_rope(read_part(one, layer_type=layer_type, sequence_length=sequence_length))
 

@@ -61,6 +61,12 @@ def is_compiling() -> bool:
     return getattr(sys.modules.get("torch.compiler"), "is_compiling", bool)()
 
 
+def break_graph(reason: str) -> None:
+    """Break the graph that torch.compile is tracing, if any; with ``fullgraph=True`` its error shows the reason."""
+    if is_compiling() and hasattr(dynamo := sys.modules["torch._dynamo"], "error_on_graph_break"):
+        dynamo.graph_break(msg=reason)  # it has `msg` at least in versions with the other function
+
+
 def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     """Return a plan's cache key: dtypes, devices, shapes, strides; None unless all are plain NumPy or eager torch."""
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
