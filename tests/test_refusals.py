@@ -463,6 +463,14 @@ MISTAKES = {
     ),
     "bf16": (lambda: ra.cos_sin(np.arange(3), F, dtype="bf16"), DTYPE.format("bf16", "bfloat16")),
     # frequencies
+    "a config for frequencies": (
+        lambda: ra.Rope({"head_dim": 64}, pairing="half"),
+        TUPLE.format("dict {'head_dim': 64}", "Rope.from_config reads a config"),
+    ),
+    "a path for frequencies": (
+        lambda: ra.Rope("config.json", pairing="half"),
+        TUPLE.format("str 'config.json'", "Rope.from_config reads a config"),
+    ),
     "an array of frequencies": (
         lambda: ra.Rope(np.ones(4), pairing="half"),
         f"frequencies must be a tuple of floats; got an array of numpy; {LEARNED}",

@@ -1,7 +1,7 @@
 """Frequencies: the angle of each pair of features per position. Python numbers, no arrays."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -155,6 +155,8 @@ def _frequencies_hint(values: object) -> str:
         return "give rope.frequencies"
     if isinstance(values, int) and 2 <= values <= MAX_FEATURES:
         return f"write frequencies({values}) for {values} features"
+    if isinstance(values, Mapping | str) or any(hasattr(values, name) for name in ("__fspath__", "to_dict")):
+        return "Rope.from_config reads a config"
     return "cos_sin takes the positions first, a Rope in its calls" if isinstance(values, range) else ""
 
 
