@@ -160,9 +160,6 @@ def _frequencies_hint(values: object) -> str:
     return "cos_sin takes the positions first, a Rope in its calls" if isinstance(values, range) else ""
 
 
-POSITIONS_FIRST = "cos_sin takes the positions before the frequencies"
-"""The hint of an error about frequencies that are positions."""
-
 LEARNED = (
     "write tuple(frequencies.tolist()) if they are fixed; if they are learned, "
     "rotate(x, *cos_sin(positions, frequencies), pairing=...) without a Rope"

@@ -20,7 +20,7 @@ from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
 from rope_any._caches import cached, constants
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag
 from rope_any._checks import attention_factor as checked_factor
-from rope_any._frequencies import POSITIONS_FIRST, Frequencies, PreparedFrequencies, as_frequencies, prepare
+from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._positions import (
     Positions,
     SplitPositions,
@@ -572,7 +572,8 @@ def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequenc
     """Return a table of learned ``([[heads,] axes,] pairs)`` at ``numbers + rest``, with gradients; raise if unfit."""
     xp = lib.xp
     if lib.is_integer(frequencies):
-        raise ArgumentTypeError("frequencies", "be floating-point", Text("integers"), POSITIONS_FIRST)
+        hint = "cos_sin takes the positions before the frequencies"
+        raise ArgumentTypeError("frequencies", "be floating-point", Text("integers"), hint)
     lib.require_floating("frequencies", frequencies)
     if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
         wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"

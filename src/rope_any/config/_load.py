@@ -26,8 +26,15 @@ _OTHER_FILES = {
     **dict.fromkeys((".yaml", ".yml"), "give its content as a dict"),
 }
 """What to give instead of a file of another kind, by its suffix."""
+_BEGINNINGS = {
+    b"version https://git-lfs": "it is a pointer of Git LFS: git lfs pull gets it",
+    b"<!doctype html": "it is an HTML page, not the file itself",
+    b"<html": "it is an HTML page, not the file itself",
+}
+"""What a file is that is no JSON, by its first bytes in lower case."""
 _NO_JSON = {RecursionError: "it is nested too deeply", UnicodeDecodeError: "it is not in UTF-8"}
 _OTHER_PATHS = {
+    r"~([/\\].*)?": "~ is not expanded: give os.path.expanduser(path)",
     r"\{.*": "give json.loads(config) if it is JSON",
     r"https?:/.*|(?!.*\.json$)[\w-][\w.-]{0,95}(/[\w.-]{1,96})?": (
         "nothing is fetched: download the config.json of a model from its hub and give its path"
@@ -107,12 +114,15 @@ def _read_file(file: Path) -> dict[str, Any]:
         hint = _OTHER_FILES.get(path.suffix, "")
         raise ArgumentValueError(name, f"be a config.json of at most {LARGEST_FILE} bytes", size, hint)
     try:
-        found = json.loads(path.read_bytes(), object_pairs_hook=_unique)
+        content = path.read_bytes()
+        found = json.loads(content, object_pairs_hook=_unique)
     except OSError as error:
         raise ArgumentValueError(name, "be a config.json that can be read", Text(error.strerror)) from None
     except (RecursionError, ValueError) as error:  # also a key that occurs twice, or an integer of thousands of digits
         why = f"it is no JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
         why = _NO_JSON.get(type(error), why) if size else "it is empty"
+        start = content[:100].lstrip().lower()
+        why = next((text for first, text in _BEGINNINGS.items() if start.startswith(first)), why)
         hint = _OTHER_FILES.get(path.suffix, why)
         raise ArgumentValueError(name, "be a config.json", NOTHING, hint) from None
     return dict(typed(name, found, dict, "hold a JSON object"))
@@ -136,6 +146,8 @@ def _find_file(path: Path) -> tuple[Path, int]:
     if folder is not None:
         hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]
         place = f"in {printed(folder.absolute())}"
+    elif os.path.isfile(beside := path.parent / _FILES[0]):  # noqa: PTH113  # False for a name that is too long
+        hints.append(f"there is one at {printed(beside)}")
     hint = "; ".join([f"there is none {place}", *hints])
     raise ArgumentValueError("config", "be a path to a config.json", NOTHING, hint)
 
