@@ -445,6 +445,30 @@ def test_the_score_scale_is_reported_with_its_source():
     assert "must be one whose score scale is known" in explanation.facts["score_scale"].source
 
 
+def test_a_config_beside_a_missing_file_is_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    for name in ("confg.json", "model.safetensors"):
+        with pytest.raises(ValueError, match=r"; there is one at .*config\.json$"):
+            Rope.from_config(tmp_path / name)
+    with pytest.raises(ValueError, match=r"config\.json$") as caught:
+        Rope.from_config(tmp_path / "a" / "config.json")
+    assert "there is one" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a pointer of Git LFS: git lfs pull gets it"),
+        ("\n<!DOCTYPE html>\n<html>", "an HTML page, not the file itself"),
+        ("<html>", "an HTML page, not the file itself"),
+    ],
+)
+def test_a_file_in_place_of_a_config_is_named(tmp_path, text, hint):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=f"config.json must be a config.json; it is {hint}$"):
+        Rope.from_config(tmp_path)
+
+
 def test_a_long_path_is_shortened_in_a_message():
     with pytest.raises(ValueError, match=r"there is none at x{255}…$"):
         config.explain("x" * 1000)
@@ -1909,7 +1933,7 @@ WRONG = {
     ),
     "types that disagree": (
         LLAMA | {"rope_scaling": YARN | {"type": "linear"}},
-        "rope_scaling.type must agree with rope_scaling.rope_type; got 'linear'",
+        "rope_scaling.type must agree with rope_scaling.rope_type, 'yarn'; got 'linear'",
     ),
     "a missing length": (
         LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
@@ -1940,6 +1964,23 @@ WRONG = {
         LLAMA | {"rope_scaling": YARN | {"beta_fsat": 32.0}},
         "rope_scaling.beta_fsat must be a known name; got 'beta_fsat'; did you mean beta_fast?",
     ),
+    "a key of other programs": (
+        LLAMA | {"rope_scaling": {"type": "linear", "scaling_factor": 2.0}},
+        "rope_scaling.scaling_factor must be a known name; got 'scaling_factor'; did you mean factor\\?$",
+    ),
+    "a misspelt key of another type": (
+        LLAMA | {"rope_scaling": {"type": "linear", "beta_fsat": 32.0}},
+        "rope_scaling.beta_fsat must be a known name; got 'beta_fsat'$",
+    ),
+    "a misspelt type key": (LLAMA | {"rope_scaling": {"rope_tpye": "yarn"}}, "did you mean rope_type"),
+    **{
+        f"M-RoPE of {model_type}": (
+            {"model_type": model_type, "head_dim": 64, "rope_scaling": sections},
+            f"; leave it out, or give a model_type whose positions have several axes{example}$",
+        )
+        for sections in ({"type": "mrope"}, {"mrope_section": [8, 12, 12]})
+        for model_type, example in {"qwen2": ", such as qwen2_vl_text", "llama": ""}.items()
+    },
     "a key of another type": (
         LLAMA | {"rope_scaling": {"rope_type": "default", "factor": 8.0}},
         r"rope_scaling.factor must not be given for rope type 'default' \(rope_scaling.rope_type\)$",
@@ -2016,6 +2057,7 @@ WRONG = {
             "NTK-aware": "dynamic, or raise rope_theta",
             "deepseek_yarn": "yarn",
             "su_rope": "longrope$",
+            "abf": "default, and raise rope_theta$",
             "xpos": "default, and bend the table by rope_any.bending.xpos",
             "fope": "default, and bend the table by rope_any.bending.fope",
         }.items()
@@ -2032,6 +2074,13 @@ WRONG = {
     "a namespace": (SimpleNamespace(**LLAMA), r"; got SimpleNamespace; give vars\(config\)$"),
     "a number": (3, r"config must be a dict, .* with to_dict\(\); got int 3$"),
     "an address": ("https://hf.co/a/config.json", "there is none at https://hf.co/a/config.json; nothing is fetched"),
+    "a path with a tilde": ("~/m/config.json", r"/config.json; ~ is not expanded: give os.path.expanduser\(path\)$"),
+    "a rope type as parameters": (
+        LLAMA | {"rope_scaling": "linear"},
+        "must be an object or null; got str 'linear'; write {'rope_type': 'linear', 'factor': ...}$",
+    ),
+    "JSON text as parameters": (LLAMA | {"rope_scaling": "{}"}, "; got str '{}'; give json.loads of it if it is JSON$"),
+    "other text as parameters": (LLAMA | {"rope_scaling": "half"}, "must be an object or null; got str 'half'$"),
     "parameters that are no object": (
         LLAMA | {"rope_parameters": [1]},
         "rope_parameters must be an object or null; got list",
@@ -2571,10 +2620,15 @@ HINTS = {
     "architectures alone": ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\?$"),
     "architectures that are no names": ({"architectures": [["Llama"], 3]}, "^model_type must .*`pairing` be given$"),
     "a generation_config.json": ({"do_sample": True}, "; give the config.json: this is a generation_config.json$"),
-    "a tokenizer_config.json": (
-        {"added_tokens_decoder": {}},
-        "; give the config.json: this is a tokenizer_config.json",
-    ),
+    **{
+        f"a file with {key}": ({key: {}}, f"^model_type must .*`pairing` be given; {hint}$")
+        for key, hint in {
+            "added_tokens_decoder": "give the config.json: this is a file of the tokenizer",
+            "image_processor_type": "give the config.json: this is a file of the processor",
+            "weight_map": "give the config.json: this is the index of the weights",
+            "peft_type": "give the config.json of the base model: this is an adapter_config.json",
+        }.items()
+    },
     "another version of a model": ({"general.architecture": "gemma5"}, "got 'gemma5'$"),
     "a key in the wrong place": (
         {"model_type": "llama", **FOUR_HEADS, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "use_fope": True}},
@@ -2588,6 +2642,13 @@ def test_wrong_configs_have_a_hint(name):
     model, message = HINTS[name]
     with pytest.raises(ValueError, match=message):
         Rope.from_config(model)
+
+
+def test_other_files_have_a_hint_with_a_pairing_too():
+    with pytest.raises(ValueError, match=r"^head_dim must .* derive it; give the config\.json: this is the index"):
+        Rope.from_config({"weight_map": {}}, pairing="half")
+    with pytest.raises(ValueError, match=r"hidden_size to derive it$"):
+        Rope.from_config({"model_type": "llama", "top_p": 0.5})
 
 
 @pytest.mark.parametrize(

@@ -321,8 +321,9 @@ def test_mistral_and_meta_files_have_parts(tmp_path):
         Rope.from_config(META)
     (tmp_path / "model_index.json").write_text("{}", encoding="utf-8")
     for other in ({"model_type": "llama", "head_dim": 64}, {"model_type": "siglip_vision_model"}, GGUF, tmp_path):
-        with pytest.raises(ValueError, match=r"factor must be left out, except for Meta's params\.json"):
+        with pytest.raises(ValueError, match=r"factor must be left out, except for Meta's params\.json") as caught:
             Rope.from_config(other, factor=8.0)
+        assert str(caught.value).endswith("scaling in rope_parameters") == (other not in (GGUF, tmp_path))
     for keys in (MISTRAL, META):
         with pytest.raises(ValueError, match=r"config must be that of transformers; got m\w+ params\.json"):
             config.modernize(keys)

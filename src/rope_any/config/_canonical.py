@@ -34,9 +34,16 @@ from rope_any.config._load import (
     same,
     typed,
 )
-from rope_any.config._models import MODELS, OTHER_VALUES, RENAMED_TYPES, WITH_ATTENTION, WITHOUT_ATTENTION
-from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
-from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, unknown_name
+from rope_any.config._models import (
+    MODELS,
+    OTHER_VALUES,
+    RENAMED_TYPES,
+    WITH_ATTENTION,
+    WITHOUT_ATTENTION,
+    several_axes_hint,
+)
+from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, LENGTHS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
+from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, REQUIRED, SCHEMES, unknown_name
 
 MOST_KINDS = 64  # kinds of layers
 _NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.layers gives a Rope for each"
@@ -207,7 +214,7 @@ def written_parameters(part: Part, /) -> Written:
     for name in OBJECTS:
         value = part.keys.get(name)
         if value is not None and not isinstance(value, Mapping):
-            raise ArgumentTypeError(part.name(name), "be an object or null", value)
+            raise ArgumentTypeError(part.name(name), "be an object or null", value, _object_hint(value))
         if value:
             require_names(value)
             found[name] = value
@@ -220,6 +227,14 @@ def written_parameters(part: Part, /) -> Written:
         wanted = f"agree with {part.name(OBJECTS[0])} if both are given"
         raise ArgumentValueError(part.name(OBJECTS[1]), wanted)
     return Written(OBJECTS[0], {**old, **new}, _is_by_layer(new))
+
+
+def _object_hint(value: object) -> str:
+    """Return how to write a string as the object of parameters that it stands for; "" if it is anything else."""
+    if not isinstance(value, str) or value not in SCHEMES:
+        return "give json.loads of it if it is JSON" if isinstance(value, str) and value.startswith("{") else ""
+    required = {key: ... for key, default in SCHEMES[value].keys.items() if default is REQUIRED and key not in LENGTHS}
+    return f"write { {'rope_type': value} | required }".replace("Ellipsis", "...")
 
 
 def _is_by_layer(content: Mapping[str, Any]) -> bool:
@@ -278,13 +293,12 @@ def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[st
                 raise ArgumentTypeError(fact.source, "be a name", fact.value)
             if fact.value == "mrope" and part.model_type in MODELS and not part.model.axes:
                 wanted = f"be that of positions with one axis, as {part.model_type} has"
-                raise ArgumentValueError(fact.source, wanted, fact.value)
+                raise ArgumentValueError(fact.source, wanted, fact.value, several_axes_hint(part.model_type))
             today = ALIASES.get(fact.value, fact.value)
             today = part.model.types.get(today, today)
             kinds.append(Fact(today, fact.source if today == fact.value else f"{fact.source} {fact.value}"))
-    if len(kinds) == 2 and kinds[0].value != kinds[1].value:
-        raise ArgumentValueError(kinds[1].source, f"agree with {kinds[0].source}", kinds[1].value)
-    return facts | ({"rope_type": kinds[0]} if kinds else {})
+    kind = agreed(*kinds)
+    return facts | ({"rope_type": kind} if kind else {})
 
 
 def rope_type_of(facts: Mapping[str, Fact]) -> str:
@@ -302,11 +316,8 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
         outside = [_require_scalar(fact) for name in names if (fact := part.get(name))]
         if key in found:  # parameters by kind of layer: the value outside is for kinds that have none
             outside = [found[key]] if by_layer or part.model.parameters_win else [found[key], *outside]
-        for fact in outside[1:]:
-            if not same(fact.value, outside[0].value):
-                raise ArgumentValueError(fact.source, f"agree with {outside[0].source}", fact.value)
-        if outside:
-            found[key] = outside[0]
+        if (fact := agreed(*outside)) is not None:
+            found[key] = fact
     return found
 
 

@@ -328,6 +328,13 @@ def read_by(model: Model, /) -> frozenset[str]:
     return frozenset({*named, *own, *of_indexer, *model.unread, *(model.switch or ())[:1]})
 
 
+def several_axes_hint(model_type: str | None, /) -> str:
+    """Return what to write instead of a value of M-RoPE for a model type whose positions have one axis."""
+    near = f"{model_type}_vl_text"
+    example = f", such as {near}" if near in MODELS and MODELS[near].axes else ""
+    return f"leave it out, or give a model_type whose positions have several axes{example}"
+
+
 @cache
 def model_names(name: str, /) -> tuple[str, ...]:
     """Return all keys, or paths "object.key", that models have for a common name; `name` itself may be one of them."""

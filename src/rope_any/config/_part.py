@@ -42,10 +42,16 @@ TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
 _OF_DIFFUSERS = ("_diffusers_version", "attention_head_dim", "axes_dims_rope", "rope_max_seq_len", "in_channels")
+_OF_GENERATION = ("_from_model_config", "do_sample", "max_new_tokens", "top_p")
+_OF_TOKENIZERS = ("added_tokens_decoder", "chat_template", "clean_up_tokenization_spaces", "pre_tokenizer")
+_OF_PROCESSORS = ("image_processor_type", "feature_extractor_type", "processor_class")
 _OF_OTHER_FILES = {
     **dict.fromkeys(_OF_DIFFUSERS, "a config.json of diffusers has _class_name, which decides it"),
-    **dict.fromkeys(("_from_model_config", "do_sample"), "give the config.json: this is a generation_config.json"),
-    **dict.fromkeys(("added_tokens_decoder", "chat_template"), "give the config.json: this is a tokenizer_config.json"),
+    **dict.fromkeys(_OF_GENERATION, "give the config.json: this is a generation_config.json"),
+    **dict.fromkeys(_OF_TOKENIZERS, "give the config.json: this is a file of the tokenizer"),
+    **dict.fromkeys(_OF_PROCESSORS, "give the config.json: this is a file of the processor"),
+    "weight_map": "give the config.json: this is the index of the weights",
+    "peft_type": "give the config.json of the base model: this is an adapter_config.json",
     "rope_type": OTHER_KEYS["rope_type"],
 }
 """Keys that show what an object without `model_type` is, and what to say of it."""
@@ -239,10 +245,15 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
         raise ArgumentValueError(name, wanted, model_type, near)
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
     hint = f"its parts may be read separately: {parts}" if parts else near
-    if not {"architectures", *HIDDEN} & keys.keys():
-        hint = next((text for key, text in _OF_OTHER_FILES.items() if key in keys), hint)
     wanted = "be given, since it decides the pairing, or `pairing` be given"
-    raise ArgumentValueError(name, wanted, NOTHING, hint)
+    raise ArgumentValueError(name, wanted, NOTHING, other_file_hint(keys) or hint)
+
+
+def other_file_hint(keys: Mapping[str, Any], /) -> str:
+    """Return what an object without model type, classes and sizes is instead of a config; "" if that is unknown."""
+    if {"model_type", "architectures", *HIDDEN} & keys.keys():
+        return ""
+    return next((text for key, text in _OF_OTHER_FILES.items() if key in keys), "")
 
 
 def _require_known_keys(part: Part) -> Part:

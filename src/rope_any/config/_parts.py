@@ -60,7 +60,9 @@ def part_readers(
     folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
     keys, given = load(config) if folder is None else {}, None if pairing is None else as_pairing(pairing)
     if factor is not None and _params.form_of(keys) is None:
-        raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
+        wanted = "be left out, except for Meta's params.json, which does not have it"
+        hint = "a config.json has the factor of its scaling in rope_parameters" if "model_type" in keys else ""
+        raise ArgumentValueError("factor", wanted, factor, hint)
     if folder is not None:
         return _pipeline_readers(folder, pairing)
     forms = [key for key in (_GGUF, "_class_name", "model_type") if key in keys]

@@ -28,8 +28,8 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._canonical import Layers, class_defaults, first, first_value, rope_type_of, written_parameters
 from rope_any.config._load import LARGEST_HEAD, Fact, checked
-from rope_any.config._models import CHANGES_ATTENTION, MODELS
-from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
+from rope_any.config._models import CHANGES_ATTENTION, MODELS, several_axes_hint
+from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part, other_file_hint
 from rope_any.config._schemes import (
     ARGUMENTS,
     COMMON,
@@ -105,7 +105,8 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
     hidden, heads = first(sizes, HIDDEN), first(sizes, HEADS)
     if hidden is None or heads is None:
         missing = HIDDEN[0] if hidden is None else HEADS[0]
-        raise ArgumentValueError(part.name("head_dim"), f"be given, or {part.name(missing)} to derive it")
+        wanted = f"be given, or {part.name(missing)} to derive it"
+        raise ArgumentValueError(part.name("head_dim"), wanted, NOTHING, other_file_hint(part.keys))
     d, n = integer(hidden.source, hidden.value), integer(heads.source, heads.value)
     if d < 1 or n < 1:
         raise ArgumentValueError(f"{hidden.source} and {heads.source}", "be positive", Text(f"{d} and {n}"))
@@ -201,7 +202,8 @@ def _ignored(facts: Mapping[str, Fact], scheme: Scheme) -> dict[str, Fact]:
             if key in CHANGES_ATTENTION:
                 wanted, hint = "not be given here: it is a key of the config itself", f"{key}: {CHANGES_ATTENTION[key]}"
                 raise ArgumentValueError(fact.source, wanted, NOTHING, hint)
-            raise unknown_name(fact.source, key, KEYS)
+            known = {"type", *COMMON, *IGNORED, *scheme.keys, *scheme.unread} if "rope_type" in facts else KEYS
+            raise unknown_name(fact.source, key, known)
         if key in COMMON or key in scheme.keys or fact.value is None:
             continue
         if key not in IGNORED and key not in scheme.unread:
@@ -352,7 +354,8 @@ def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -
     if sections is not None and not isinstance(sections.value, list | tuple):
         raise ArgumentTypeError(sections.source, "be a list of integers", sections.value)
     if sections is not None and not model.axes and part.model_type in MODELS:
-        raise ArgumentValueError(sections.source, f"not be given for {part.model_type}, whose positions have one axis")
+        wanted = f"not be given for {part.model_type}, whose positions have one axis"
+        raise ArgumentValueError(sections.source, wanted, NOTHING, several_axes_hint(part.model_type))
     if sections is not None and kind in _WHY:
         raise ArgumentValueError(sections.source, f"not be given for {part.model_type}: {_WHY[kind]}")
     return kind

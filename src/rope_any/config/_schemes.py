@@ -122,6 +122,7 @@ OTHERS = {
     "deepseek_yarn": "yarn",
     "su_rope": "longrope",
     "none": "default",
+    "abf": "default, and raise rope_theta",
     "fope": "default, and bend the table by rope_any.bending.fope",
     "xpos": "default, and bend the table by rope_any.bending.xpos",
 }
@@ -131,6 +132,9 @@ SECTIONS = ("mrope_section", "xdrope_section")
 STRIDED = ("mrope_interleaved", "interleaved")
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", *SECTIONS, *STRIDED)
 """Keys that any rope type may have."""
+
+_OTHER_KEYS = {"scaling_factor": "factor"}
+"""Names of keys in other programs, which are refused, and today's names."""
 
 ARGUMENTS = {"base": "rope_theta", "original_length": ORIGINAL, "trained_length": "max_position_embeddings"}
 """The keys of the arguments of the functions in `scaling` that have another name."""
@@ -148,4 +152,4 @@ KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPH
 
 def unknown_name(full: str, name: object, known: Iterable[str]) -> ArgumentValueError:
     """Return the error that a name in a config is not one of the known names; `full` is the name with its path."""
-    return ArgumentValueError(full, "be a known name", name, did_you_mean(name, known))
+    return ArgumentValueError(full, "be a known name", name, did_you_mean(name, known, _OTHER_KEYS))
