@@ -493,7 +493,7 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table_shape: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Yield (slices of the table, slices of x) along batch axes for each tile; equal table slices are consecutive."""
+    """Yield (slices of the table, of x) by tile, for shapes without last axis; equal table slices are consecutive."""
     everything = [slice(None)]  # faster than a slice with ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]

@@ -349,7 +349,7 @@ def _refuse_query_or_key(name: str, layers: set[str]) -> None:
 def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group size of the reordered one
     name: str, shape: tuple[int, ...], owner: str, owner_shape: tuple[int, ...], axis: int, group_size: int
 ) -> bool:
-    """Whether a scale or zero point has a number per feature of `owner` (False: per block or input); or raise."""
+    """Whether a tensor beside `owner` has a number per feature (False: per block of whole groups, input); or raise."""
     local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
     if _OF_INPUT.fullmatch(local_name):
         return False

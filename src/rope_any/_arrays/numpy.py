@@ -125,7 +125,7 @@ def _allocator(x: Array) -> Callable[[Array], Array]:
 
 
 def _why_no_loop(x: Array, *_: Array | None) -> str | None:
-    """Return why Numba can compile no loop for a NumPy array x (its byte order or dtype); None if it can."""
+    """Return why no loop can be compiled for a NumPy array x: no Numba, its byte order or dtype; None if one can."""
     if not x.dtype.isnative:
         return "Numba needs numbers in the machine's byte order"
     return _numba.refusal(x.dtype.name)

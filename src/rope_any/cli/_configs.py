@@ -68,7 +68,7 @@ def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[
 
 
 def _heads_of(reader: PartReader) -> str:
-    """Return a part's query / key head counts, "32 / 8" or "32"; "" without the first or with an `OTHER_HEADS` key."""
+    """Return a part's head counts, query / key: "32 / 8", in MLA "32 / 1", "32"; "" if unknown or in another form."""
     keys: Mapping[str, Any] = reader.part.keys
     if any(keys[key] is not None and key not in HEAD_KEYS and OTHER_HEADS.fullmatch(key) for key in keys):
         return ""

@@ -74,7 +74,7 @@ def _as_tuple(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation 
 
 
 def _show_overview(explanations: dict[str, tuple[Explanation, ...] | str], heads_of: dict[str, str]) -> None:
-    """Print a table of all rotations, a row each, without empty columns; `heads_of` has the column of heads by part."""
+    """Print a table with a row for each rotation, or for the error text of a refused part; columns may be left out."""
     rows = [
         _summary(one, name, heads_of.get(name, "")) for name, each in explanations.items() for one in _as_tuple(each)
     ]

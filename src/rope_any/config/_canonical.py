@@ -461,7 +461,7 @@ def _coded_types(part: Part) -> Fact | None:
 
 
 def _cut_to_layer_count(part: Part, source: str, types: list[str], *, exact: bool = False) -> list[str]:
-    """Return the first `types`, one per layer (all if not counted). Raise if too few or (`exact`) too many."""
+    """Return the first `types`, one per layer (all if no count). Raise if too few, or (`exact`) more than with MTP."""
     if first_value(part, LAYERS) is None:
         return types
     # layers that predict further tokens may be listed too

@@ -173,7 +173,7 @@ def part_at(
     names: Mapping[str, str] = MappingProxyType({}),
     /,
 ) -> Part:
-    """Return the `Part` of `keys` at `path`. Raise for a rotary key that the model doesn't read, or a wrong value."""
+    """Return the `Part` of `keys`, the object at `path`; raise for a wrong value, or a rotary key its model ignores."""
     require_names(keys)
     return _require_known_keys(Part(keys, path, model_type, _model(model_type), pairing, names))
 

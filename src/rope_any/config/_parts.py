@@ -91,7 +91,7 @@ def part_readers(
 def _by_name(
     parts: dict[str, PartReader], others: list[tuple[tuple[str, ...], PartReader]], own_name: str, /
 ) -> dict[str, PartReader]:
-    """Return readers by name: `parts`, `others` (by kind if it is alone, else by path); `own_name` replaces "text"."""
+    """Return readers by name: `parts`, `others` (by kind if alone, else path); "text" as `own_name` if not taken."""
     for path, other in others:
         name = _NAMES.get(path[-1], "")
         is_only = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
@@ -289,7 +289,7 @@ def _kind_of(model_type: str) -> str:
 def _tower_reader(
     keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None
 ) -> PartReader:
-    """Return the reader of the tower `keys` at `path`; `model_type` is the tower's, which `keys` may lack."""
+    """Return the reader of `keys` at `path`, a tower in towers.toml (no text), by the type that `keys` may lack."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
     read = _with_pairing_check(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length

@@ -379,7 +379,7 @@ def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ..
 
 
 def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """Return a row for each of n sections, of any size: the frequency of pair i if i mod n is its index, else 0."""
+    """Return n rows, n the number of sections: row k has the frequencies of the pairs i with i mod n = k, else 0."""
     return axes.assigned(row, [i % len(sections) for i in range(len(row))])
 
 

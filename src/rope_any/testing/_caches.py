@@ -190,7 +190,7 @@ def _on_one_axis(name: str, rope: object) -> Rope:
 
 
 class _Cache(NamedTuple):
-    """A cache in NumPy, and what it should hold."""
+    """A cache of cosines and sines in NumPy, and what it should hold."""
 
     arrays: list[Data]
     layout: str
@@ -200,7 +200,7 @@ class _Cache(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """The numbers of a cache as read in one layout."""
+    """The numbers of a cache of cosines and sines, as read in one layout."""
 
     layout: str
     values: Data
@@ -221,7 +221,7 @@ class _Reading(NamedTuple):
 
 
 def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
-    """Return `arrays` read in `layout` ("": the cache's), with `note` of what was changed; None if shapes don't fit."""
+    """Return a rotary cache's `arrays` as read in `layout` ("": its own), with a `note`; None if shapes don't fit."""
     try:
         parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
     except ArgumentValueError:
@@ -319,7 +319,7 @@ def _reading_errors(cache: _Cache, reading: _Reading) -> tuple[Data, Data]:
 
 
 def _fits(cache: _Cache, reading: _Reading) -> bool:
-    """Whether all numbers of a reading are within the bounds of `check_cache`; its first rows are compared first."""
+    """Whether the numbers of a rotary cache, as read, are the exact ones of its Rope, in bounds; first rows first."""
     parts = (reading._replace(values=reading.values[..., :count, :]) for count in (RUN, None))
     return all(_reading_errors(cache, part)[1].max() <= 1 for part in parts)
 
