@@ -1126,7 +1126,8 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `group` is not positive, `window` is negative, either is beyond 32 bits,
-        a number in `positions` exceeds 2**53 (without float64 2**31 - 1) in magnitude, or the devices differ. Values of arrays are not read.
+        a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
+        or the devices differ. Values of arrays are not read.
 
     Notes
     -----
@@ -1173,7 +1174,8 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `window` is negative or beyond 32 bits,
-        a number in `positions` exceeds 2**53 (without float64 2**31 - 1) in magnitude, or the devices differ. Values of arrays are not read.
+        a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
+        or the devices differ. Values of arrays are not read.
 
     Notes
     -----
@@ -1220,7 +1222,7 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `factor` is not positive, `window` is negative, one of them or ``window * (factor - 1)`` is beyond 32
-        bits, a number in `positions` exceeds 2**53 (without float64 2**31 - 1) in magnitude,
+        bits, a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
         or the devices differ. Values of arrays are not read.
 
     Notes
@@ -1274,7 +1276,8 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `local_size` is not from 0 to below `chunk_size`, either is beyond 32 bits,
-        a number in `positions` exceeds 2**53 (without float64 2**31 - 1) in magnitude, or the devices differ. Values of arrays are not read.
+        a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
+        or the devices differ. Values of arrays are not read.
 
     Notes
     -----
