@@ -142,7 +142,7 @@ def _standard_input(ctx: Any, name: str) -> Path:
 def _parse_tokens(text: str) -> int:
     """Return a number of tokens, given as ``131072``, ``128K`` (of 1024) or ``1m`` (1024 K); raise for other text."""
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in UNITS else (text, "")
-    if not number.isdecimal():
+    if not number.removeprefix("-").isdecimal():  # a negative number has its error from the range
         msg = "must be a number of tokens, such as 131072, 128K or 1M"
         raise ValueError(msg)
     return int(number) * UNITS.get(unit, 1)
