@@ -196,7 +196,7 @@ def shown(value: object) -> str:
 
 
 def brief(value: object) -> str:
-    """Return a value as text for an error; its type's name if over 40 characters or items, multi-line or nested."""
+    """Return a value as text for an error, a `Text` in full; its type's name if over 40 long, multi-line or nested."""
     kind = type(value).__name__
     if isinstance(value, Text):
         return str(value)

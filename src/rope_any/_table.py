@@ -405,7 +405,7 @@ def _compiled_table(
 
 
 def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return the result of `_make_table_maker`, a function or a text, cached as long as these frequencies live."""
+    """Return `_make_table_maker`'s function, or text on why there is none, cached as long as these frequencies live."""
     return cached(frequencies, ("loop", lib.name), partial(_make_table_maker, lib, frequencies))
 
 
@@ -459,7 +459,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
-    """Return positions as a DTensor on `like`'s mesh, replicated if plain; raise if a summed last axis is sharded."""
+    """Return positions as a DTensor on `like`'s mesh, replicated if plain; raise if partial or split on summed axes."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
     _sharding.require_unsharded(

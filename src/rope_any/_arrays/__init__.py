@@ -62,7 +62,7 @@ def is_compiling() -> bool:
 
 
 def break_graph(reason: str) -> None:
-    """Break the graph that torch.compile is tracing, if any; with ``fullgraph=True`` its error shows the reason."""
+    """Break torch.compile's graph if it traces, in new torch; with ``fullgraph=True`` the error shows the reason."""
     if is_compiling() and hasattr(dynamo := sys.modules["torch._dynamo"], "error_on_graph_break"):
         dynamo.graph_break(msg=reason)  # it has `msg` at least in versions with the other function
 

@@ -448,7 +448,7 @@ def _grid_skipping_frames(component: _Component) -> Coordinates:
 
 
 def _grid_centred(component: _Component) -> Coordinates | None:
-    """Return coordinates: frames from 0, n rows or columns from n // 2 − n on; None if ``use_layer3d_rope`` is true."""
+    """Return a range for each axis: frames from 0, n rows or columns from n // 2 − n; None if ``use_layer3d_rope``."""
     layers = component.read(component.find_setting("use_layer3d_rope", default=False))
     middle = [range(n // 2 - n, n // 2) for n in component.shape[1:]]
     return None if flag(layers.source, layers.value) else (range(component.shape[0]), *middle)

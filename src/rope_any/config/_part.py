@@ -173,7 +173,7 @@ def part_at(
     names: Mapping[str, str] = MappingProxyType({}),
     /,
 ) -> Part:
-    """Return the `Part` of `keys`, the object at `path`; raise for a wrong value, or a rotary key its model ignores."""
+    """Return the `Part` of `keys` at `path`; raise for a rotary key its model ignores. Most values aren't checked."""
     require_names(keys)
     return _require_known_keys(Part(keys, path, model_type, _model(model_type), pairing, names))
 

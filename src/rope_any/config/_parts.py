@@ -289,7 +289,7 @@ def _kind_of(model_type: str) -> str:
 def _tower_reader(
     keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None
 ) -> PartReader:
-    """Return the reader of `keys` at `path`, a tower in towers.toml (no text), by the type that `keys` may lack."""
+    """Return the reader of `keys` at `path` as tower `model_type`, whatever `keys` say; `pairing` is only checked."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
     read = _with_pairing_check(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length

@@ -138,7 +138,7 @@ class _Grids:
         self.frames_left = 0
 
     def take_for_run(self, run: str) -> list[Coordinates]:
-        """Take grids for `run`, a letter per token; return (times, rows, columns) of each. Raise if they don't fit."""
+        """Take grids for `run`, a letter per token; return each one's coordinates by axis. Raise if they don't fit."""
         medium, left = _KINDS[run[0]], len(run)
         found: list[Coordinates] = []
         while left:

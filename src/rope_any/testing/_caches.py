@@ -254,7 +254,7 @@ def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterato
 
 
 def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
-    """Yield readings in other layouts of the same kind: that fit the shape or, if `reshaped`, only after a reshape."""
+    """Yield readings in other layouts of what the cache holds: that fit its shape or, if `reshaped`, only reshaped."""
     own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
     for name, row in LAYOUTS.items():
         kinds, shape = {row.holds, own.holds}, _shape_in_layout(cache, name)
@@ -325,7 +325,7 @@ def _fits(cache: _Cache, reading: _Reading) -> bool:
 
 
 def _starts_well(cache: _Cache, reading: _Reading) -> bool:
-    """Whether a layout seems right: row 0 (pair 0 without rows) within bounds, over 90% equal to their first copy."""
+    """Whether a reading seems right: row 0 (or pair 0) is in bounds, over 90% of all numbers equal their first copy."""
     first = reading._replace(values=reading.values[..., :1, :])
     agree = (reading.values == reading.values[:, :1]).mean() > 0.9
     return bool(agree and reading.largest(_reading_errors(cache, first)[1])[0] <= 1)

@@ -304,7 +304,7 @@ class _Subject(NamedTuple):
     """The names of the options of `check_rotary` that are True."""
 
     def features(self, *shape: int) -> Data:
-        """Return input numbers of this shape that use all digits of the dtype of `like`."""
+        """Return NumPy input numbers of this shape that use all digits of the dtype of `like`, equal in each call."""
         return features(*shape, bits=BITS[self.lib.dtype_name(self.like.dtype)])
 
     def put(self, data: Data) -> Array:
