@@ -251,7 +251,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, or the length is not positive or beyond 2³¹.
+        If an argument is of another kind, or the length is not positive or beyond 2³¹ − 1.
 
     Notes
     -----
@@ -401,7 +401,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     ModuleNotFoundError
         If mpmath is missing (the extra ``testing`` installs it).
     TypeError, ValueError
-        If an argument is of another kind, or `longest` is not positive or beyond 2³¹.
+        If an argument is of another kind, or `longest` is not positive or beyond 2³¹ − 1.
 
     Notes
     -----
