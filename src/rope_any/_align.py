@@ -77,7 +77,7 @@ def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, na
 
 
 def expand_and_shard_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
-    """Return the result of `expand_positions`; if `tokens.x` is sharded, as an array that is sharded like it."""
+    """Expand a start (int, 0-d or None) and nothing else; if `tokens.x` is sharded, return an array sharded like it."""
     at = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
         return at

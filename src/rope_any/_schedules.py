@@ -221,7 +221,7 @@ def _plan_launch(
     *,
     launch: Callable[[int], object],
 ) -> Plan:
-    """Return the plan that rotates arrays like these by `launch` (of `_launcher`), or as copies if one is unaligned."""
+    """Return the plan that rotates by Numba's loop, `launch` (see `_launcher`); copies if a launch returns False."""
     host: Any = rotation.lib.host
     dtype, writes = rotation.dtype(xs[0]), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
@@ -522,7 +522,7 @@ class Schedule(NamedTuple):
 
 
 def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is given, xs are not traced, and a compiler takes all arrays; warn if only that fails."""
+    """Whether ``fused`` is given, `lib.is_traced` false, and a compiler takes all arrays; warn if only that fails."""
     lib = rotation.lib
     if not rotation.fused or lib.is_traced(xs[0]):
         return False
@@ -536,14 +536,14 @@ def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
     return True
 
 
-def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``out=`` works: NumPy arrays, or plain CPU tensors, not traced, transformed or recording gradients."""
+def _is_on_host(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether `lib.host` can be used: NumPy arrays or plain CPU tensors, not traced, transformed or recorded."""
     return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 
 def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether each of `xs` has at most `tile_size` elements, and `_supports_out` is true of the arrays."""
-    if not _supports_out(rotation, xs, table, outs):
+    """Whether each of `xs` has at most `tile_size` elements, and all arrays are on the host (`_is_on_host`)."""
+    if not _is_on_host(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
     return max([prod(x.shape) for x in xs]) <= host.tile_size()  # type: ignore[no-any-return]  # two integers
@@ -552,16 +552,16 @@ def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs
 def _is_complex_reproducible(
     rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> bool:
-    """Whether pairs are interleaved, `_supports_out`, and complex products have the same bits anywhere in an array."""
-    if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
+    """Whether pairs are interleaved, `_is_on_host`, and complex products have the same bits anywhere in an array."""
+    if rotation.pairing != "interleaved" or not _is_on_host(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
     return host.complex_product_is_reproducible(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
 
 
 def _can_run_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is given, `_supports_out`, no torch mode is active, and Numba can compile a loop."""
-    if not rotation.fused or not rotation.lib.keeps_constants() or not _supports_out(rotation, xs, table, outs):
+    """Whether ``fused=True`` is given, `_is_on_host`, no torch mode is active, and Numba can compile a loop."""
+    if not rotation.fused or not rotation.lib.keeps_constants() or not _is_on_host(rotation, xs, table, outs):
         return False  # a torch mode would not see what the loop does
     host: Any = rotation.lib.host
     return all(host.why_no_loop(x) is None for x in xs)
@@ -576,7 +576,7 @@ SCHEDULES = (
     Schedule("`fused`: CuPy", lambda r, *of: _can_compile(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
     Schedule(
         f"`fused`, without Numba: torch, {_MEMORY}",
-        lambda *of: _can_compile(*of) and _supports_out(*of),
+        lambda *of: _can_compile(*of) and _is_on_host(*of),
         _rotate_compiled_tiles,
     ),
     Schedule("`fused`: others with a compiler", _can_compile, _rotate_compiled),
@@ -584,7 +584,7 @@ SCHEDULES = (
     Schedule(
         'large, `"interleaved"`, if the bits of complex products do not vary', _is_complex_reproducible, _rotate_complex
     ),
-    Schedule("large, others", _supports_out, _rotate_real),
+    Schedule("large, others", _is_on_host, _rotate_real),
     Schedule("all others", lambda *_: True, _rotate_at_once),
 )
 """The schedules in order: the first that applies runs."""

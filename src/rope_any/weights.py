@@ -169,8 +169,8 @@ def convert_state_dict(
 
     Notes
     -----
-    Scales of a quantised weight are reordered with it if there is one for each row, and stay if whole heads share one.
-    Scales of the input stay. Tensors that are packed or scaled otherwise are refused.
+    Scales of a quantised weight are reordered with it if there is one for each row. Scales of blocks of whole heads, of
+    all rows, or of the input stay. Packed tensors and other scales are refused.
 
     Examples
     --------

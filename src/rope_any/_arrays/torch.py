@@ -166,7 +166,7 @@ def _address(x: Array) -> int | None:
 
 
 def _is_readable(x: Array) -> bool:
-    """Whether memory holds the values of a tensor; a negative bit negates them on reading."""
+    """Whether memory holds a tensor's values: False for a negative bit, zero tensor or freed storage; raise if fake."""
     return not x.is_neg() and _has_memory(x)
 
 

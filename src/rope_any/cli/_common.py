@@ -214,7 +214,7 @@ def _sentence(error: Any) -> str:
 
 
 def _hint(error: Any) -> str:
-    """Return "; " and the command, option or choice probably meant, for an error of typer; "" if none is near."""
+    """Return a typer error's hint, "; did you mean --base" or "; give CONFIG without --config"; "" if none is near."""
     command = getattr(getattr(error, "ctx", None), "command", None)
     typed_command = re.fullmatch(r"No such command '(.*)'\.", error.message)
     if typed_command and isinstance(command, Commands):

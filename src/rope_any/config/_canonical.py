@@ -525,7 +525,7 @@ def first(sizes: Mapping[str, Fact], names: Iterable[str]) -> Fact | None:
 
 
 def first_value(part: Part, names: Iterable[str]) -> Fact | None:
-    """Return the fact of the first of `names` that the part or its class gives, not by kind of layer; else None."""
+    """Return the fact of the first of these common names that the config or its class gives for all layers, or None."""
     return first(_with_common_names(part, None), names)
 
 

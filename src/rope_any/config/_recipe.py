@@ -248,7 +248,7 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_t
 
 
 def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
-    """Return the recipe of a group that rotates (unchecked); `length` None: as trained. Raise if values are wrong."""
+    """Return the recipe of a group, which must rotate; `length` None: the trained one. Raise if values are wrong."""
     given = group.parameters
     scheme, values = _values(part, given, length)
     sizes = _head_sizes(part, group.sizes, given.get("partial_rotary_factor"), rope_type_of(given))

@@ -309,7 +309,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 
 
 def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
-    """Return a tensor's finding, and values to write if its own are wrong or rounded; None if it is not rotary."""
+    """Return a tensor's finding, and values to write if lost, by `_rotations_by_length`; None if it is not rotary."""
     x, options = slot.tensor, list(_options(slot, config_rotations))
     if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
         return None  # embed_positions are learned in other models

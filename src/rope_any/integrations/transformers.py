@@ -165,7 +165,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
 
 
 def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Change]]:
-    """Return `tables`, `rotations` and `left` of an `Undo`, and the changes, not made yet; raise as `replace` does."""
+    """Return `tables`, `rotations`, `left` of an `Undo`, and changes to make; `length`, errors as in `replace`."""
     embeddings = {path: m for path, m in model.named_modules() if ROTARY.search(type(m).__name__)}
     left = tuple(path for path, m in embeddings.items() if VISION.search(type(m).__name__))
     if twice := next((m for m in model.modules() if _is_ours(vars(m).get("forward"))), None):
