@@ -305,7 +305,7 @@ def members() -> Iterator[tuple[str, bytes]]:
 
 
 def npy(array: Any) -> bytes:
-    """Return an array in NumPy's format, version 1.0, with an unpadded header."""
+    """Return an array in NumPy's format, version 1.0; its numbers begin at a multiple of 64 bytes."""
     data = np.asarray(array)
     data = data.astype(data.dtype.newbyteorder("<"))
     about = {"descr": data.dtype.str, "fortran_order": False, "shape": data.shape}
