@@ -954,7 +954,8 @@ def engines_that_agree() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
     }
     found = single | {name: by(LLAMA3_CONFIG | EQUAL_FACTORS) for name, by in everyone.items()}
     yield "llama3 with both factors 2, a step", step, found
-    yield "proportional, without `factor`", PROPORTIONAL, {name: by(PROPORTIONAL_CONFIG) for name, by in everyone.items()}
+    found = {name: by(PROPORTIONAL_CONFIG) for name, by in everyone.items()}
+    yield "proportional, without `factor`", PROPORTIONAL, found
 
 
 # --- the table --------------------------------------------------------------------------------------------
