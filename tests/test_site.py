@@ -21,7 +21,10 @@ import rope_any as ra
 from rope_any import scaling
 from rope_any.testing._exact import exact
 
-pytestmark = pytest.mark.thread_unsafe(reason="a browser can be used only in the thread that started it")
+pytestmark = [
+    pytest.mark.site,
+    pytest.mark.thread_unsafe(reason="a browser can be used only in the thread that started it"),
+]
 
 for needed in ("furo", "matplotlib", "myst_parser", "sphinx_gallery"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
