@@ -143,7 +143,7 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
         ),
         (
             "rotate k.npy wide.npy --pairing half -o out",
-            "got 16 features; q and k must have one head_dim; got 16 and 32\n",
+            "got 16 features; q and k have 16 and 32 features: rotate each alone if that is meant\n",
         ),
     ],
 )
@@ -271,6 +271,7 @@ def configs(tmp_path):
         "plain": LLAMA3 | {"rope_scaling": None},
         "gemma": GEMMA3,
         "narrow": LLAMA3 | {"head_dim": 64},
+        "dynamic": LLAMA3 | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
         "no_rotary": {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}},
         "typo": LLAMA3 | {"rope_tetha": 1.0},
         "new": LLAMA3 | {"model_type": "new"},
@@ -704,6 +705,7 @@ def test_an_unknown_model_takes_its_pairing_from_an_option(configs):
 # --- verify -----------------------------------------------------------------------------------------------
 
 MINE = """
+from dataclasses import dataclass
 import numpy as np
 import rope_any as ra
 
@@ -1113,11 +1115,12 @@ def test_wrong_command_lines_get_one_line(args, message):
 
 @pytest.mark.parametrize(
     ("args", "tokens"),
-    [("inspect plain.json --sequence-length", 8192), ("plot plain.json decay -o a.svg --overwrite --length", 8192)],
+    [("inspect dynamic.json --sequence-length", 8192), ("plot plain.json decay -o a.svg --overwrite --length", 8192)],
 )
 def test_lengths_may_be_given_in_thousands(args, tokens, configs):
-    short, whole = (run(*args.split(), length, "--json", cwd=configs) for length in ("8K", tokens))
+    short, whole, other = (run(*args.split(), length, "--json", cwd=configs) for length in ("8K", tokens, 9000))
     assert (short.returncode, short.stdout) == (0, whole.stdout)
+    assert "plot" in args or short.stdout != other.stdout
 
 
 def test_a_missing_package_of_the_command_line_is_reported_with_its_install_command(configs, monkeypatch):

@@ -350,7 +350,7 @@ MISTAKES = {
         lambda: ROPE(Q, 5),
         "k must be an array; got int; write apply(q, positions) if k are positions",
     ),
-    "no k": (lambda: ROPE(Q, None), "k must be an array; got NoneType; write apply(q) for q alone"),
+    "no k": (lambda: ROPE(Q, None), "k must be an array; got NoneType; write apply(q, positions) for q alone"),
     "q and k in a tuple": (
         lambda: ROPE((Q, K), 5),
         "q must be one array; got tuple; write rope(q, k, positions)",
@@ -489,11 +489,11 @@ MISTAKES = {
     ),
     "cos_sin the wrong way round": (
         lambda: ra.cos_sin(F, range(4)),
-        TUPLE.format("range range(0, 4)", "cos_sin takes the positions first, a Rope in its calls"),
+        TUPLE.format("range range(0, 4)", "if they are positions: cos_sin takes them first, a Rope in its calls"),
     ),
     "positions for frequencies": (
         lambda: ra.Rope(range(4), pairing="half"),
-        TUPLE.format("range range(0, 4)", "cos_sin takes the positions first, a Rope in its calls"),
+        TUPLE.format("range range(0, 4)", "if they are positions: cos_sin takes them first, a Rope in its calls"),
     ),
     "base before head_dim": (
         lambda: ra.frequencies(10_000.0, base=128),
@@ -522,15 +522,21 @@ MISTAKES = {
     ),
     "k of another width": (
         lambda: ROPE(Q, K[..., :4]),
-        "k must have the 8 features of 4 pairs; got 4 features; q and k must have one head_dim; got 8 and 4",
+        (
+            "k must have the 8 features of 4 pairs; got 4 features; "
+            "q and k have 8 and 4 features: rotate each alone if that is meant"
+        ),
     ),
     "q of another width, shorter than k": (
         lambda: ROPE(Q[:, :6, :3, :4], K),
-        "q must have the 8 features of 4 pairs; got 4 features; q and k must have one head_dim; got 4 and 8",
+        (
+            "q must have the 8 features of 4 pairs; got 4 features; "
+            "q and k have 4 and 8 features: rotate each alone if that is meant"
+        ),
     ),
     "positions and frequencies for a table": (
         lambda: ra.rotate(Q, np.arange(10), F, pairing="half"),
-        f"sin must be an array (NumPy, CuPy, PyTorch, JAX, ...); got tuple; {TO_ROTATE}",
+        "sin must be an array (NumPy, CuPy, PyTorch, JAX, ...); got tuple; make an array of it, as by asarray()",
     ),
     "positions and an array of frequencies": (
         lambda: ra.rotate(Q, np.arange(10), np.asarray(F), pairing="half"),
@@ -611,7 +617,7 @@ MISTAKES = {
         lambda: ROPE.apply(Q[:, :, :1], 16, out=Q),
         (
             "out must have the shape and dtype of x, (2, 8, 1, 8) float32; got (2, 8, 10, 8) float32; "
-            "give the part to write, out=cache[:, :, a:b], of length 1"
+            "give the part to write, cache[:, :, a:b], of length 1"
         ),
     ),
     "length of an array": (

@@ -374,16 +374,6 @@ WRONG = {
     "factor NaN": (lambda: scaling.ntk(F, math.nan), ValueError, "factor .* got nan"),
     "factor a string": (lambda: scaling.linear(F, "4"), TypeError, "factor must be a real number; got str '4'"),
     "factor first": (lambda: scaling.ntk(2.0, F), TypeError, "factor .* got tuple.*; the frequencies come before it"),
-    "factor below 1": (
-        lambda: scaling.linear(F, 0.25),
-        ValueError,
-        "factor must be at least 1; got 0.25; it is how many times longer the context becomes",
-    ),
-    "factor of llama3 below 1": (
-        lambda: scaling.llama3(F, 0.125, original_length=8192, low_freq_factor=1.0, high_freq_factor=4.0),
-        ValueError,
-        "factor must be at least 1; got 0.125",
-    ),
     "factor a bool": (lambda: scaling.linear(F, True), TypeError, "factor must be a real number; got bool"),
     "factor 0 of dynamic_ntk": (
         lambda: scaling.dynamic_ntk(F, 0.0, length=1, trained_length=1),

@@ -158,7 +158,7 @@ def dype(f: list[Any], *, base: float, factor: float, original_length: int, nois
     """Return the frequencies of DyPE: two ramps over the pair index, whose bounds are numbers of turns times t²."""
     d, kappa = 2 * len(f), mp.mpf(noise) ** 2
 
-    def paper_frequencies(fast: float, slow: float) -> list[Any]:
+    def ramp_weights(fast: float, slow: float) -> list[Any]:
         """Return the weight of each pair: 0 for fast pairs, 1 for slow ones."""
         places = (d * mp.log(original_length / (2 * mp.pi * n * kappa)) / (2 * mp.log(base)) for n in (fast, slow))
         low, high = (min(max(place, 0), mp.mpf(d) / 2) for place in places)
@@ -166,9 +166,9 @@ def dype(f: list[Any], *, base: float, factor: float, original_length: int, nois
         high += mp.mpf("0.001") * (low == high)
         return [clip_to_unit((i - low) / (high - low)) for i in range(len(f))]
 
-    slow = zip(f, ntk(f, base=base, factor=factor), paper_frequencies(1.25, 0.75), strict=True)
+    slow = zip(f, ntk(f, base=base, factor=factor), ramp_weights(1.25, 0.75), strict=True)
     mixed = [h * (1 - part) + g / factor * part for g, h, part in slow]
-    return [m * part + g * (1 - part) for g, m, part in zip(f, mixed, paper_frequencies(16, 2), strict=True)]
+    return [m * part + g * (1 - part) for g, m, part in zip(f, mixed, ramp_weights(16, 2), strict=True)]
 
 
 def clipped(f: list[Any], *, count: int, **_: Any) -> list[Any]:

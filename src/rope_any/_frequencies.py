@@ -157,7 +157,7 @@ def _frequencies_hint(values: object) -> str:
         return f"write frequencies({values}) for {values} features"
     if isinstance(values, Mapping | str) or any(hasattr(values, name) for name in ("__fspath__", "to_dict")):
         return "Rope.from_config reads a config"
-    return "cos_sin takes the positions first, a Rope in its calls" if isinstance(values, range) else ""
+    return "if they are positions: cos_sin takes them first, a Rope in its calls" if isinstance(values, range) else ""
 
 
 LEARNED = (

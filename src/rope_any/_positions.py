@@ -242,7 +242,7 @@ def _arrays_hint(arrays: Sequence[Any]) -> str:
     dimensions = [getattr(one, "ndim", None) for one in arrays]
     if not all(dimensions):
         return "write stack(p)" if set(dimensions) == {0} else ""
-    if len(arrays) == 1:
+    if len(arrays) == 1 and isinstance(arrays, tuple):
         return f"give p[0] if that has positions; {ROWS_OF_TABLE}"
     if len(arrays) == 2:
         return "give Table(cos, sin) for cosines and sines, a pair of tables for positions of q and of k"

@@ -644,7 +644,7 @@ def _one_library(
         if isinstance(x, tuple | list) and not isinstance(x, Table) and any(map(is_array, x)):
             raise ArgumentTypeError(name, "be one array", Text(type(x).__name__), "write rope(q, k, positions)")
         if name == "k" and not is_array(x):
-            hint = "write apply(q) for q alone" if x is None else APPLY
+            hint = "write apply(q, positions) for q alone" if x is None else APPLY
             raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), hint)
     written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
     lib = library(

@@ -85,6 +85,9 @@ def rotate(
             return plan((x,), Table(cos, sin), (out,))[0]
     how = as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
+    if lib.is_integer(cos):
+        hint = "write rotate(x, *cos_sin(positions, frequencies), pairing=...) if these are positions and frequencies"
+        raise ArgumentTypeError("cos", "be floating-point", Text(lib.dtype_name(cos.dtype)), hint)
     check_table(lib, cos, sin)
     rotation, table = Rotation(lib, *how), Table(cos, sin)
     require_rotatable(rotation, x, table, out, table_is_argument=True)
@@ -126,7 +129,7 @@ def require_rotatable(
             axes = [axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs and not start]
             hints = [f"swapaxes({name}, {axis}, -1) if the features are along axis {axis}" for axis in axes[-1:]]
             if widths and widths[0] != widths[-1]:
-                hints.append(f"q and k must have one head_dim; got {widths[0]} and {widths[-1]}")
+                hints.append(f"q and k have {widths[0]} and {widths[-1]} features: rotate each alone if that is meant")
             elif 0 <= start < features - 1:
                 fits = (features - start) // 2 * 2
                 hints.append(f"`rotary_dim`={fits} would fit: frequencies({fits}), or a config with such heads")
@@ -138,7 +141,8 @@ def require_rotatable(
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
             like, given = (Text(f"{tuple(a.shape)} {a.dtype}") for a in (x, out))
-            hint = _part_hint(tuple(x.shape), tuple(out.shape))
+            is_view = lib.addresses(out) is not None  # MLX's slices are copies
+            hint = _part_hint(tuple(x.shape), tuple(out.shape)) if is_view else ""
             raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)
         if lib.wants_gradients(x, cos, sin, out):
             wanted = "be left out while gradients are recorded (an array has requires_grad)"
@@ -147,10 +151,12 @@ def require_rotatable(
 
 def _part_hint(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:
     """Return the hint for an output of shape `whole`, longer than `shape` along one axis, not the last; or ""."""
-    axes = [axis for axis, (n, m) in enumerate(zip(shape, whole, strict=False)) if n != m]
-    if len(shape) != len(whole) or len(axes) != 1 or axes[0] == len(shape) - 1 or whole[axes[0]] < shape[axes[0]]:
+    if len(shape) != len(whole) or not all(type(n) is int for n in (*shape, *whole)):  # also unknown lengths
         return ""
-    return f"give the part to write, out=cache[{':, ' * axes[0]}a:b], of length {shape[axes[0]]}"
+    axes = [axis for axis, (n, m) in enumerate(zip(shape, whole, strict=True)) if n != m]
+    if len(axes) != 1 or axes[0] == len(shape) - 1 or whole[axes[0]] < shape[axes[0]]:
+        return ""
+    return f"give the part to write, cache[{':, ' * axes[0]}a:b], of length {shape[axes[0]]}"
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

@@ -194,7 +194,7 @@ def _vjp(
 
 
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """Return the plan that rotates by Numba's loop, copies if strided; if it can't, warn and plan without ``fused``."""
+    """Return the plan of Numba's loop, with copies of strided arrays; if none is possible, warn and plan eagerly."""
     # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype = rotation.lib, rotation.dtype(xs[0])
     host: Any = lib.host

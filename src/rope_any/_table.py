@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple, cast
 
-from rope_any._arrays import FROM_POSITIONS, Array, HostMemory, Library, _sharding, is_array, library
+from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
 from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
 from rope_any._caches import cached, constants
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag
@@ -67,8 +67,6 @@ def doubled_table_hint(table: Table, pairs: int) -> str:
 
 def check_table(lib: Library, cos: Array, sin: Array) -> None:
     """Raise unless cos and sin are floating-point arrays of the same shape ``(..., pairs)``; values are not read."""
-    if lib.is_integer(cos):
-        raise ArgumentTypeError("cos", "be floating-point", Text(lib.dtype_name(cos.dtype)), FROM_POSITIONS)
     lib.require_floating("cos", cos)
     lib.require_floating("sin", sin)
     if cos.shape != sin.shape or cos.ndim == 0:

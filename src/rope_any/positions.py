@@ -325,7 +325,7 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
      [100 101 102]]
     """
     if isinstance(length, tuple | list) and isinstance(starts, int):
-        hint = f"the starts come first: from_starts({brief(length)}, {starts})"
+        hint = f"the starts come first: from_starts({brief(length)}, {brief(starts)})"
         raise ArgumentTypeError("length", "be an integer", length, hint)
     n, first = int32("length", length, least=0), _integers("starts", starts, like=like)
     if not is_array(starts):

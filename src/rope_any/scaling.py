@@ -649,12 +649,10 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
 
 def _factor(value: object) -> float:
-    """Return the factor of a scheme as a float; raise unless it is at least 1."""
+    """Return the factor of a scheme as a float; raise unless it is positive and finite."""
     if isinstance(value, tuple | list):
         raise ArgumentTypeError("factor", "be a real number", value, "the frequencies come before it")
-    if (factor := positive("factor", value)) < 1:
-        raise ArgumentValueError("factor", "be at least 1", factor, "it is how many times longer the context becomes")
-    return factor
+    return positive("factor", value)
 
 
 def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[float, float]:

@@ -303,7 +303,7 @@ def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, i
     """Return {name: axis of its first pattern}; raise if one or all defaults match none, or defaults several stacks."""
     if names is not None and (not isinstance(names, Mapping) or not names):
         hint = "write dict.fromkeys(names, 0) for axis 0" if isinstance(names, list | tuple | set) and names else ""
-        hint = f"write {{{names!r}: 0}} for axis 0" if isinstance(names, str) else hint
+        hint = f"write {{{names!r}: 0}} for axis 0" if isinstance(names, str) and 0 < len(names) <= 100 else hint
         raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names, hint)
     for pattern in names or ():
         if not isinstance(pattern, str) or not any(fnmatchcase(name, pattern) for name in shapes):

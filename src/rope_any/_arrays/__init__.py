@@ -131,18 +131,12 @@ def library(**arrays: Array) -> Library:
     return record
 
 
-FROM_POSITIONS = "write rotate(x, *cos_sin(positions, frequencies), pairing=...) if these are positions and frequencies"
-"""The hint of an error for a cos of integers or a sin of Python floats."""
-
-
 def _array_hint(name: str, x: object) -> str:
     """Return what to write for the argument `name` if its value `x` is no array: a hint of an error; "" if unknown."""
     if name == "like":
         return "give like=q, an array of the library and on the device that are wanted"
     if name == "w" and is_array(getattr(x, "weight", None)):
         return "give w.weight"
-    if name == "sin" and isinstance(x, list | tuple) and x and isinstance(x[0], float):
-        return FROM_POSITIONS
     if isinstance(x, int | float | list | tuple) and "out" not in name.split():  # nothing can be written into a copy
         return "make an array of it, as by asarray()"
     return ""

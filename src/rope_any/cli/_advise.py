@@ -1,4 +1,4 @@
-"""``rope-any advise``: tell what is known of a model at a longer context, and which parameters to try."""
+"""``rope-any advise``: show what a config implies for a longer context, and which parameters to try."""
 
 import json
 from typing import Annotated

@@ -230,7 +230,7 @@ def written_parameters(part: Part, /) -> Written:
 
 
 def _object_hint(value: object) -> str:
-    """Return how to write a string as the object of parameters that it stands for; "" if it is anything else."""
+    """Return how to write a string as the object of parameters that it means; "" if it is anything else."""
     if not isinstance(value, str) or value not in SCHEMES:
         return "give json.loads of it if it is JSON" if isinstance(value, str) and value.startswith("{") else ""
     required = {key: ... for key, default in SCHEMES[value].keys.items() if default is REQUIRED and key not in LENGTHS}

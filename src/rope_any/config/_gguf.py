@@ -146,7 +146,7 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
 
 
 def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return transformers' YaRN parameters from the file's values, `given`; `attention_factor` 1 stands for none."""
+    """Return transformers' YaRN parameters from the file's values, `given`; `attention_factor` 1 means none."""
     # in llama.cpp, only some architectures read the betas
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}

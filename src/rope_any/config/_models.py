@@ -43,7 +43,7 @@ class Layer(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """A list of numbers, one for each layer, that stands for its type in older configs."""
+    """A list of numbers, one for each layer, that gives its type in older configs."""
 
     path: str  # its path, "key" or "object.key"
     types: Mapping[str, str]  # the type by number; "others" for all numbers that are not here
