@@ -73,7 +73,7 @@ the same `signature`, and holds no array.
 
 
 def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
-    """Write rotated x into `out` (may be x); `factors`: c by feature, s and −s by pair; `products`: two buffers."""
+    """Write rotated x into `out` (may be x); `factors`: c by feature, ±s by pair; `products`: two buffers like x."""
     (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2  # c by feature, s and −s by pair
     # b·s at the place of a, and a·(−s) at the place of b
     first, second = split(x, pairing, 0, pairs)

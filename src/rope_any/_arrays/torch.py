@@ -310,7 +310,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
-    """Return why torch.compile cannot compile for tensors: class, memory, transform or negative bit; None if it can."""
+    """Return why torch.compile cannot compile: a subclass, no memory, a transform, a negative bit; None if it can."""
     tensors = [tensor for tensor in (x, *others) if tensor is not None]
     plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
     if not plain or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):

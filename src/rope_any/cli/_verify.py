@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -157,23 +156,12 @@ def _function(target: str) -> Callable[..., Any]:
     for part in name.split("."):
         if not hasattr(found, part):
             inside = vars(found).items() if hasattr(found, "__dict__") else ()
-            known = [
-                each
-                for each, value in inside
-                if callable(value) and not each.startswith("_") and not _is_imported(value, found)
-            ]
-            some = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+            known = [each for each, value in inside if callable(value) and not each.startswith("_")]
+            some = ("..., " if len(known) > 5 else "") + ", ".join(known[-5:])  # a file's imports come first
             hint = did_you_mean(part, known) or (some and f"it has {some}")
             raise ArgumentValueError("TARGET", "exist", target, f"there is no {part!r}{hint and '; '}{hint}")
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]  # checked by check_rotary
-
-
-def _is_imported(value: object, owner: object) -> bool:
-    """Whether a value of the module `owner` is a class or a Python function of another module."""
-    return (
-        isinstance(owner, ModuleType) and isinstance(value, type | FunctionType) and value.__module__ != owner.__name__
-    )
 
 
 def _module(name: str) -> Any:

@@ -273,7 +273,7 @@ def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
 
 
 def _position_step(part: Part, tower: Tower, shape: tuple[int, int]) -> float:
-    """Return the distance of neighbouring positions: 1, or `local` side / columns. Raise for a wrong `shape`."""
+    """Return the step of positions: 1, or `Tower.local` / columns. Raise for (rows, columns) the class doesn't take."""
     if not tower.image or not tower.patch:
         return 1.0
     sides = [_size(part, size).value for size in (tower.image, tower.local) if size]

@@ -266,7 +266,7 @@ def _exact_tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
-    """Return ids ``([axes,] batch, seq)`` as ``(batch, seq, axes)``, repeated or cut; unchanged if a Rope has none."""
+    """Return ids ``([axes,] batch, seq)`` as ``(batch, seq, axes)``: repeated, or the first; unchanged without axes."""
     if not isinstance(rope.frequencies[0], tuple):
         return position_ids
     rows = len(rope.frequencies)

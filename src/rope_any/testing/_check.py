@@ -255,7 +255,7 @@ def _task(
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
-    """Return `frequencies`, or if None those of `base` for `rotary_dim` (None: `all_features`); raise if given both."""
+    """Return `frequencies`, or those of `rotary_dim` (None: `all_features`) and `base`; raise if given with either."""
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
