@@ -88,7 +88,7 @@ def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
     """Return RGBA colours, ``(count, 4)``, for lines on `ax`: dark to light if its text is dark, else light to dark."""
     import matplotlib as mpl
 
-    # the last ones too can be told from the background
+    # the last ones too differ visibly from the background
     ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(text_color(ax))) < 0.5 else (1.0, 0.3)
     return np.asarray(mpl.colormaps["cividis"](np.linspace(*ends, count)))
 
