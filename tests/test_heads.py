@@ -1,5 +1,6 @@
 """Frequencies of each head as host numbers, on every library."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -38,10 +39,11 @@ def test_each_query_head_takes_the_row_of_its_key_head(lib, rng, rows, batched, 
     q, k = (rng.uniform(-1, 1, (2, n * HEADS, SEQ, 2 * PAIRS)).astype(np.float32) for n in (3, 1))
     expected = [rotated(x, positions, rows) for x in (q, k)]
     at, both = lib(positions, "int32"), (lib(q), lib(k))
-    for given in (at, rope.table(at, like=both[0])):
-        got = rope(*both, given, fused=fused)
+    rotate = partial(rope, fused=True) if fused else lib.quick(rope)
+    for given in (at, lib.quick(lambda at, q: rope.table(at, like=q))(at, both[0])):
+        got = rotate(*both, given)
         assert [np.abs(lib.get(x) - y).max() < 2e-6 for x, y in zip(got, expected, strict=True)] == [True, True]
-    shorter = rope(lib(q[:, :, -2:].copy()), lib(k), at)
+    shorter = lib.quick(rope)(lib(q[:, :, -2:].copy()), lib(k), at)
     np.testing.assert_allclose(lib.get(shorter[0]), expected[0][:, :, -2:], atol=2e-6)
 
 
@@ -68,6 +70,7 @@ def test_tables_have_an_axis_of_heads_before_the_tokens(lib, rng, rows):
     np.testing.assert_allclose(sin, np.sin(angles), atol=2e-7)
 
 
+@one_jax
 def test_rotation_is_traced(lib, rng, rows):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")

@@ -132,10 +132,10 @@ def layouts(kind, layout):
 @case(*product(KINDS, ["partial", "blocks", "axes"], ["heads and seq"]))
 def recipes(kind, name, layout):
     """Compare other kinds of Rope."""
-    compare(kind, ROPES[name], layout, ROWS)
+    compare(kind, ROPES[name], layout, ROWS, by_table=True)
 
 
-@case(*product(KINDS, ["half", "partial"]))
+@case(*product(KINDS, ["partial"]))
 def outside_of_the_context_of_the_mesh(kind, name):
     """Compare a call outside of the context of the mesh."""
     mesh, whole = mesh_of(kind, "seq"), random(*SHAPE)

@@ -145,9 +145,9 @@ def compare(rope, shape, placements, *, seq=2, dtype=torch.float32, forms=(None,
 
 @case(*(f"{rope}, {layout}" for rope, layout in product(ROPES, ("seq", "batch and heads", "heads and seq"))))
 def recipe(name):
-    """Compare each kind of Rope in some layouts."""
+    """Compare each kind of Rope in some layouts; `uneven_shards` compares all forms of positions."""
     rope, layout = name.rsplit(", ", 1)
-    compare(ROPES[rope], UNEVEN, LAYOUTS[layout])
+    compare(ROPES[rope], UNEVEN, LAYOUTS[layout], forms=(1, None, 4))
 
 
 @case(*LAYOUTS)
@@ -171,13 +171,13 @@ def empty_shards(layout):
 @case(*LAYOUTS)
 def tokens_before_heads(layout):
     """Compare x with tokens before heads."""
-    compare(ROPES["axes"], (3, 7, 5, 24), tuple(LAYOUTS[layout]), seq=1)
+    compare(ROPES["axes"], (3, 7, 5, 24), tuple(LAYOUTS[layout]), seq=1, forms=(None, None, 3))
 
 
 @case("bfloat16", "float16", "float64")
 def dtypes(dtype):
     """Compare dtypes other than float32."""
-    compare(ROPES["partial"], UNEVEN, (SEQ,), dtype=getattr(torch, dtype))
+    compare(ROPES["partial"], UNEVEN, (SEQ,), dtype=getattr(torch, dtype), forms=(1, None, 4))
 
 
 @case(*LAYOUTS)
@@ -373,7 +373,7 @@ def gradients_of_learned_frequencies(layout):
             torch.testing.assert_close(of_learned, wanted)
 
 
-@case("seq", "batch and heads")
+@case("batch and heads")
 def compiled(layout):
     """Compare a call under torch.compile, and check that its graph sends nothing."""
     if dist.get_rank():
