@@ -137,6 +137,7 @@ print("compiled", len(runs))
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("torch")
 @pytest.mark.thread_unsafe(reason="starts a process")
 def test_the_record_is_found_under_torch_compile_without_cache_or_warning():

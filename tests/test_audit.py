@@ -292,6 +292,7 @@ def test_a_model_from_the_meta_device_is_refilled_after_its_weights(name):
     assert {found.name for found in audit(damaged)} == {found.name for found in audit(model)}
 
 
+@pytest.mark.long
 def test_models_of_many_architectures_are_right_and_refilled():
     """The models of the tests of `replace`: the frequencies of each are those of its config."""
     pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")

@@ -347,6 +347,7 @@ def test_cached_keys_of_a_passage_move_behind_another_prompt(name):
     assert float((got - want).abs().max() / want.std()) < 1e-5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["llama", "hunyuan_v1_dense"])
 def test_a_thousand_moves_keep_the_bound(name):
     model = model_of(name, num_hidden_layers=1, max_position_embeddings=4096)

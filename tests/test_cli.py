@@ -183,6 +183,7 @@ def short_check(monkeypatch):
     monkeypatch.setattr(_measure, "TOKENS", 100)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_check")
 def test_check_reports_each_library_within_its_bounds():
     done = run("check")
@@ -768,6 +769,7 @@ def test_verify_imports_a_file_and_modules_in_its_folder(mine, tmp_path):
     assert "can't be imported: FileNotFoundError" in done.stderr
 
 
+@pytest.mark.long
 def test_verify_passes_a_correct_rotary_of_another_library(mine):
     pytest.importorskip("jax", reason="jax is not installed")
     args = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
@@ -1256,6 +1258,7 @@ def test_progress_is_shown_only_on_terminals(files):
     assert (done.stdout, done.stderr) == ("out/k.npy: (1, 2, 6, 16) float32\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.parametrize(
     ("args", "library", "progress"),
@@ -1370,6 +1373,7 @@ _ROPE_ANY_COMPLETE=source_zsh rope-any | grep compdef
 """
 
 
+@pytest.mark.long
 def test_completion_works_in_bash(tmp_path):
     bash = shutil.which("bash") or pytest.skip("bash is not installed")
     (tmp_path / "rope-any").write_text(f'#!/bin/sh\nexec {" ".join(ROPE_ANY)} "$@"\n')
@@ -1393,6 +1397,7 @@ def test_completion_works_in_bash(tmp_path):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mine")
 def test_the_page_shows_the_output_of_the_commands():
     pytest.importorskip("ndonnx", reason="ndonnx is not installed")

@@ -62,6 +62,7 @@ def name(request):
     return request.param
 
 
+@pytest.mark.long
 def test_the_table_agrees_with_the_probes(name):
     assert differences(name, QUICK) == {}, f"python tools/comparison_table.py --only {name} --write"
 

@@ -16,7 +16,7 @@ import pytest
 
 import rope_any as ra
 
-pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
+pytestmark = [pytest.mark.long, pytest.mark.thread_unsafe(reason="starts processes")]
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -47,6 +47,15 @@ def forget_warnings(monkeypatch):
     ra.clear_caches()
 
 
+def each_loop(*dtypes):
+    """Return a decorator that runs a test for each pairing and dtype: each has a loop, compiled in five seconds."""
+    loops = [(pairing, dtype) for pairing in ("half", "interleaved") for dtype in dtypes]
+    few = {("half", dtype) for dtype in dtypes} | {("interleaved", "float32")}
+    return pytest.mark.parametrize(
+        ("pairing", "dtype"), [loop if loop in few else pytest.param(*loop, marks=pytest.mark.long) for loop in loops]
+    )
+
+
 def documented():
     """Return the table of the docs as {library: {dtype: cell}}."""
     (table,) = [
@@ -71,8 +80,7 @@ def assert_close(lib, got, expected, dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@each_loop(*TOLERANCE)
 def test_each_library_and_dtype_is_compiled_or_falls_back_as_documented(lib, rng, pairing, dtype):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
@@ -131,6 +139,7 @@ def test_fused_equals_eager(library, shape, view, pairing, inverse):
     check_fused(library, shape, view, pairing=pairing, inverse=inverse, start=1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_numba")
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize(("shape", "view"), [("five axes", "part of a wider row"), ("heads", "every other feature")])
@@ -271,7 +280,8 @@ def test_fused_calls_work_under_torch_transforms(rng):
         got = torch.func.vmap(lambda row: rope.apply(row, fused=True))(x)
     assert torch.equal(got, rope.apply(x))
     # torch.compile traces through a fused call
-    torch.testing.assert_close(torch.compile(lambda x: rope.apply(x, fused=True), fullgraph=True)(x), rope.apply(x))
+    compiled = torch.compile(lambda x: rope.apply(x, fused=True), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), rope.apply(x))
 
 
 def test_gradients_flow_through_fused_calls(rng):
@@ -364,8 +374,7 @@ def test_an_interrupted_call_keeps_arrays_alive_for_its_threads():
     assert alive() is None
 
 
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@each_loop("float16", "float32")
 def test_an_empty_q_does_not_prevent_a_fused_k(put, rng, dtype, pairing):
     rope, k = ra.Rope(ra.frequencies(64), pairing=pairing), put(rng.standard_normal((1, 4, 33, 64)).astype(dtype))
     with warnings.catch_warnings():
@@ -376,8 +385,7 @@ def test_an_empty_q_does_not_prevent_a_fused_k(put, rng, dtype, pairing):
         assert rope.apply(k[:, :, :0], fused=True).shape == (1, 4, 0, 64)
 
 
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@each_loop("float16", "float32", "float64")
 @pytest.mark.parametrize("layout", ["aligned", "unaligned", "tokens first", "20 features", "rotary slice", "in place"])
 def test_streaming_stores_give_the_same_bits(put, monkeypatch, layout, dtype, pairing):
     rng = np.random.default_rng(0)
@@ -467,8 +475,7 @@ def test_numpy_uses_omp_num_threads(monkeypatch):
     assert find(np.ones(1)).host.threads() >= 1
 
 
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@each_loop("float16", "bfloat16")
 def test_all_half_precision_numbers_are_converted_like_torch(dtype, pairing, rng):
     pytest.importorskip("numba", reason="numba is not installed")
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -586,6 +593,7 @@ def run_process(*options, **environment):
     return run.stdout
 
 
+@pytest.mark.long
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_a_second_process_loads_the_compiled_loop_from_disk(tmp_path):
     pytest.importorskip("numba", reason="numba is not installed")
@@ -600,6 +608,7 @@ def test_a_second_process_loads_the_compiled_loop_from_disk(tmp_path):
     )  # a changed formula has another name
 
 
+@pytest.mark.long
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_without_a_writable_cache_the_loop_is_compiled():
     pytest.importorskip("numba", reason="numba is not installed")

@@ -67,6 +67,7 @@ def peak_growth(path, tokens, *arguments):
     return max(growths)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fused", ["eager", "fused"])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_mapped_file_is_rotated_in_place(tmp_path, library, fused):

@@ -1041,6 +1041,7 @@ for pairing, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("int
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize(
@@ -1067,6 +1068,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.usefixtures("torch")
 def test_a_forked_process_does_not_wait_for_locks_of_its_parent():
@@ -1257,6 +1259,7 @@ assert rotate_all() == expected
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_process_inherits_the_caches():
     _python(_FORK, *(["torch"] if find_spec("torch") else []))

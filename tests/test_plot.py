@@ -716,6 +716,7 @@ def call(monkeypatch, capsys, folder, *arguments):
     return stopped.value.code or 0, *capsys.readouterr()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG", "Svg"])
 def test_the_same_plot_gives_the_same_file(suffix, configs, monkeypatch, capsys):
     for name in ("a", "b"):

@@ -38,6 +38,7 @@ def agree(found, expected):
     return all(a < FACTOR * b and b < FACTOR * a for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*precision.INSTALLABLE, "others"])
 def test_the_table_agrees_with_the_measurements(name):
     if name == "others":
@@ -56,6 +57,7 @@ def test_the_table_agrees_with_the_measurements(name):
                 assert agree(found, expected), (way.name, dtype, found, expected)
 
 
+@pytest.mark.long
 def test_the_comparison_detects_an_inexact_table():
     (ours,) = precision.our_ways("NumPy", precision.installed("NumPy"))
     assert documented(ours, TABLES[1])

@@ -34,14 +34,17 @@ def found():
 # --- the installed libraries ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_name_is_classified_and_found(found):
     assert not rotary_keys.differences(found, KNOWN)
 
 
+@pytest.mark.long
 def test_the_table_agrees_with_the_installed_libraries(found):
     assert f"{rotary_keys.table(found, KNOWN)}\n" == TABLE, "python tools/rotary_keys.py --write"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "rotary", "text"),
     [

@@ -51,6 +51,7 @@ def groups(tmp_path_factory):
     return failures("sharded_torch", tmp_path_factory.mktemp("ranks"), 2, 4)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not TORCH, reason="torch is not installed")
 @pytest.mark.parametrize(
     ("ranks", "name"), [(n, name) for n in (2, 4) for name in load("sharded_torch").cases_of(n)] if TORCH else []
@@ -74,6 +75,7 @@ def devices():
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not JAX, reason="JAX 0.5.3 or later is not installed")
 @pytest.mark.parametrize("name", load("sharded_jax").CASES if JAX else [])
 def test_jax_shards_are_rotated_without_communication(devices, name):

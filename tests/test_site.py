@@ -22,7 +22,7 @@ from rope_any import scaling
 from rope_any.testing._exact import exact
 
 pytestmark = [
-    pytest.mark.site,
+    pytest.mark.long,
     pytest.mark.thread_unsafe(reason="a browser can be used only in the thread that started it"),
 ]
 

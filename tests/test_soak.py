@@ -11,6 +11,7 @@ import rope_any as ra
 NUMPY = {"numpy": 1.0}
 
 
+@pytest.mark.long
 def test_random_calls_are_correct():
     report = soak.soak(1000, seed=20_260_401)
     assert report.calls.total() == 1000

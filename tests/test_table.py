@@ -312,6 +312,7 @@ print(sorted(few), max(n for n, _ in sizes) > 1000)
 """
 
 
+@pytest.mark.long
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_mkl_trig_is_initialised_in_one_thread():
     pytest.importorskip("torch", reason="torch is not installed")

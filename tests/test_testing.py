@@ -218,6 +218,7 @@ def test_our_rotary_passes_every_vector(name, pairing):
     assert not check_rotary(rope.apply, pairing=other, case=case)
 
 
+@pytest.mark.long
 def test_compiled_functions_pass(lib):
     if lib.compile is None:
         pytest.skip("no compiler")

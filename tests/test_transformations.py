@@ -37,7 +37,12 @@ def assert_close(got, expected, atol=1.5e-6):
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-@pytest.mark.parametrize("positions", ["array", "int", "none", "table", "rows", "list", "range"])
+@pytest.mark.parametrize(
+    ("rope", "positions"),
+    [(ROPES[0], form) for form in ("array", "int", "none", "table", "rows", "list")]
+    + [(ROPES[1], form) for form in ("array", "table", "range")],
+    ids=lambda given: getattr(given, "pairing", given),
+)
 def test_torch_compile_makes_one_graph(torch, rng, rope, positions):
     q, k = qk(rng, torch.tensor)
     given = {
@@ -257,6 +262,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_jax_results_are_on_the_device_of_x():
     pytest.importorskip("jax", reason="jax is not installed")
