@@ -93,6 +93,8 @@ def test_exceptions_are_raised_in_threads():
 
 def test_torch_compile_of_from_config_has_a_hint_or_breaks_the_graph():
     torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not hasattr(torch._dynamo, "error_on_graph_break"):
+        pytest.skip("this torch shows no reason of a graph break")
     llama, x = {"model_type": "llama", "head_dim": 8}, torch.ones(3, 8)
 
     def rotated(x):
