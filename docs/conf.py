@@ -70,6 +70,7 @@ sphinx_gallery_conf = {
 autodoc_mock_imports = [name for name in ("torch", "transformers") if not find_spec(name)]  # of the integrations
 autodoc_typehints = "none"  # the docstrings say more than `Any`, which is what an array's type is
 napoleon_google_docstring = False
+napoleon_use_param = False  # parameters that share a description stay together
 napoleon_use_rtype = False
 
 

@@ -1085,13 +1085,16 @@ class Far(NamedTuple):
     """Positions for the scores of a query and a distant key; each array has the shape of the given positions."""
 
     queries: Array
+    """Positions of queries."""
     keys: Array
+    """Positions of keys."""
 
 
 class DualChunk(NamedTuple):
     """Positions of keys, and of queries by the chunk of the key; each array has the shape of the given positions."""
 
     keys: Array
+    """Positions of keys."""
     intra: Array
     """Queries, for keys in the same chunk."""
     successive: Array

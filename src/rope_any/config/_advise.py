@@ -40,7 +40,7 @@ class Advice(NamedTuple):
     layer_type: str | None
     """The type of layers; None if layers don't differ."""
     trained_length: Fact
-    """The length that the model was trained for before any scaling, in tokens: 8192 for Llama 3.1."""
+    """The length that the model was trained for before any scaling, in tokens (8192 for Llama 3.1)."""
     extended_length: Fact | None
     """The length that the scaling of the config is for; None if it does not say."""
     length: int

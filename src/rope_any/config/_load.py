@@ -53,7 +53,9 @@ class Fact(NamedTuple):
     """A value and its source: the key that gives it, how it is derived, or, if it is None, why there is none."""
 
     value: Any
+    """The value; None if there is none."""
     source: str
+    """The key that gives it, how it is derived, or why there is none."""
 
 
 def same(a: object, b: object) -> bool:

@@ -120,8 +120,7 @@ def reposition(
 
     Examples
     --------
-    >>> import pytest
-    >>> transformers = pytest.importorskip("transformers", minversion="5")
+    >>> import transformers
     >>> import torch
     >>> from rope_any.integrations.transformers import reposition
     >>> sizes = {"vocab_size": 10, "hidden_size": 64, "intermediate_size": 64}

@@ -81,11 +81,11 @@ class Finding(NamedTuple):
     """One tensor of a model that holds rotary state, and whether it is right."""
 
     name: str
-    """Its path: ``model.rotary_emb.inv_freq``."""
+    """Its path, such as ``model.rotary_emb.inv_freq``."""
     verdict: str
     """``right``, ``exempt``, ``rounded``, ``garbage``, ``other``, ``meta``, ``short`` or ``unknown``."""
     text: str
-    """What else is known: the dtype it was rounded to, its base, how many values are wrong."""
+    """What else is known, such as the dtype it was rounded to, its base, how many values are wrong."""
     error: float
     """The largest relative error of a frequency, or error of a table's entry by its angle; nan if it is not known."""
 

@@ -143,8 +143,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
 
     Examples
     --------
-    >>> import pytest
-    >>> transformers = pytest.importorskip("transformers", minversion="5")
+    >>> import transformers
     >>> from rope_any.integrations.transformers import replace
     >>> sizes = {"vocab_size": 10, "hidden_size": 64, "intermediate_size": 64}
     >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_hidden_layers=1)
