@@ -505,7 +505,7 @@ def _() -> str:
     return f"{difference_of(our_dynamic_ntk(LONGER), from_cache(rope))} at length {LONGER}"
 
 
-@register_run_row("dynamic NTK", "sglang", does="Makes one table for all lengths, as for trained length × factor.")
+@register_run_row("dynamic NTK", "sglang", does="Makes one table for all lengths: that of trained length × factor.")
 def _() -> str:
     """Return the difference of SGLang's dynamic NTK."""
     found = by_sglang(DYNAMIC_CONFIG)
@@ -527,7 +527,7 @@ def _() -> str:
 @register_run_row(
     "dynamic NTK",
     "transformers",
-    does="After a long sequence keeps its table for shorter ones, until one is shorter than the trained length.",
+    does="Keeps the table of a long sequence for shorter ones, until one is shorter than the trained length.",
 )
 def _() -> str:
     """Return the difference of transformers' dynamic NTK after a longer sequence."""
@@ -841,7 +841,7 @@ def _() -> str:
     kinds = [kind for kind in own if "compute_default_rope_parameters" in vars(kind)]
     counts = Counter(rotating(kind, 0.5) / (rotating(kind, 1.0) or math.inf) for kind in kinds)
     require(set(counts) == {0.0, 0.5, 1.0})
-    return f"of {len(kinds)} classes {counts[0.5]} read it, {counts[1.0]} don't, {counts[0.0]} couldn't be asked"
+    return f"of {len(kinds)} classes {counts[0.5]} read it, {counts[1.0]} don't, {counts[0.0]} could not be run"
 
 
 @register_run_row("`rope_theta`", "transformers", does="The model `dbrx` doesn't read it inside `attn_config`.")
@@ -914,7 +914,7 @@ def _() -> str:
     kinds = ((DIM // 2, False), (DIM // 2, True), (1, False), (-1, False))
     half, backwards, interleaved, other = (counts.pop(kind, 0) for kind in kinds)
     require(not counts, half > 0, interleaved > 0)
-    return f"{half} models half, {backwards} half and backwards, {interleaved} interleaved; {other} couldn't be asked"
+    return f"{half} models half, {backwards} half and backwards, {interleaved} interleaved; {other} could not be run"
 
 
 # --- engines that agree ------------------------------------------------------------------------------------
@@ -961,10 +961,9 @@ def engines_that_agree() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
 # --- the table --------------------------------------------------------------------------------------------
 
 LEGEND = f"""\
-If a row doesn't say otherwise: {DIM} features, base {BASE:.0f}, factor {FACTOR:.0f}, trained length {TRAINED},
-`low_freq_factor` 1 and `high_freq_factor` 4; LongRoPE's short list climbs from 1 to {SHORT[-1]:.2f} and its long one
-from 1 to {LONG[-1]:.2f}. The size is theirs against ours: frequencies × 0.5 rotate half as fast, over all pairs; scores
-are those of a query and a key. What is within 1e-5 counts as the same.
+For llama3, `low_freq_factor` is 1 and `high_freq_factor` 4. LongRoPE's short list climbs from 1 to {SHORT[-1]:.2f}, and
+its long one from 1 to {LONG[-1]:.2f}. Frequencies are compared over all pairs; scores are those of a query and a key.
+What is within 1e-5 counts as the same.
 
 Rows marked *run* are what the engine's own code returned. Of vLLM, SGLang, TransformerEngine and torchtune the files
 that make frequencies were run, without the rest of the package; ggml was called through C.

@@ -23,7 +23,7 @@ def warn_fallback(reason: str) -> None:
     frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]  # noqa: SLF001  # warn at the user's line
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
-    warnings.warn(f"fused=True falls back to the eager schedule: {reason}", RuntimeWarning, stacklevel=level)
+    warnings.warn(f"fused=True falls back to code that is not compiled: {reason}", RuntimeWarning, stacklevel=level)
     _WARNED.add(reason)
 
 
