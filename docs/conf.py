@@ -175,6 +175,14 @@ def unlink_parameters(*event: object) -> None:
     lines[:] = [re.sub(r"(?<!`)`(axes|config|positions)`(?!`)", r"``\1``", line) for line in lines]
 
 
+def public_signature(_: Sphinx, what: str, *event: object) -> tuple[str, None] | None:
+    """Return the signature of a class without private fields, and of a tuple without the one it inherits."""
+    signature = event[-2]
+    if what != "class" or not isinstance(signature, str):
+        return None
+    return re.sub(r", _\w+|\(iterable=\(\), /\)", "", signature), None
+
+
 def setup(app: Sphinx) -> None:
     """Register the MathML renderer (MathJax would be loaded from another host), the directive, and changes of pages."""
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
@@ -184,6 +192,7 @@ def setup(app: Sphinx) -> None:
     for change in (keep_together, code_breaks.mark, box_pictures):
         app.connect("doctree-read", change, priority=400)  # before Sphinx collects titles and pictures
     app.connect("autodoc-process-docstring", unlink_parameters)
+    app.connect("autodoc-process-signature", public_signature)
     app.connect("html-page-context", describe)
     app.connect("builder-inited", lambda app: pictures.draw(pictures_folder(app.doctreedir)))
     cards = Path(app.srcdir, "gallery", "images", "thumb")
