@@ -67,7 +67,7 @@ class Library:
         """Return a function compiled; torch and MLX only trace a graph and run it, without code generation."""
         if self.name == "mlx":
             return partial(_run_graph, function)
-        return self.compile(function, **({"backend": "eager"} if self.name.startswith("torch") else {}))
+        return self.compile(function, **({"backend": "aot_eager"} if self.name.startswith("torch") else {}))
 
     def quick(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function, compiled if it is for JAX, which would otherwise compile each operation by itself."""

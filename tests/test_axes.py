@@ -198,6 +198,7 @@ def test_blocks_rotate_like_separate_arrays(lib, rng, pairing, sizes):
         np.testing.assert_allclose(lib.get(array), expected, rtol=0, atol=2e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fused", [False, True])
 def test_blocks_can_be_compiled(lib, rng, fused):
     if lib.compile is None and not fused:

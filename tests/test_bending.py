@@ -144,6 +144,7 @@ def test_fope_equals_the_papers_sum(lib, arrays, coefficients, padding):
     check_against(lib, HALF, arrays, bent, (batched, batched))
 
 
+@one_jax
 def test_temperature_equals_its_formula(lib, rope, arrays):
     for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
         table = rope.table(given, like=arrays[0])
@@ -306,6 +307,7 @@ def scale_of(lib, table):
     return np.hypot(lib.get(table.cos).astype(np.float64), lib.get(table.sin).astype(np.float64))
 
 
+@one_jax
 def test_xpos_distances_to_the_centre_are_exact(lib):
     near, base = np.arange(6), 2**31 - 100
     like = lib([1.0], "float32")
@@ -370,6 +372,7 @@ def test_fope_works_with_grouped_heads(qk, coefficients):
 # --- temperature --------------------------------------------------------------------------------------------
 
 
+@one_jax
 def test_temperature_steps_are_exact_and_padding_is_not_scaled(lib):
     p = np.asarray([-(2**30), -9, -2, -1, 0, 8190, 8191, 8192, 2**30 - 2, 2**30 - 1, 2**30])
     like = lib([1.0], "float32")
@@ -500,6 +503,7 @@ def bend_all(q, k, p, c, s):
     return HALF(q, k, (bent, for_k)), for_q, bending.fope(kept, s, c, pairs=N, sine_padding=1.0), with_temperature
 
 
+@pytest.mark.long
 def test_compiled_results_equal_eager_ones(lib, qk, coefficients):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")

@@ -51,6 +51,7 @@ def test_first_and_second_derivatives_equal_finite_differences(table, inverse, p
     check_gradients(arrays(TABLES[table]), options, fast_mode=True)
 
 
+@pytest.mark.long
 @jit_script
 @pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
 @pytest.mark.parametrize("table", [(2,), (2, 2)])

@@ -376,6 +376,7 @@ def test_meta_rotates_by_packed_complex_numbers(torch, rng):
     torch.testing.assert_close(got, rope.apply(x, seq_axis=1), atol=1e-6, rtol=0)
 
 
+@pytest.mark.long
 @one_jax
 def test_pack_and_unpack_can_be_compiled(lib):
     if lib.compile is None:

@@ -391,6 +391,7 @@ def config(folder, **entries):
     return folder / "config.json"
 
 
+@pytest.mark.long
 def test_a_config_is_exported(tmp_path):
     file = config(tmp_path, **LLAMA, partial_rotary_factor=0.5)
     run = command("deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
@@ -403,6 +404,7 @@ def test_a_config_is_exported(tmp_path):
     assert onnx.load(tmp_path / "deep/rope.onnx") == expected
 
 
+@pytest.mark.long
 def test_a_config_is_exported_with_the_operator_and_json(tmp_path):
     file = config(tmp_path, **GEMMA)
     options = ["rope.onnx", "--layer-type", "full_attention", "--operator-length", 30, "--json"]

@@ -563,6 +563,7 @@ def example_arrays(lib):
     return lib([0, 3, 3, 7], "int32"), lib([[0, 1], [1, 0]], "bool"), lib([2, 5]), lib([1.5, 2.5]), lib(3, "int32")
 
 
+@pytest.mark.long
 def test_compiled_positions_equal_eager_ones(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
@@ -583,6 +584,7 @@ def by_length(x):
     )
 
 
+@pytest.mark.long
 def test_compiled_positions_equal_eager_ones_for_several_lengths(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")

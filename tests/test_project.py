@@ -89,7 +89,10 @@ def test_commands_equal_those_of_the_readme():
     runs = [step["run"] for step in steps() if "run" in step]
     assert ".ci/run" in runs  # it takes both commands from the README
     tests = [run for run in runs if "pytest" in run]
-    assert tests and all(run.startswith((test, 'pytest -m "long and not slow" ')) for run in tests)
+    longer = 'pytest -m "long and not slow" -n auto --dist loadfile'
+    assert tests and all(run.startswith((test, longer)) for run in tests)
+    assert all(longer in read(file) for file in (".ci/run", ".github/workflows/tests.yml"))
+    assert longer.partition(" -n")[0] in read("CONTRIBUTING.md")
     contributing = re.search(r"```console\n(.*?)```", read("CONTRIBUTING.md"), re.DOTALL)[1]
     assert [line.partition("  ")[0] for line in contributing.splitlines()] == [install, test, ".ci/run"]
 

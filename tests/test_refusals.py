@@ -94,7 +94,7 @@ def test_exceptions_are_raised_in_threads():
 def test_torch_compile_of_from_config_has_a_hint_or_breaks_the_graph():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if not hasattr(torch._dynamo, "error_on_graph_break"):
-        pytest.skip("this torch shows no reason of a graph break")
+        pytest.skip("this torch does not say why a graph breaks")
     llama, x = {"model_type": "llama", "head_dim": 8}, torch.ones(3, 8)
 
     def rotated(x):
@@ -705,7 +705,9 @@ def test_torch_compile_keeps_the_code_to_write():
     q = torch.ones(BY_TOKEN.shape)
     for call in (  # each is compiled, and then each function that it calls, for seconds
         lambda x: ROPE.apply(x, torch.arange(10)),
+        lambda x: ROPE(x, x[:, :, :2]),
         lambda x: ROPE.apply(x, (x, x)),
+        lambda x: ra.Rope(F, pairing="neox").apply(x),
     ):
         plain = refusal(lambda call=call: call(q), ArgumentError)
         torch._dynamo.reset()

@@ -235,7 +235,7 @@ def test_the_same_text_is_generated(name, cache):
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        *(pytest.param(name, "eager", marks=pytest.mark.long) for name in ("gemma3_text", "llama4_text")),
+        *(pytest.param(name, "eager", marks=pytest.mark.long) for name in ("gemma3_text", "llama4_text", "minicpm3")),
         pytest.param("llama", "inductor", marks=pytest.mark.slow),
     ],
 )

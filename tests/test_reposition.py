@@ -104,7 +104,7 @@ def test_a_thousand_moves_do_not_drift(lib, rng):
         pytest.skip("a thousand lazy moves make a graph a thousand deep")
     # slow pairs are rounded in the same direction each time; among many keys are the worst cases
     x, rope = rng.uniform(-2, 2, (8, 4, 128)), ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
-    moves = 1000 if lib.name in {"numpy", "torch-cpu", "torch-cuda"} else 200  # the others are slow
+    moves = 1000 if lib.name in {"numpy", "torch-cpu", "torch-cuda"} else 60  # the others are slow
     k = lib(rope.apply(x, moves), "float32")
     for at in range(moves, 0, -1):
         k = rope.reposition(k, at, at - 1)
@@ -145,6 +145,7 @@ def test_moves_in_place_and_into_out_are_exact(lib, keys):
     np.testing.assert_array_equal(lib.get(k), expected)
 
 
+@pytest.mark.long
 def test_reposition_can_be_compiled(lib, keys):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")

@@ -227,17 +227,16 @@ def test_torch_sliding_windows_are_rotated(rng):
 def test_a_token_does_not_depend_on_other_tokens(lib, pairing, fused, rng):
     rope = ra.Rope(ra.frequencies(70), pairing=pairing, start=1)
     x, positions = rng.uniform(-1, 1, (2, 3, 40, 73)).astype("float32"), rng.integers(0, 2**20, 40)
-    rotate, make_table = partial(ra.rotate, pairing=pairing, start=1, fused=fused), lib.quick(rope.table)
-    rotate = rotate if fused else lib.quick(rotate)
-    cos, sin = map(lib.get, make_table(lib(positions, "int32")))
+    cos, sin = map(lib.get, rope.table(lib(positions, "int32")))
 
     def rotated(*index):
         """Return some tokens, rotated."""
-        return lib.get(rotate(lib(x[index]), *(lib(part[index[-1]]) for part in (cos, sin))))
+        table = (lib(part[index[-1]]) for part in (cos, sin))
+        return lib.get(ra.rotate(lib(x[index]), *table, pairing=pairing, start=1, fused=fused))
 
     full = rotated(slice(None), slice(None), slice(None))
     for index in ((slice(1, 2), slice(2, 3), slice(17, 18)), (slice(2), slice(1), slice(9, 24))):
         np.testing.assert_array_equal(rotated(*index), full[index])
-        tables = map(lib.get, make_table(lib(positions[index[-1]], "int32")))
+        tables = map(lib.get, rope.table(lib(positions[index[-1]], "int32")))
         for part, full_part in zip(tables, (cos, sin), strict=True):
             np.testing.assert_array_equal(part, full_part[index[-1]])

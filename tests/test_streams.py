@@ -73,6 +73,7 @@ def test_a_stream_can_continue_at_its_end(one, other):
     np.testing.assert_array_equal(np.concatenate(parts), positions.mrope([*one, *other], like=LIKE))
 
 
+@one_jax
 def test_text_positions_equal_plain_rope_and_continue_at_the_end(lib, rng):
     f = ra.frequencies(16)
     x = lib(rng.standard_normal((1, 2, 5, 16)), "float32")

@@ -373,7 +373,7 @@ def gradients_of_learned_frequencies(layout):
             torch.testing.assert_close(of_learned, wanted)
 
 
-@case("batch and heads")
+@case("heads and seq")
 def compiled(layout):
     """Compare a call under torch.compile, and check that its graph sends nothing."""
     if dist.get_rank():
