@@ -34,7 +34,7 @@ def bound(lib, dtype, n):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_million_steps_keep_the_documented_bound(lib, rng, dtype):
+def test_many_steps_keep_the_documented_bound(lib, rng, dtype):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
     n = 1_000_000 if lib.name in {"numpy", "torch-cpu", "torch-cuda"} else 100_000  # the others are slow

@@ -98,8 +98,8 @@ def test_far_moves_are_exact(lib, keys, old, new):
 
 
 @one_jax
-def test_a_thousand_moves_do_not_drift(lib, rng):
-    """Keys move by −1 again and again, as in a cache with sinks. The bounds are those of the docstring."""
+def test_many_moves_do_not_drift(lib, rng):
+    """Keys move by −1 up to a thousand times, as in a cache with sinks. The bounds are those of the docstring."""
     if lib.name == "dask":
         pytest.skip("a thousand lazy moves make a graph a thousand deep")
     # slow pairs are rounded in the same direction each time; among many keys are the worst cases
