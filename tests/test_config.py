@@ -1,6 +1,7 @@
 """Reading configs: published models, every form and name, refusals, and the reported facts."""
 
 import copy
+import dataclasses
 import io
 import json
 import math
@@ -1145,10 +1146,10 @@ WRONG_COUNTS = {
     "too many": LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 6},
     "different kinds": GEMMA3 | {"layer_types": ["sliding_attention", "full_attention"]},
     "GGUF": {
-        "general.architecture": "minicpm3",
-        "minicpm3.block_count": 4,
-        "minicpm3.attention.key_length": 64,
-        "minicpm3.attention.sliding_window_pattern": [1],
+        "general.architecture": "gemma2",
+        "gemma2.block_count": 4,
+        "gemma2.attention.key_length": 64,
+        "gemma2.attention.sliding_window_pattern": [1],
     },
 }
 
@@ -1539,9 +1540,140 @@ def test_layers_of_gguf_are_read():
     assert config.layers(gemma | {"gemma3.block_count": 6}) == [*[sliding] * 5, full]
     pattern = gemma | {"gemma3.attention.sliding_window_pattern": [True, False, True, False]}
     assert config.layers(pattern) == [sliding, full] * 2
+    assert config.layers(gemma | {"gemma3.attention.sliding_window_pattern": 2}) == [sliding, full] * 2
     assert [rope is not None for rope in config.layers(gguf("smollm3"))] == [True, True, True, False]
     assert no_rotary(gguf("mamba"))
     assert config.layers(gguf("granitehybrid", rope__scaling__finetuned=False)) == [None] * 4
+
+
+# As conversion/*.py of llama.cpp writes them: metadata of hybrids, and the config.json of the same models.
+HYBRIDS = {
+    "qwen35": (
+        {"block_count": 64, "attention.key_length": 256, "full_attention_interval": 4, "ssm.conv_kernel": 4}
+        | {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0], "rope.freq_base": 1e7},
+        {"model_type": "qwen3_5_text", "num_hidden_layers": 64, "head_dim": 256, "rope_theta": 1e7},
+        16,
+    ),
+    "qwen35moe": (  # the last layer predicts a further token
+        {"block_count": 41, "nextn_predict_layers": 1, "attention.key_length": 256, "rope.freq_base": 1e7}
+        | {"attention.recurrent_layers": [*[True, True, True, False] * 10, False]}
+        | {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]},
+        {"model_type": "qwen3_5_moe_text", "num_hidden_layers": 40, "head_dim": 256, "rope_theta": 1e7},
+        10,
+    ),
+    "qwen3next": (
+        {"block_count": 48, "attention.key_length": 256, "rope.dimension_count": 64, "rope.freq_base": 1e7},
+        {"model_type": "qwen3_next", "num_hidden_layers": 48, "head_dim": 256, "rope_theta": 1e7},
+        12,
+    ),
+    "lfm2": (
+        {"block_count": 16, "attention.head_count": 16, "embedding_length": 1024, "rope.freq_base": 1e6}
+        | {"attention.head_count_kv": [0, 0, 8, 0, 0, 8, 0, 0, 8, 0, 8, 0, 8, 0, 8, 0], "shortconv.l_cache": 3},
+        {"model_type": "lfm2", "num_hidden_layers": 16, "num_attention_heads": 16, "hidden_size": 1024}
+        | {"full_attn_idxs": [2, 5, 8, 10, 12, 14]},
+        6,
+    ),
+    "granitehybrid": (
+        {"block_count": 4, "attention.key_length": 64, "attention.head_count_kv": [0, 8, 0, 0], "ssm.state_size": 128}
+        | {"rope.scaling.finetuned": True},
+        {"model_type": "granitemoehybrid", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
+        | {"layer_types": ["mamba", "attention", "mamba", "mamba"], "position_embedding_type": "rope"},
+        1,
+    ),
+    "exaone4": (  # without a window, all layers rotate
+        {"block_count": 4, "attention.key_length": 64, "context_length": 4096},
+        {"model_type": "exaone4", "num_hidden_layers": 4, "head_dim": 64, "sliding_window": None},
+        4,
+    ),
+    "olmo2": (
+        {"block_count": 4, "attention.key_length": 64, "attention.sliding_window": 4096, "rope.freq_base": 1e6},
+        {"model_type": "olmo3", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
+        | {"rope_parameters": {name: {"rope_theta": 1e6} for name in ("sliding_attention", "full_attention")}},
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("arch", HYBRIDS)
+def test_layers_of_gguf_are_those_of_the_config_json(arch):
+    keys, model, count = HYBRIDS[arch]
+    layers = config.layers({"general.architecture": arch} | {f"{arch}.{key}": value for key, value in keys.items()})
+    expected = config.layers(model)
+    assert sum(rope is not None for rope in layers) == count
+    assert [rope and rope.frequencies for rope in layers] == [rope and rope.frequencies for rope in expected]
+
+
+LLAMA_31 = {"context_length": 131_072, "vocab_size": 128_256, "rope__freq_base": 5e5}
+LLAMA3_TENSORS = {
+    "Llama 3.1": ("llama", LLAMA_31, 8.0),
+    "Llama 3.2 3B, by its tokens": ("llama", LLAMA_31 | {"vocab_size": None, "attention__key_length": 64}, 32.0),
+    "a finetune with more tokens": ("llama", LLAMA_31 | {"vocab_size": 128_264}, 8.0),
+    "a shorter finetune": ("llama", LLAMA_31 | {"context_length": 16_384}, 8.0),
+    "Nemotron": ("deci", {"attention__head_count_kv": [8, 8, 0, 8], "rope__freq_base": 5e5}, 8.0),
+    "EXAONE 3.5": ("exaone", {"context_length": 32_768, "rope__freq_base": 1e6}, 8.0),
+    "Apertus": ("apertus", {"context_length": 65_536, "rope__freq_base": 12e6}, 8.0),
+    "Llama 4 Scout": ("llama4", {"context_length": 10_485_760, "rope__freq_base": 5e5}, 16.0),
+}
+
+
+@pytest.mark.parametrize("name", LLAMA3_TENSORS)
+def test_gguf_whose_scaling_is_a_tensor_is_refused_with_ways_out(name):
+    arch, keys, factor = LLAMA3_TENSORS[name]
+    metadata = gguf(arch, **keys) | {"tokenizer.ggml.tokens": ["x"] * 128_256}
+    with pytest.raises(ValueError, match=r"factor must be given: the tensor rope_freqs\.weight may scale") as caught:
+        Rope.from_config(metadata)
+    hint = str(caught.value)
+    assert f"it is {factor:g}" in hint or f", {factor:g} for" in hint
+    assert "read the config.json of the model" in hint
+    plain = ra.frequencies(keys.get("attention__key_length", 128), base=keys["rope__freq_base"])
+    high = 1.0 if arch == "llama4" else 4.0
+    scaled = scaling.llama3(plain, factor, low_freq_factor=1.0, high_freq_factor=high, original_length=8192)
+    rotations = {each for each in config.layers(metadata, factor=factor) if each}
+    rope = rotations.pop()
+    assert not rotations
+    np.testing.assert_allclose(rope.frequencies, scaled, rtol=1e-14)
+    assert {each for each in config.layers(metadata, factor=1) if each} == {Rope(plain, pairing=rope.pairing)}
+    divisors = np.array([a / b for a, b in zip(plain, scaled, strict=True)], dtype=np.float32)  # the file's tensor
+    call = re.search(r'read the tensor: rope = (rope_any\.layouts\.unpack\(tensor, "llama\.cpp", .*?\));', hint)
+    arguments = re.search(r"base=(.*), pairing=\"(.*)\"", call[1])
+    unpacked = ra.layouts.unpack(divisors, "llama.cpp", base=float(arguments[1]), pairing=arguments[2])
+    assert unpacked.pairing == rope.pairing
+    np.testing.assert_allclose(unpacked.frequencies, scaled, rtol=1e-6)
+
+
+def test_llama3_scaling_of_gguf_equals_that_of_transformers():
+    utils = pytest.importorskip("transformers.modeling_rope_utils")
+    model = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 5e5}
+    model["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    model["rope_scaling"]["original_max_position_embeddings"] = 8192
+    theirs = pytest.importorskip("transformers").LlamaConfig(**{**model, "max_position_embeddings": 131_072})
+    frequencies, _ = utils.ROPE_INIT_FUNCTIONS["llama3"](theirs, "cpu")
+    rope = Rope.from_config(gguf("llama", **LLAMA_31), factor=8.0)
+    np.testing.assert_allclose(rope.frequencies, frequencies.double().numpy(), rtol=1e-5)
+    assert rope == dataclasses.replace(Rope.from_config(model), pairing="interleaved")
+
+
+UNSCALED = {
+    "Llama 3": ("llama", LLAMA_31 | {"context_length": 8192}),
+    "Mistral Nemo": ("llama", {"context_length": 131_072, "vocab_size": 131_072, "rope__freq_base": 1e6}),
+    "Code Llama": ("llama", {"context_length": 16_384, "vocab_size": 32_016, "rope__freq_base": 1e6}),
+    "EXAONE 3": ("exaone", {"context_length": 4096, "rope__freq_base": 5e5}),
+    "SmolLM3, with Llama's tokens": ("smollm3", {"vocab_size": 128_256, "rope__freq_base": 5e6}),
+}
+
+
+@pytest.mark.parametrize("name", UNSCALED)
+def test_gguf_of_models_without_that_scaling_is_read(name):
+    arch, keys = UNSCALED[name]
+    assert Rope.from_config(gguf(arch, **keys)).frequencies == ra.frequencies(128, base=keys["rope__freq_base"])
+
+
+def test_gguf_with_longrope_is_read_from_its_tensor():
+    metadata = gguf("phi3", rope__scaling__original_context_length=4096, rope__scaling__attn_factor=1.19)
+    with pytest.raises(
+        ValueError, match=r"unpack\(.*, base=10000\.0, pairing=\"half\"\) and dataclasses\.replace\(rope, "
+    ):
+        Rope.from_config(metadata)
 
 
 def test_errors_of_gguf_name_its_keys():
@@ -2279,6 +2411,43 @@ WRONG = {
     ),
     "factors that are tensors": (gguf("phi3", rope__scaling__attn_factor=1.19), "must be read from its config.json"),
     "longrope of GGUF": (gguf("minicpm", rope__scaling__type="longrope"), "must be read from its config.json"),
+    "longrope of GGUF without its type": (
+        gguf("phi3", rope__scaling__original_context_length=4096),
+        "rope_factors_short.weight and rope_factors_long.weight",
+    ),
+    "longrope of MiniCPM3": (gguf("minicpm3"), "rope_factors_short.weight and rope_factors_long.weight"),
+    "heads of a hybrid in one number": (
+        gguf("lfm2", attention__head_count_kv=8),
+        "lfm2.attention.head_count_kv must be a list, with 0 for each layer without attention; got 8",
+    ),
+    "layers without heads": (
+        gguf("qwen3", attention__head_count_kv=[8, 0, 8, 0]),
+        "qwen3.attention.head_count_kv must have no 0 for architecture qwen3",
+    ),
+    **{
+        f"{key} of another architecture": (
+            gguf("qwen3", **{key: value}),
+            f"qwen3.{key.replace('__', '.')} must not be given for architecture qwen3, .* read the config.json",
+        )
+        for key, value in {
+            "full_attention_interval": 4,
+            "attention__recurrent_layers": [True],
+            "attention__sliding_window_pattern": [True],
+            "attention__rope_pattern": [True],
+            "attention__key_length_swa": 64,
+            "rope__dimension_count_swa": 64,
+            "rope__scaling__yarn_attn_factor": 1.5,
+            "rope__scaling__yarn_log_multiplier": 0.1,
+            "rope__scaling__alpha": 1000.0,
+            "ssm__conv_kernel": 4,
+            "shortconv__l_cache": 3,
+            "kda__head_dim": 128,
+        }.items()
+    },
+    "no window of Llama 4": (
+        gguf("llama4", attention__sliding_window=0),
+        "llama4.attention.sliding_window must not be 0",
+    ),
     "a base of sliding layers": (
         gguf("gpt-oss", rope__freq_base_swa=1e4),
         "gpt-oss.rope.freq_base_swa must equal rope.freq_base: gpt-oss has one base",
@@ -2631,7 +2800,10 @@ HINTS = {
             "peft_type": "give the config.json of the base model: this is an adapter_config.json",
         }.items()
     },
-    "another version of a model": ({"general.architecture": "gemma5"}, "got 'gemma5'$"),
+    "another version of a model": (
+        {"general.architecture": "gemma5"},
+        "got 'gemma5'; read the config.json of the model",
+    ),
     "a key in the wrong place": (
         {"model_type": "llama", **FOUR_HEADS, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "use_fope": True}},
         "rope_scaling.use_fope must not be given here: it is a key of the config itself; use_fope: .*bending.fope",

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rope_any as ra
 from rope_any import ArgumentTypeError, ArgumentValueError, Rope, config
 from rope_any.config import _data, _gguf, _params, explain, score_scale
 from rope_any.config._models import MODELS, Model
@@ -397,8 +398,8 @@ def test_the_score_scale_equals_that_of_transformers():
 
 
 def test_a_missing_base_has_its_default():
-    bare = without(MISTRAL_7B, "rope_theta")
-    assert rope(bare) == rope(MISTRAL_7B) == rope(bare | {"rope_theta": None})
+    bare = without(MIXTRAL, "rope_theta")
+    assert rope(bare) == rope(MIXTRAL) == rope(bare | {"rope_theta": None})
     assert rope(without(LLAMA_3, "rope_theta")) == rope(LLAMA_3)
     for vocab_size in (-1, 32000):
         assert rope(LLAMA_2 | {"vocab_size": vocab_size}) == rope(LLAMA_2 | {"rope_theta": 1e4})
@@ -407,6 +408,68 @@ def test_a_missing_base_has_its_default():
 def test_mamba_has_no_rotary():
     with pytest.raises(ValueError, match="got none: mamba2 has no rotary embedding"):
         rope(CODESTRAL_MAMBA)
+
+
+# --- DeepSeek's own configs -------------------------------------------------------------------------------------
+
+DEEPSEEK_V3 = {
+    "vocab_size": 129280,
+    "dim": 7168,
+    "inter_dim": 18432,
+    "moe_inter_dim": 2048,
+    "n_layers": 61,
+    "n_dense_layers": 3,
+    "n_heads": 128,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "n_activated_experts": 8,
+    "n_expert_groups": 8,
+    "n_limited_groups": 4,
+    "route_scale": 2.5,
+    "score_func": "sigmoid",
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+DEEPSEEK_V2_LITE = DEEPSEEK_V3 | {"dim": 2048, "n_layers": 27, "n_heads": 16, "q_lora_rank": 0, "mscale": 0.707}
+
+
+@pytest.mark.parametrize(
+    ("keys", "name"), [(DEEPSEEK_V3, "deepseek-ai/DeepSeek-V3"), (DEEPSEEK_V2_LITE, "deepseek-ai/DeepSeek-V2-Lite")]
+)
+def test_deepseek_configs_equal_those_of_transformers(keys, name):
+    published = PUBLISHED[name]
+    assert rope(keys) == rope(published)
+    assert config.layers(keys) == config.layers(published)
+    assert score_scale(keys) == pytest.approx(score_scale(published), rel=1e-12)
+    assert rope(keys).attention_factor == 1
+
+
+def test_deepseek_code_scales_only_beyond_its_original_length():
+    """Frequencies and softmax scale as in DeepSeek's inference/model.py."""
+    short = DEEPSEEK_V3 | {"max_seq_len": 4096}
+    assert rope(short) == Rope(ra.frequencies(64), pairing="interleaved")
+    assert score_scale(short) == pytest.approx(192**-0.5)
+    other = DEEPSEEK_V3 | {
+        "rope_factor": 10,
+        "mscale": 0.5,
+        "original_seq_len": 8192,
+        "rope_theta": 5e4,
+        "beta_fast": 16,
+    }
+    scaled = ra.scaling.yarn(ra.frequencies(64, base=5e4), 10.0, base=5e4, original_length=8192, beta_fast=16.0)
+    assert rope(other) == Rope(scaled, pairing="interleaved")
+    assert score_scale(other) == pytest.approx(192**-0.5 * (0.1 * 0.5 * np.log(10) + 1) ** 2)
+
+
+def test_deepseek_v32_config_has_an_indexer():
+    keys = DEEPSEEK_V3 | {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048, "scale_fmt": "ue8m0"}
+    assert config.parts(keys) == ("text", "indexer")
+    assert rope(keys) == rope(DEEPSEEK_V3)
+    theirs = PUBLISHED["deepseek-ai/DeepSeek-V3"] | {"model_type": "deepseek_v32", "index_head_dim": 128}
+    assert config.layers(keys, part="indexer") == config.layers(theirs, part="indexer")
 
 
 # --- detection of the form ------------------------------------------------------------------------------------
@@ -479,6 +542,12 @@ REFUSED = {
         {},
         ValueError,
         "rope_theta must be given with sliding_window",
+    ),
+    "no base, no window": (  # Mistral-7B-v0.1 as MLX writes it
+        without(MISTRAL_7B, "rope_theta") | {"vocab_size": 32_000},
+        {},
+        ValueError,
+        "rope_theta must be given: .*; it is 10000 for Mistral-7B-v0.1, 1000000 for",
     ),
     "no base, MLA": (without(LARGE_3, "rope_theta"), {}, ValueError, "rope_theta must be given with qk_rope"),
     "no base, no vocabulary": (
@@ -664,8 +733,15 @@ def test_indexer_keys_of_gguf_are_kept():
     assert "indexer_config" not in _gguf.translated(keys)[0]
 
 
+def test_gguf_of_granite_has_its_score_scale():
+    granite = {"general.architecture": "granite", "granite.embedding_length": 64, "granite.attention.head_count": 4}
+    assert score_scale(granite | {"granite.attention.scale": 0.015625}) == 0.015625
+
+
 def test_facts_of_gguf_name_known_keys():
     facts = _data.content("gguf.toml")
+    named = [*facts["without_heads"], *facts["llama3"], *" ".join(facts["readers"].values()).split()]
+    assert set(named) <= _gguf.ARCHITECTURES.keys()
     assert all(type(model) is Model for model in _gguf.ARCHITECTURES.values())
     assert facts["kin"].keys() | set(facts["multimodal"]["names"].split()) <= _gguf.ARCHITECTURES.keys()
     assert set(facts["kin"].values()) <= MODELS.keys()

@@ -320,10 +320,16 @@ def test_mistral_and_meta_files_have_parts(tmp_path):
     with pytest.raises(ValueError, match="factor must be given, since use_scaled_rope is true"):
         Rope.from_config(META)
     (tmp_path / "model_index.json").write_text("{}", encoding="utf-8")
-    for other in ({"model_type": "llama", "head_dim": 64}, {"model_type": "siglip_vision_model"}, GGUF, tmp_path):
+    for other in ({"model_type": "llama", "head_dim": 64}, {"model_type": "siglip_vision_model"}, tmp_path):
         with pytest.raises(ValueError, match=r"factor must be left out, except for Meta's params\.json") as caught:
             Rope.from_config(other, factor=8.0)
-        assert str(caught.value).endswith("scaling in rope_parameters") == (other not in (GGUF, tmp_path))
+        assert str(caught.value).endswith("scaling in rope_parameters") == (other is not tmp_path)
+    for arch in ("qwen2", "mamba"):
+        with pytest.raises(ValueError, match=f"factor must be left out: no model of architecture {arch} has Llama 3's"):
+            Rope.from_config({"general.architecture": arch}, factor=8.0)
+    linear = {"llama.rope.scaling.factor": 4.0}
+    with pytest.raises(ValueError, match="factor must be left out: the file has another scaling"):
+        Rope.from_config(GGUF | linear, factor=8.0)
     for keys in (MISTRAL, META):
         with pytest.raises(ValueError, match=r"config must be that of transformers; got m\w+ params\.json"):
             config.modernize(keys)

@@ -174,7 +174,8 @@ class Rope:
         ----------
         config : dict, path or object with ``to_dict()``
             A ``config.json`` of transformers, current or older; the config of a diffusers transformer; a
-            ``params.json`` of Mistral or Meta; or the metadata of a GGUF file as a dict.
+            ``params.json`` of Mistral or Meta; a config of DeepSeek's own code; or the metadata of a GGUF file as a
+            dict.
         part : str, optional
             Part of the model, a name in `rope_any.config.parts`. By default the text, or the only part that rotates,
             or the only such part that is not in a sub-config.
@@ -186,8 +187,8 @@ class Rope:
         pairing : {"half", "interleaved"}, optional
             For an unknown ``model_type``. For a known one it must agree.
         factor : float, optional
-            Factor of Llama 3's scaling, which Meta's ``params.json`` lacks: 8 for Llama 3.1, 32 for Llama 3.2
-            1B and 3B.
+            Factor of Llama 3's scaling, which Meta's ``params.json`` and GGUF metadata lack: 8 for Llama 3.1, 32 for
+            Llama 3.2 1B and 3B. For GGUF, 1 means that the file has no tensor ``rope_freqs.weight``.
 
         Returns
         -------
@@ -207,7 +208,7 @@ class Rope:
         -----
         If the attention keeps its rotary slice in a tensor of its own (MLA: ``qk_rope_head_dim``), the result is for
         that slice. `rope_any.config.layers` lists the layers that rotate, `rope_any.config.explain` the source of each
-        number. GGUF stores the divisors of Llama 3 as a tensor: its metadata alone give unscaled frequencies.
+        number. GGUF stores the scaling of Llama 3.1 and later in a tensor: its metadata is refused without `factor`.
         torch.compile can't trace this call: make it outside of the compiled function, which can close over the Rope.
 
         Examples

@@ -2,15 +2,17 @@
 Translate the metadata of a GGUF file into a config with the names of transformers.
 
 The names are in ``gguf.toml``. GGUF files store the factors of LongRoPE and of Llama 3 as tensors, which metadata does
-not include. A file with LongRoPE is refused. One with the scaling of Llama 3 cannot be recognised by its metadata.
+not include. A file with LongRoPE is refused, and so are one of Llama 3.1 or later and one of an architecture whose
+models have that scaling, unless its factor is given.
 """
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from numbers import Integral
 from typing import Any, get_args
 
-from rope_any._checks import ArgumentValueError, positive, real
+from rope_any._checks import NOTHING, ArgumentValueError, integer, positive, real
 from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any.config import _data
@@ -25,8 +27,16 @@ ARCHITECTURES = _data.entries_by_name("gguf.toml", "architecture", Model, dict, 
 _ARCHITECTURE = "general.architecture"
 _BASE, _SLIDING_BASE, _COUNT = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
 _SECTIONS, _PATTERN, _INDEXER = "rope.dimension_sections", "attention.sliding_window_pattern", "attention.indexer."
+_HEADS, _KV_HEADS, _RECURRENT = "attention.head_count", "attention.head_count_kv", "attention.recurrent_layers"
+_WINDOW, _LENGTH, _LAYERS, _AHEAD = "attention.sliding_window", "context_length", "block_count", "nextn_predict_layers"
 _OTHER = re.compile(r"(^|\.)rope[._]|^rotary|^partial_rotary")  # keys of another form, or of another architecture
+_ABOUT_ROTATION = re.compile(
+    r"rope|rotary|_swa$|recurrent|full_attention|sliding_window_pattern|^(kda|shortconv|ssm)\."
+)  # keys of an architecture about the rotation, or about which layers rotate
 _LINEAR = "rope.scale_linear"  # the key of the factor in older files
+_ORIGINAL_OF_LLAMA3 = 8192
+_LLAMA3_TOKENS = range(128_256, 128_512)  # the vocabulary of Llama 3, with some tokens added
+_READ_CONFIG = "read the config.json of the model, whose weights may have another pairing"
 
 
 def is_gguf(keys: Keys, /) -> bool:
@@ -34,44 +44,91 @@ def is_gguf(keys: Keys, /) -> bool:
     return _ARCHITECTURE in keys
 
 
-def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
-    """Return GGUF `keys` as a config of transformers, its keys' names in the file, a `Model`. Raise if unsupported."""
+def translated(keys: Keys, /, *, factor: float | None = None) -> tuple[dict[str, Any], dict[str, str], Model]:
+    """
+    Return GGUF `keys` as a config of transformers, its keys' names in the file, and a `Model`. Raise if unsupported.
+
+    `factor` is that of Llama 3's scaling, 1 for none. It is required if the model may have this scaling.
+    """
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
-    arch_keys = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
+    if factor is not None and arch not in facts["llama3"]:
+        raise ArgumentValueError(
+            "factor", f"be left out: no model of architecture {arch} has Llama 3's scaling", factor
+        )
+    arch_keys = _keys_of(arch, keys)
+    model = _with_period(_model(arch, arch_keys), arch_keys)
     _require_values(arch, arch_keys)
-    for key in keys:
-        if _OTHER.search(str(key)) and not str(key).startswith(f"{arch}."):
-            raise ArgumentValueError(str(key), f"not be given in GGUF metadata of architecture {arch}", keys[key])
-    model = _model(arch, arch_keys)
-    layer = {kind: layer.key for kind, layer in model.layers.items()}
-    has_slice = arch == "deepseek2" or {"attention.kv_lora_rank", "attention.key_length_mla"} & arch_keys.keys()
-    theirs = facts["keys"] | {
-        layer.get("full_attention", "rope_theta"): _BASE,
-        layer.get("sliding_attention", "rope_theta_swa"): _SLIDING_BASE,
-        "qk_rope_head_dim" if has_slice else "rotary_dim": _COUNT,  # MLA: the rotary features are a separate slice
-    }
-    config = {ours: arch_keys[key] for ours, key in theirs.items() if arch_keys.get(key) is not None}
-    if isinstance(count := arch_keys.get(_COUNT), Integral) and int(count) % 2:
-        raise ArgumentValueError(f"{arch}.{_COUNT}", "be even", count)
-    heads, pattern = config.get("num_attention_heads"), arch_keys.get(_PATTERN)
-    if isinstance(heads, list | tuple) and heads:
-        config["num_attention_heads"] = heads[0]  # llama.cpp uses this one
-    if isinstance(pattern, list | tuple):
-        config["layer_types"] = ["sliding_attention" if has_window else "full_attention" for has_window in pattern]
+    theirs = _names_in_file(arch, arch_keys, model)
+    config = {ours: arch_keys[key] for ours, key in theirs.items() if key in arch_keys}
+    config |= _heads_and_layers(arch, arch_keys)
+    if arch == "exaone4" and not arch_keys.get(_WINDOW):
+        config["sliding_window"] = None  # then every layer rotates
     if indexer := {key: value for key, value in arch_keys.items() if key.startswith(_INDEXER)}:
         config["indexer_config"] = indexer
-    sliding = None if layer else config.pop("rope_theta_swa", None)
-    if sliding is not None and sliding != config.get("rope_theta"):
-        raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"equal {_BASE}: {arch} has one base", sliding)
+    swa = config.pop("rope_theta_swa", None)
+    if swa is not None and swa != config.get("rope_theta"):
+        raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"equal {_BASE}: {arch} has one base", swa)
+    theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
+    kinds = next((key for key in (_PATTERN, _RECURRENT) if key in arch_keys), _KV_HEADS)
+    theirs |= {"layer_types": kinds, "indexer_config": f"{_INDEXER}*"}
+    names = {ours: f"{arch}.{key}" for ours, key in theirs.items()}
     if model.optional_rotary:
         config["rope_theta"] = None
     else:
+        _require_known_keys(arch, arch_keys)
+        config["layer_types"] = _layer_types(arch, arch_keys)
         config["rope_scaling"] = _scaling(arch, arch_keys, facts["scaling"])
-    theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
-    theirs |= {"layer_types": _PATTERN, "indexer_config": f"{_INDEXER}*"}
-    names = {ours: f"{arch}.{key}" for ours, key in theirs.items()}
+        if llama3 := _llama3(keys, arch, arch_keys, factor, is_scaled="rope_type" in config["rope_scaling"]):
+            config["rope_scaling"] |= llama3
+            names |= {f"rope_scaling.{key}": "constant of Llama 3's scaling" for key in llama3}
+            names["rope_scaling.factor"] = "argument factor"
     model = model._replace(keys={**model.keys, "rotary_dim": "rotary_dim"})
     return {"model_type": arch, **config}, {"model_type": _ARCHITECTURE, **names}, model
+
+
+def _keys_of(arch: str, keys: Keys) -> dict[str, Any]:
+    """Return an architecture's keys without its name, and without nulls; raise for rotary keys of another form."""
+    for key in keys:
+        if _OTHER.search(str(key)) and not str(key).startswith(f"{arch}."):
+            raise ArgumentValueError(str(key), f"not be given in GGUF metadata of architecture {arch}", keys[key])
+    given = {key: value for key, value in keys.items() if value is not None and str(key).startswith(f"{arch}.")}
+    return {key.removeprefix(f"{arch}."): value for key, value in given.items()}
+
+
+def _names_in_file(arch: str, arch_keys: Keys, model: Model) -> dict[str, str]:
+    """Return the names of keys in the file, without the architecture, by their names in transformers."""
+    full, sliding = (model.layers[kind].key if model.layers else "" for kind in ("full_attention", "sliding_attention"))
+    has_slice = arch == "deepseek2" or {"attention.kv_lora_rank", "attention.key_length_mla"} & arch_keys.keys()
+    return {
+        **_data.content("gguf.toml")["keys"],
+        full or "rope_theta": _BASE,
+        sliding if sliding != full else "rope_theta_swa": _SLIDING_BASE,
+        "qk_rope_head_dim" if has_slice else "rotary_dim": _COUNT,  # MLA: the rotary features are a separate slice
+    }
+
+
+def _heads_and_layers(arch: str, arch_keys: Keys) -> dict[str, Any]:
+    """Return the numbers of heads, of layers with attention if layers differ, and of layers, by transformers' names."""
+    found: dict[str, Any] = {}
+    for ours, key in (("num_attention_heads", _HEADS), ("num_key_value_heads", _KV_HEADS)):
+        if isinstance(heads := arch_keys.get(key), list | tuple) and heads:
+            found[ours] = next(filter(None, heads), 0)
+    if _AHEAD in arch_keys and _LAYERS in arch_keys:  # it counts layers that predict further tokens too
+        layers, ahead = (integer(f"{arch}.{key}", arch_keys[key]) for key in (_LAYERS, _AHEAD))
+        found |= {"num_hidden_layers": layers - ahead, "num_nextn_predict_layers": ahead}
+    return found
+
+
+def _with_period(model: Model, arch_keys: Keys) -> Model:
+    """Return a model with the file's period of layers with full attention, if it gives one and the model has any."""
+    given: dict[str, Any] = {"every": _period(arch_keys), "key": ""}
+    return model._replace(pattern=partial(model.pattern, **given)) if model.pattern and given["every"] else model
+
+
+def _period(arch_keys: Keys) -> int:
+    """Return the pattern of sliding layers if it is a number n, of which each n-th layer has full attention, else 0."""
+    period = arch_keys.get(_PATTERN)
+    return int(period) if isinstance(period, Integral) and not isinstance(period, bool) else 0
 
 
 def _architecture(keys: Keys) -> str:
@@ -86,24 +143,54 @@ def _architecture(keys: Keys) -> str:
         hint = f"clip is a vision or audio tower, and {why}: read its config.json"
         raise ArgumentValueError(_ARCHITECTURE, wanted, arch, hint)
     if arch not in ARCHITECTURES:
-        raise ArgumentValueError(_ARCHITECTURE, wanted, arch, did_you_mean(arch, ARCHITECTURES))
+        raise ArgumentValueError(_ARCHITECTURE, wanted, arch, did_you_mean(arch, ARCHITECTURES) or _READ_CONFIG)
     return arch
 
 
-def _require_values(arch: str, arch_keys: Keys) -> None:
-    """Raise if a key ``rope.…`` is unknown, sections or window pattern are no list, or a scaling value is no number."""
+def _require_known_keys(arch: str, arch_keys: Keys) -> None:
+    """Raise if a key about the rotation or the kinds of layers is unknown, or known only for other architectures."""
     facts = _data.content("gguf.toml")
+    readers = {key: names.split() for key, names in facts["readers"].items()}
     known = {*facts["keys"].values(), *facts["scaling"].values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR}
-    numbers = {*facts["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
-    for key in arch_keys:
-        if key.startswith("rope.") and key not in known:
+    for key in filter(_ABOUT_ROTATION.search, arch_keys):
+        group = key if key in readers else key.split(".")[0]
+        if group not in readers and key not in known:
             raise unknown_name(f"{arch}.{key}", key, known)
-    for key, value in ((key, value) for key, value in arch_keys.items() if value is not None):
-        is_period = key == _PATTERN and isinstance(value, Integral) and not isinstance(value, bool)
-        if key in (_SECTIONS, _PATTERN) and not is_period:
+        if arch not in readers.get(group, [arch]):
+            wanted = f"not be given for architecture {arch}, where its meaning is not known"
+            raise ArgumentValueError(f"{arch}.{key}", wanted, arch_keys[key], _READ_CONFIG)
+    if arch == "llama4" and arch_keys.get(_WINDOW) == 0:  # llama.cpp then rotates all layers but the last
+        raise ArgumentValueError(f"{arch}.{_WINDOW}", "not be 0", 0, _READ_CONFIG)
+
+
+def _require_values(arch: str, arch_keys: Keys) -> None:
+    """Raise if the count is odd, sections or kinds of layers are no list, or a scaling value is no number."""
+    numbers = {*_data.content("gguf.toml")["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
+    if isinstance(count := arch_keys.get(_COUNT), Integral) and int(count) % 2:
+        raise ArgumentValueError(f"{arch}.{_COUNT}", "be even", count)
+    for key, value in arch_keys.items():
+        is_period = key == _PATTERN and _period(arch_keys) > 0
+        if key in (_SECTIONS, _PATTERN, _RECURRENT) and not is_period:
             typed(f"{arch}.{key}", value, (list, tuple), "be a list")
         if key in numbers:
             real(f"{arch}.{key}", value)
+
+
+def _layer_types(arch: str, arch_keys: Keys) -> list[str] | None:
+    """Return each layer's type if lists of the file give it, else None; raise for a wrong or missing list."""
+    for key, kind in ((_PATTERN, "sliding_attention"), (_RECURRENT, "linear_attention")):
+        if isinstance(flags := arch_keys.get(key), list | tuple):
+            return [kind if flag else "full_attention" for flag in flags]
+    without = _data.content("gguf.toml")["without_heads"].get(arch)
+    key, heads = f"{arch}.{_KV_HEADS}", arch_keys.get(_KV_HEADS)
+    if not isinstance(heads, list | tuple):
+        if without and arch_keys.get("rope.scaling.finetuned") is not False:
+            raise ArgumentValueError(key, "be a list, with 0 for each layer without attention", heads)
+        return None
+    if 0 in heads and not without:
+        wanted = f"have no 0 for architecture {arch}, where its meaning is not known"
+        raise ArgumentValueError(key, wanted, heads, _READ_CONFIG)
+    return ["full_attention" if count else without for count in heads] if without else None
 
 
 def _model(arch: str, arch_keys: Keys) -> Model:
@@ -112,20 +199,63 @@ def _model(arch: str, arch_keys: Keys) -> Model:
     first = sections[:2] if isinstance(sections, list | tuple) else []
     if first and all(first) and arch in facts["multimodal"]["names"].split():
         return Model("half", axes="chunked")
-    windowed = arch == "olmo2" and arch_keys.get("attention.sliding_window")
+    windowed = arch == "olmo2" and arch_keys.get(_WINDOW)
     kin = MODELS.get("olmo3" if windowed else facts["kin"].get(arch, ""))
     model = ARCHITECTURES[arch]
     return model._replace(layers=kin.layers, has_rotary=kin.has_rotary, pattern=kin.pattern) if kin else model
 
 
+def _llama3(keys: Keys, arch: str, arch_keys: Keys, factor: float | None, *, is_scaled: bool) -> dict[str, Any]:
+    """Return the parameters of Llama 3's scaling by `factor`, {} for 1 or if the model has none; raise if unknown."""
+    factors = _data.content("gguf.toml")["llama3"]
+    if factor is not None and is_scaled:
+        raise ArgumentValueError("factor", "be left out: the file has another scaling", factor)
+    if factor is None and (is_scaled or arch not in factors or not _may_lack_scaling(keys, arch, arch_keys)):
+        return {}
+    if factor is None:
+        wanted = "be given: the tensor rope_freqs.weight may scale this model, which the metadata does not say"
+        hint = f"it is {factors[arch]}, 1 if the file has no such tensor; or {_unpack_hint(arch, arch_keys)}"
+        raise ArgumentValueError("factor", wanted, NOTHING, hint)
+    if positive("factor", factor) == 1:
+        return {}
+    high = 1.0 if arch == "llama4" else 4.0
+    found = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": high}
+    return {**found, ORIGINAL: _ORIGINAL_OF_LLAMA3}
+
+
+def _unpack_hint(arch: str, arch_keys: Keys) -> str:
+    """Return how to read the rotation from a tensor of the file, or from the config.json, for an error."""
+    base, pairing = arch_keys.get(_BASE, 10_000.0), ARCHITECTURES[arch].pairing
+    call = f'rope = rope_any.layouts.unpack(tensor, "llama.cpp", base={base!r}, pairing="{pairing}")'
+    factor = arch_keys.get("rope.scaling.attn_factor", 1)
+    more = "" if factor == 1 else f" and dataclasses.replace(rope, attention_factor={factor!r})"
+    return f"read the tensor: {call}{more}; or {_READ_CONFIG}"
+
+
+def _may_lack_scaling(keys: Keys, arch: str, arch_keys: Keys) -> bool:
+    """Whether a model is longer than Llama 3's original length, and if a Llama or of unknown length, has its tokens."""
+    if _LENGTH in arch_keys and real(f"{arch}.{_LENGTH}", arch_keys[_LENGTH]) <= _ORIGINAL_OF_LLAMA3:
+        return False
+    if arch not in ("llama", "llama-embed"):
+        return True
+    tokens = keys.get("tokenizer.ggml.tokens")
+    size = arch_keys.get("vocab_size", len(tokens) if isinstance(tokens, list | tuple) else None)
+    if size is None and "tokenizer.ggml.pre" not in keys:
+        return bool(arch_keys.get(_BASE) == 500_000)
+    return keys.get("tokenizer.ggml.pre") == "llama-bpe" or size in _LLAMA3_TOKENS
+
+
 def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, Any]:
     """Return transformers' ``rope_scaling``, {} if none; `names` has the file's key for each. Raise for longrope."""
-    given = {ours: arch_keys[key] for ours, key in names.items() if arch_keys.get(key) is not None}
+    given = {ours: arch_keys[key] for ours, key in names.items() if key in arch_keys}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     attention_factor = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
-    if kind == "longrope" or (kind != "yarn" and attention_factor != 1):
-        why = "its metadata does not include the factors of longrope, which are tensors"
-        raise ArgumentValueError(arch, f"be read from its config.json: {why}")
+    length, is_yarn = arch_keys.get(_LENGTH), kind == "yarn"
+    extended = not is_yarn and isinstance(length, Integral) and 0 < given.get(ORIGINAL, 0) < int(length)
+    if kind == "longrope" or (not is_yarn and attention_factor != 1) or extended or arch == "minicpm3":
+        why = "its scaling is in the tensors rope_factors_short.weight and rope_factors_long.weight"
+        wanted = f"be read from its config.json or a tensor: {why}"
+        raise ArgumentValueError(arch, wanted, NOTHING, _unpack_hint(arch, arch_keys))
     given["factor"] = given.get("factor", arch_keys.get(_LINEAR)) or 1.0  # 0 means none, as in llama.cpp
     found: dict[str, Any] = {}
     if kind not in ("none", "linear", "yarn"):
@@ -135,7 +265,7 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
     elif kind == "linear" and given["factor"] != 1:
         found = {"rope_type": "linear", "factor": given["factor"]}
     elif kind == "yarn":
-        given[ORIGINAL] = given.get(ORIGINAL) or arch_keys.get("context_length")
+        given[ORIGINAL] = given.get(ORIGINAL) or arch_keys.get(_LENGTH)
         found = _yarn(arch, given, attention_factor, names)
     sections = given.get("mrope_section")
     if isinstance(sections, list | tuple) and any(sections):
@@ -147,15 +277,15 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
 
 def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, str]) -> dict[str, Any]:
     """Return transformers' YaRN parameters from the file's values, `given`; `attention_factor` 1 means none."""
-    # in llama.cpp, only some architectures read the betas
+    # in llama.cpp, only mistral3 reads the betas; the converter writes those of the model for all architectures
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}
     mscale: dict[str, float] = {}
     if given.get("mscale_all_dim"):
         c = positive(f"{arch}.{names['mscale_all_dim']}", given["mscale_all_dim"])
-        if arch != "mistral3":  # for others, the converter writes 0.1 times the config's value, which equals mscale
+        if arch != "mistral3":  # for others, the converter writes 0.1 times the config's value
             c *= 10
-        mscale = {"mscale": 1.0 if arch == "mistral3" else c, "mscale_all_dim": c}
+        mscale = {"mscale": c if arch == "deepseek2" else 1.0, "mscale_all_dim": c}
     if attention_factor == 1:
         return found | mscale
     derived = yarn_attention_factor(positive(f"{arch}.{names['factor']}", given["factor"]), **mscale)

@@ -1,8 +1,9 @@
 """
-Translate the params.json of Mistral and of Meta into a config with the names of transformers.
+Translate a params.json of Mistral or Meta, or a config of DeepSeek's own code, into one with the names of transformers.
 
-Read in the code of the formats' owners: mistral-inference 2557e12, llama-models a9c89c4 and facebookresearch/llama. The
-weights of both have pairing "interleaved"; in the copies that transformers loads they are permuted to "half".
+Read in the code of the formats' owners: mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama and
+inference/model.py of DeepSeek-V3 and V3.2-Exp. The weights of all have pairing "interleaved"; in the copies that
+transformers loads, those of Mistral and Meta are permuted to "half".
 """
 
 import re
@@ -16,11 +17,13 @@ from rope_any.config._models import MODELS, Model
 from rope_any.config._schemes import ORIGINAL, unknown_name
 
 MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
+DEEPSEEK = "deepseek inference config"
 Keys = Mapping[str, Any]
 Translation = tuple[dict[str, Any], dict[str, str], Model]
 
 _OTHER_FORMS = {"hidden_size", "architectures", "transformers_version", "_class_name", "general.architecture"}
-_OWN = {MISTRAL: ("mistral",), META: ("meta", "llama4")}  # names of the lists of keys that only one form has
+# the lists of names that only one form has
+_OWN = {MISTRAL: ("mistral",), META: ("meta", "llama4"), DEEPSEEK: ("deepseek",)}
 _SLICES = ("qk_rope_head_dim", "qk_nope_head_dim")  # the two slices of a head of MLA
 _ROTARY = re.compile(
     r"(^|[._])(m|x)?rope|rotary|theta|yarn|scaling|window|(^|[._])nope(_|$)|freq_|_freq$", re.IGNORECASE
@@ -39,7 +42,7 @@ def _name_lists(*lists: str) -> set[str]:
 
 
 def form_of(keys: Keys, /) -> str | None:
-    """Return `ONNX`, `MISTRAL` or `META` by a file's keys, None for any other form. Raise if it has keys of two."""
+    """Return `ONNX` or the form in `_OWN` by a file's keys, None for any other form. Raise if it has keys of two."""
     model, kind = keys.get("model"), keys.get("model_type")
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():
@@ -57,7 +60,7 @@ def form_of(keys: Keys, /) -> str | None:
 
 def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Translation:
     """
-    Return a file of Mistral or Meta as a config of transformers, the names of its keys in the file, and a `Model`.
+    Return a file of a form in `_OWN` as a config of transformers, the names of its keys in the file, and a `Model`.
 
     `form` is that of `form_of`. `factor` is the factor of Llama 3's scaling, for Meta only. Configs of towers are not
     changed. Raise for `ONNX`, an unknown name about rotary embedding or windows, and a wrong or missing value.
@@ -65,16 +68,19 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     if form == ONNX:
         hint = "it has no values of rotary embedding: the ONNX graph has the table (cos_cache, sin_cache)"
         raise ArgumentValueError("config", "be the config.json of the model", Text("its genai_config.json"), hint)
-    choice("form", form, (MISTRAL, META), f"be one of {MISTRAL}, {META}, {ONNX}")
-    if factor is not None:
-        factor = positive("factor", factor)
+    choice("form", form, tuple(_OWN), f"be one of {', '.join((*_OWN, ONNX))}")
+    if factor is not None and form != META:
+        raise ArgumentValueError("factor", f"not be given for {form}, which has its own", factor)
     flat = {key: value for key, value in keys.items() if value is not None}
     parts = _toml_table("parts")
     flat |= {f"multimodal.{key}": value for key, value in _object(flat, "multimodal").items()}
     inner = {theirs: flat[theirs] for theirs in parts if theirs in flat and _object(flat, theirs)}
     flat = {key: value for key, value in flat.items() if key not in parts and key != "multimodal"}
     _require_known_names(flat, _name_lists("common", "shared", *_OWN[form]))
-    config, names, model = _mistral(flat, factor) if form == MISTRAL else _meta(flat, factor)
+    if form == META:
+        config, names, model = _meta(flat, factor)
+    else:
+        config, names, model = (_mistral if form == MISTRAL else _deepseek)(flat)
     for theirs, part in inner.items():
         ours = parts[theirs]
         if ours in config:
@@ -124,10 +130,8 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
 # --- Mistral ----------------------------------------------------------------------------------------------
 
 
-def _mistral(keys: Keys, factor: float | None) -> Translation:
-    """Translate the params.json of Mistral, without its towers, as `translated` does; raise if `factor` is given."""
-    if factor is not None:
-        raise ArgumentValueError("factor", f"not be given for {MISTRAL}, which has its own", factor)
+def _mistral(keys: Keys) -> Translation:
+    """Translate the params.json of Mistral, without its towers, as `translated` does."""
     if keys.get("model_type") == "mamba":
         for key in filter(_ROTARY.search, keys):
             raise ArgumentValueError(key, "not be given for model_type mamba, which has no rotary embedding")
@@ -140,10 +144,13 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
         raise ArgumentValueError("head_dim", f"be qk_nope_head_dim + qk_rope_head_dim, {head}", config["head_dim"])
     window = _window(keys, config, names)
     parameters = _yarn(keys, names, has_slice=has_slice) | _temperature(keys, config, names)
-    if "rope_theta" not in keys and (window or has_slice):
-        # With a window, mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since. It does not read MLA.
-        wanted = f"be given with {window or _SLICES[0]}: if it is missing, some readers assume 10000, others 1000000"
-        raise ArgumentValueError("rope_theta", wanted)
+    if "rope_theta" not in keys and (window or has_slice or "moe" not in keys):
+        # With a window, mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since; converters drop the window
+        # of Mistral-7B-v0.1. No model with experts had one. It does not read MLA.
+        beside = f" with {window or _SLICES[0]}" if window or has_slice else ""
+        wanted = f"be given{beside}: if it is missing, some readers assume 10000, others 1000000"
+        hint = "it is 10000 for Mistral-7B-v0.1, 1000000 for its later versions; or read the config.json of the model"
+        raise ArgumentValueError("rope_theta", wanted, NOTHING, hint)
     mixed = "full_attention" in config.get("layer_types", ())
     kinds = {"mistral4": has_slice, "ministral3": bool(parameters), "mixtral": "moe" in keys, "ministral": mixed}
     config["model_type"] = next((kind for kind, applies in kinds.items() if applies), "mistral")
@@ -216,11 +223,41 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
     return {"llama_4_scaling_beta": beta}
 
 
+# --- DeepSeek ---------------------------------------------------------------------------------------------
+
+
+def _deepseek(keys: Keys) -> Translation:
+    """Translate a config of DeepSeek's own code (V2 to V3.2), with its defaults, as `translated` does."""
+    defaults = _toml_table("defaults_deepseek")
+    values, table = {**defaults, **keys}, _toml_table("yarn_deepseek")
+    names = _toml_table("sizes") | _toml_table("sizes_deepseek")
+    config = _sizes(values, names) | {"rope_theta": values["rope_theta"]}
+    names |= {f"rope_parameters.{ours}": theirs for ours, theirs in table.items()} | {"rope_theta": "rope_theta"}
+    parameters: dict[str, Any] = {}
+    if positive("max_seq_len", values["max_seq_len"]) > positive("original_seq_len", values["original_seq_len"]):
+        # cos and sin are not multiplied; the scores are, by (0.1 mscale ln(factor) + 1)²
+        parameters = {
+            "rope_type": "yarn",
+            "attention_factor": 1.0,
+            **{ours: values[key] for ours, key in table.items()},
+        }
+    names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "max_seq_len")
+    names |= {
+        ours: f"default of DeepSeek's code: {key}" for ours, key in names.items() if key in defaults.keys() - keys
+    }
+    names["rope_parameters.attention_factor"] = "constant of DeepSeek's code"
+    kind = "deepseek_v32" if "index_n_heads" in keys else "deepseek_v3"
+    config |= {"model_type": kind, "rope_parameters": parameters} if parameters else {"model_type": kind}
+    return config, names, MODELS[kind]
+
+
 # --- Meta -------------------------------------------------------------------------------------------------
 
 
 def _meta(keys: Keys, factor: float | None) -> Translation:
     """Translate Meta's params.json (Llama 1 to 4). Llama 3's scaling needs `factor`, the others refuse it."""
+    if factor is not None:
+        factor = positive("factor", factor)
     is_llama4 = bool(_name_lists("llama4") & keys.keys())
     names = _toml_table("sizes") | (_toml_table("sizes_llama4") if is_llama4 else {})
     config = _sizes(keys, names)  # n_layers does not count layers of cross attention, which do not rotate

@@ -122,7 +122,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
     """
     Return the text part of a config.json, a params.json of Mistral or Meta, or GGUF metadata.
 
-    `pairing` is required if the model type is unknown. `factor` is that of Llama 3's scaling, for a params.json only.
+    `pairing` is required if the model type is unknown. `factor` is that of Llama 3's scaling, not for a config.json.
     Raise if the part has an unknown name about rotary embedding, or lacks or contradicts a value of objects around it.
     """
     keys: Mapping[str, Any] = load(config)
@@ -133,7 +133,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
         keys, names, model = _params.translated(keys, form, factor=factor)
         return Part(keys, (), keys["model_type"], model, given, names)
     if is_gguf(keys):
-        keys, names, model = translated(keys)
+        keys, names, model = translated(keys, factor=factor)
         return Part(keys, (), keys["model_type"], model, given, names)
     path: tuple[str, ...] = ()
     outer = None

@@ -55,12 +55,12 @@ def part_readers(
     Return a reader for each part of a config that may have rotary embedding, by name, text first.
 
     An unknown or wrong part raises when it is read, a wrong text part perhaps here. `pairing` is for unknown models;
-    others raise if theirs differs. `factor` is for Meta's params.json only. A pipeline of diffusers has all its parts.
+    others raise if theirs differs. `factor` is for Meta's params.json and GGUF. A pipeline has all its parts.
     """
     folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
     keys, given = load(config) if folder is None else {}, None if pairing is None else as_pairing(pairing)
-    if factor is not None and _params.form_of(keys) is None:
-        wanted = "be left out, except for Meta's params.json, which does not have it"
+    if factor is not None and _GGUF not in keys and _params.form_of(keys) is None:
+        wanted = "be left out, except for Meta's params.json and GGUF metadata, which do not have it"
         hint = "a config.json has the factor of its scaling in rope_parameters" if "model_type" in keys else ""
         raise ArgumentValueError("factor", wanted, factor, hint)
     if folder is not None:

@@ -102,6 +102,8 @@ RULES = rules(_by_head, _by_half_a_head, _by_slices, _with_mscale, _by_key, _one
 def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | None) -> Fact:
     """Return the factor of q·k before the softmax, with the formula as its source. Raise if learned or unknown."""
     name, model = part.name("model_type"), MODELS.get(part.model_type or "", Model(rotary=False))
+    if name == "general.architecture" and (scale := part.get("attention_multiplier")):
+        return Fact(positive(scale.source, scale.value), scale.source)
     if name == "general.architecture":
         hint = "GGUF metadata does not give the score scale: read the config.json of the model"
         raise ArgumentValueError(name, _WANTED, NOTHING, hint)
