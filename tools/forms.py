@@ -47,8 +47,13 @@ FORMS = (
         {"multiple_of": 1024, "ffn_dim_multiplier": 1.3, "use_scaled_rope": False},
     ),
     Form(
+        "`inference/configs/*.json` of DeepSeek, V2 to V3.2",
+        _PARAMS | {"qk_rope_head_dim": 64},
+        {"inter_dim": 18_432, "moe_inter_dim": 2048, "n_routed_experts": 256},
+    ),
+    Form(
         "metadata of a GGUF file, as a dict",
-        {"llama.attention.key_length": 128, "llama.rope.freq_base": 5e5},
+        {"llama.attention.key_length": 128, "llama.rope.freq_base": 1e6},
         {"general.architecture": "llama"},
     ),
     Form("`genai_config.json` of ONNX Runtime", {}, {"model": {"decoder": {"filename": "model.onnx"}}}),
