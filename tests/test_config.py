@@ -1476,6 +1476,12 @@ GGUF = {
         scaling.yarn(F, 4.0, base=1e4, original_length=131_072),
         scaling.yarn_attention_factor(4.0),
     ),
+    "gpt-oss, whose ramp is not rounded": (
+        gguf("gpt-oss", rope__scaling__factor=32.0, rope__freq_base=1.5e5, **YARN_KEYS),
+        "half",
+        scaling.yarn(ra.frequencies(128, base=1.5e5), 32.0, base=1.5e5, original_length=32_768, truncate=False),
+        scaling.yarn_attention_factor(32.0),
+    ),
     "a multiplier and an attention factor": (
         gguf(
             "mistral3",
@@ -2415,6 +2421,7 @@ WRONG = {
         gguf("phi3", rope__scaling__original_context_length=4096),
         "rope_factors_short.weight and rope_factors_long.weight",
     ),
+    "longrope of GGUF without its original length": (gguf("phi3"), "rope_factors_short.weight and rope_fac"),
     "longrope of MiniCPM3": (gguf("minicpm3"), "rope_factors_short.weight and rope_factors_long.weight"),
     "heads of a hybrid in one number": (
         gguf("lfm2", attention__head_count_kv=8),

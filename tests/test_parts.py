@@ -299,6 +299,11 @@ def test_gguf_metadata_with_names_of_another_form_is_refused(key):
         Rope.from_config(GGUF | {key: 5.0})
 
 
+def test_a_tensor_among_gguf_metadata_is_refused_with_the_function_that_reads_it():
+    with pytest.raises(ValueError, match=r"rope_freqs\.weight must not be given in GGUF metadata .*layouts\.unpack\("):
+        Rope.from_config(GGUF | {"rope_freqs.weight": [1.0, 8.0]})
+
+
 def test_gguf_metadata_with_an_odd_count_is_refused():
     with pytest.raises(ValueError, match=r"llama\.rope\.dimension_count must be even; got 127"):
         Rope.from_config(GGUF | {"llama.rope.dimension_count": 127})

@@ -27,7 +27,8 @@ PartOf = Annotated[
     str | None, typer.Option("--part", help="Of the model: text, vision, ...", show_default="text, or the only one")
 ]
 Factor = Annotated[
-    float | None, typer.Option(help="Of Llama 3's scaling, which Meta's params.json lacks.", show_default=False)
+    float | None,
+    typer.Option(help="Of Llama 3's scaling, which Meta's params.json and GGUF metadata lack.", show_default=False),
 ]
 
 LENGTH_KINDS = ("trained", "extended", "stated")

@@ -88,11 +88,13 @@ def translated(keys: Keys, /, *, factor: float | None = None) -> tuple[dict[str,
 
 def _keys_of(arch: str, keys: Keys) -> dict[str, Any]:
     """Return an architecture's keys without its name, and without nulls; raise for rotary keys of another form."""
+    given = {key: value for key, value in keys.items() if value is not None and str(key).startswith(f"{arch}.")}
+    arch_keys = {key.removeprefix(f"{arch}."): value for key, value in given.items()}
     for key in keys:
         if _OTHER.search(str(key)) and not str(key).startswith(f"{arch}."):
-            raise ArgumentValueError(str(key), f"not be given in GGUF metadata of architecture {arch}", keys[key])
-    given = {key: value for key, value in keys.items() if value is not None and str(key).startswith(f"{arch}.")}
-    return {key.removeprefix(f"{arch}."): value for key, value in given.items()}
+            hint = _unpack_hint(arch, arch_keys) if str(key).endswith(".weight") else ""
+            raise ArgumentValueError(str(key), f"not be given in GGUF metadata of architecture {arch}", keys[key], hint)
+    return arch_keys
 
 
 def _names_in_file(arch: str, arch_keys: Keys, model: Model) -> dict[str, str]:
@@ -251,7 +253,8 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     attention_factor = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
     length, is_yarn = arch_keys.get(_LENGTH), kind == "yarn"
-    extended = not is_yarn and isinstance(length, Integral) and 0 < given.get(ORIGINAL, 0) < int(length)
+    original = given.get(ORIGINAL, 4096 if arch in ("phi3", "phimoe") else 0)  # of all their long models
+    extended = not is_yarn and isinstance(length, Integral) and 0 < original < int(length)
     if kind == "longrope" or (not is_yarn and attention_factor != 1) or extended or arch == "minicpm3":
         why = "its scaling is in the tensors rope_factors_short.weight and rope_factors_long.weight"
         wanted = f"be read from its config.json or a tensor: {why}"
@@ -280,6 +283,8 @@ def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, s
     # in llama.cpp, only mistral3 reads the betas; the converter writes those of the model for all architectures
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}
+    if arch == "gpt-oss":  # as its config.json; llama.cpp rounds the ends of the ramp, of this model too
+        found["truncate"] = False
     mscale: dict[str, float] = {}
     if given.get("mscale_all_dim"):
         c = positive(f"{arch}.{names['mscale_all_dim']}", given["mscale_all_dim"])
