@@ -627,6 +627,22 @@ def test_pass_through_features_must_keep_all_digits_of_the_dtype(dtype, through)
     ]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype, factor):
+    wide = rotary(rotary_dim=16, factor=factor)
+    report = check_rotary(
+        lambda x, p: wide(x.astype(np.float64), p),
+        **PLAIN,
+        **PARTIAL,
+        attention_factor=factor,
+        longest=2000,
+        like=np.zeros(1, dtype),
+    )
+    assert [name for name, found in report.properties.items() if not found.holds] == ["keeps the dtype"]
+    assert report.causes == ()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_tables_in_half_precision_fail(dtype):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -716,13 +732,14 @@ def test_a_fault_of_every_call_is_reported_once():
 @pytest.mark.parametrize(
     ("function", "hint"),
     [
+        (lambda x, _: x.fill(0), "a function that writes into x needs in_place=True, on the command line --in-place"),
         (lambda q, k, _: (q, k), "function(q, k, positions) needs keys=True, on the command line --keys"),
         (lambda x, _: x.to(0), "a function of torch needs like=torch.empty(0), on the command line --library torch"),
     ],
 )
 def test_a_function_of_other_arguments_has_a_hint(function, hint):
     cause, *hints = check_rotary(function, **PLAIN).causes
-    assert cause.startswith("function(x, positions) must return the rotated x; it raised ") and hints == [hint]
+    assert cause.startswith("function(x, positions) must return the rotated x; it ") and hints == [hint]
 
 
 def test_results_without_numbers_fail():

@@ -344,21 +344,22 @@ class _Subject(NamedTuple):
         """
         buffer = self.put(data if view is None else view.around(data))
         x = buffer if view is None else view.x_of(self.lib.xp, buffer)
+        given = self.get(x)  # rounded to the dtype of x, which `data`, a result in a wider one, may not be
         where = as_position_array(positions, like=self.like)
         where = where if dtype is None else self.lib.cast(where, getattr(self.lib.xp, dtype))
         try:
             y = self.run(x, where)
             if (problem := _why_invalid(self.lib, y, x)) is None:
                 got, after = self.get(y), self.get(x)  # a lazy one raises here
-                given = np.abs(after - data) if "in_place" not in self.asked else np.empty(0)
+                changes = np.empty(0) if "in_place" in self.asked else np.abs(after - given)
                 beside = np.empty(0) if view is None else np.abs(self.get(buffer) - view.around(after))
                 self._keep_violations(
                     {
                         "keeps the dtype": x.dtype != y.dtype,
-                        "does not change x": given,
+                        "does not change x": changes,
                         "writes nothing beside x": beside,
                         "does not change positions": np.abs(host(where) - np.asarray(positions)),
-                        "passes the other features through": np.abs(got - data)[..., self.passthrough],
+                        "passes the other features through": np.abs(got - given)[..., self.passthrough],
                     }
                 )
                 return got
@@ -418,6 +419,8 @@ def _hints(subject: _Subject, why: str) -> Iterator[str]:
     """Yield texts on the option of `check_rotary`, `keys` or `like`, that a function may need; `why` is its failure."""
     if "missing 1 required positional argument" in why and _takes_three(subject.function):
         yield "function(q, k, positions) needs keys=True, on the command line --keys"
+    if "NoneType" in why and "in_place" not in subject.asked:
+        yield "a function that writes into x needs in_place=True, on the command line --in-place"
     if "numpy.ndarray" in why and isinstance(subject.like, np.ndarray):
         yield "a function of torch needs like=torch.empty(0), on the command line --library torch"
 
