@@ -620,6 +620,8 @@ def test_short_tables_are_named():
     assert (found.verdict, found.text, bool(report)) == ("short", "64 rows for 65 tokens", False)
     assert audit(model, config | {"max_position_embeddings": 64})
     assert refill(model, config).written == ()
+    dynamic = {"rope_type": "dynamic", "factor": 4.0}  # a longer sequence changes the table
+    assert audit(model, config | {"rope_scaling": dynamic, "max_position_embeddings": 64})
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("longrope", (8, 100, 8)), ("dynamic", (8, 24, 8))])

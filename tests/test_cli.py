@@ -861,7 +861,9 @@ def test_verify_refuses_wrong_arguments_in_one_line(mine, args, message):
 @pytest.fixture
 def caches(tmp_path):
     """Return a folder with a config and caches of its rotation, of another base and in bfloat16."""
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA3 | {"head_dim": 16, "rope_scaling": None}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(LLAMA3 | {"head_dim": 16, "rope_scaling": None, "max_position_embeddings": 300})
+    )
     table = ra.cos_sin(range(300), F, like=np.zeros(1, dtype=np.float32))
     other = ra.cos_sin(range(300), ra.frequencies(16), like=table.cos)
     np.save(tmp_path / "vllm.npy", ra.layouts.pack(table, "vllm"))
@@ -918,6 +920,37 @@ def test_verify_reports_a_wrong_cache(caches):
     assert (done.returncode, found["files"], found["layout"]) == (1, ["other.npy"], "vllm")
     assert (found["passed"], found["first_wrong"], len(found["errors"])) == (False, 1, 300)
     assert found["causes"] == ["other frequencies: those of base 10000"]
+
+
+LLAMA = {"model_type": "llama", "head_dim": 16, "hidden_size": 64, "num_attention_heads": 4, "rope_theta": 5e5}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 300}
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "needed"),
+    [
+        ({"max_position_embeddings": 300}, (), 300),
+        ({"max_position_embeddings": 301}, (), 301),
+        ({"max_position_embeddings": 4096}, ("--sequence-length", "300"), 300),
+        ({"max_position_embeddings": 300}, ("--sequence-length", "301"), 301),
+        ({}, (), None),
+        ({"rope_scaling": YARN}, (), 1200),
+        ({"rope_scaling": YARN, "max_position_embeddings": 1200}, (), 1200),
+        # the unscaled cache is for the trained length, and an engine makes another one beyond it
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}, "max_position_embeddings": 300}, (), 300),
+    ],
+)
+def test_verify_tells_a_cache_that_is_shorter_than_the_length_of_the_config(caches, config, args, needed):
+    (caches / "config.json").write_text(json.dumps(LLAMA | config))
+    table = ra.Rope.from_config(LLAMA | config).table(range(300), like=np.zeros(1, dtype=np.float32))
+    np.save(caches / "made.npy", ra.layouts.pack(table, "vllm"))
+    args = ["verify", "--cache", "made.npy", "--layout", "vllm", "--config", "config.json", *args]
+    done, found = run(*args, cwd=caches), json.loads(run(*args, "--json", cwd=caches).stdout)
+    is_short = (needed or 0) > 300
+    assert (done.returncode, done.stderr, "likely cause" in done.stdout) == (int(is_short), "", False)
+    assert (f"  300 rows for {needed} tokens are too few\n" in done.stdout) == is_short
+    assert ("not checked: the number of rows, as the config gives no length" in done.stdout) == (needed is None)
+    assert (found["passed"], found["length"], found["wrong"]) == (not is_short, needed, 0)
 
 
 def test_verify_names_the_layers_that_a_cache_is_for(caches):

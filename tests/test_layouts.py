@@ -780,6 +780,7 @@ def test_both_copies_are_compared(layout):
 def test_divisors_and_reciprocals_are_compared_by_pair():
     cache = pack(MODEL, "mlx", like=X)
     report = check_cache(cache, "mlx", MODEL)
+    assert check_cache(cache, "mlx", MODEL, length=4096) == report  # it has no rows
     assert report.passed and len(report.errors) == 16 and "layout mlx, 16 pairs" in report.subject
     assert check_cache(1 / cache, "mlx", MODEL).causes == ("each number is the reciprocal of the right one",)
     other = pack(ra.Rope(ra.frequencies(32), pairing="half"), "mlx", like=X)
@@ -811,6 +812,11 @@ def test_divisors_and_reciprocals_are_compared_by_pair():
             lambda: check_cache(vllm(angles()), "vllm", MODEL, dtype="bogus"),
             ValueError,
             "dtype must be one of bfloat16, .*; got 'bogus'",
+        ),
+        (
+            lambda: check_cache(vllm(angles()), "vllm", MODEL, length=0),
+            ValueError,
+            "length must be from 1 to 2147483647; got 0",
         ),
         (
             lambda: check_cache(vllm(angles()), "vllm", MODEL, others={"a": G}),

@@ -16,7 +16,7 @@ from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
 from rope_any.config._part import HEADS
 from rope_any.config._parts import PartReader, is_pipeline, part_readers
-from rope_any.config._recipe import no_rotation
+from rope_any.config._recipe import LENGTH_KINDS, no_rotation
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or its folder; - is standard input.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
@@ -30,8 +30,6 @@ Factor = Annotated[
     float | None,
     typer.Option(help="Of Llama 3's scaling, which Meta's params.json and GGUF metadata lack.", show_default=False),
 ]
-
-LENGTH_KINDS = ("trained", "extended", "stated")
 
 KEY_HEADS = "num_key_value_heads"
 HEAD_KEYS = {*HEADS, "num_heads", KEY_HEADS}

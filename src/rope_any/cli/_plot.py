@@ -17,7 +17,6 @@ from rope_any._names import did_you_mean
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, status, tokens_option
 from rope_any.cli._configs import (
-    LENGTH_KINDS,
     Factor,
     Length,
     PairingOf,
@@ -29,6 +28,7 @@ from rope_any.cli._configs import (
     title,
 )
 from rope_any.config import Explanation
+from rope_any.config._recipe import LENGTH_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

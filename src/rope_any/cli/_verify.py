@@ -16,7 +16,7 @@ from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._names import did_you_mean
 from rope_any._pairing import as_pairing
 from rope_any.cli._common import AsJson, PairingName, echo_json, status, tokens_option
-from rope_any.cli._configs import Factor, Length, PartOf
+from rope_any.cli._configs import Factor, PartOf
 from rope_any.layouts import LAYOUTS
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ def verify(
     ] = None,
     part: PartOf = None,
     layer_type: Annotated[str | None, typer.Option(help="Type of layer.", show_default=False)] = None,
-    sequence_length: Length = None,
+    sequence_length: Annotated[
+        int | None, tokens_option(help="The longest that the cache is for.", show_default="the config's")
+    ] = None,
     factor: Factor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +85,8 @@ def verify(
 
     Compares the function with 60-digit arithmetic and checks the properties of a rotation. Shows the largest error by
     position, which property fails and the probable mistake. With --cache, compares the rotary cache of an engine in a
-    layout with the rotation of a config, row by row. Exits with 1 if a check fails.
+    layout with the rotation of a config, row by row, and its rows with the config's length. Exits with 1 if a check
+    fails.
     """
     given = {name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]  # of a parameter
     if cache:

@@ -10,6 +10,7 @@ from rope_any._checks import ArgumentValueError
 from rope_any._safetensors import read_tensor
 from rope_any.cli._common import echo_json, load_array, status
 from rope_any.cli._configs import explained, explained_parts, only, title
+from rope_any.config._recipe import needed_length
 from rope_any.layouts import layout_of
 from rope_any.testing import check_cache
 
@@ -23,12 +24,14 @@ def verify_cache(
     base: float | None,
     part: str | None,
     layer_type: str | None,
+    sequence_length: int | None,
     as_json: bool,
     **options: Any,
 ) -> bool:
     """
     Print the report on an engine's cache of rotary tables, read from files, against a config; return whether it passed.
 
+    It must have rows for `sequence_length`, or else for the length in the config; if there is none, the report says so.
     Raise if the layout needs another number of files or tensors, or if the config doesn't give exactly one rotation.
     """
     arrays = layout_of(layout).arrays
@@ -39,7 +42,10 @@ def verify_cache(
         hint = "or `tensor` twice, for one .safetensors file" if len(files) == 1 else ""
         raise ArgumentValueError("cache", wanted, [*map(str, files)], hint)
     files = files * (arrays // len(files))
-    rope, _ = only(config, explained(config, part=part, layer_type=layer_type, **options))
+    options["sequence_length"] = sequence_length
+    read_as = explained(config, part=part, layer_type=layer_type, **options)
+    rope, _ = only(config, read_as)
+    length = sequence_length or max((needed_length(one.facts) or 0 for one in read_as), default=0) or None
     rotations = explained_parts(config, **options)
     others = {
         f"{name}, {title(one)}": one.rope
@@ -50,11 +56,13 @@ def verify_cache(
     with status(f"verifying {', '.join(map(str, files))}"):
         read = [_read_tensor(file, name) for file, name in zip_longest(files, tensors)]
         cache = read[0][0] if arrays == 1 else tuple(data for data, _ in read)
-        report = check_cache(cache, layout, rope, base=base, dtype=read[0][1], others=others)
+        report = check_cache(cache, layout, rope, base=base, dtype=read[0][1], length=length, others=others)
     if as_json:
         echo_json({"files": [*map(str, files)], "layout": layout, **report._asdict()})
     else:
         typer.echo(f"{', '.join(dict.fromkeys(map(str, files)))}: {report}")
+        if report.length is None and "seq" in layout_of(layout).names:
+            typer.echo("\n  not checked: the number of rows, as the config gives no length; give --sequence-length")
     return report.passed
 
 

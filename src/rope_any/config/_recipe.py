@@ -48,7 +48,21 @@ from rope_any.config._schemes import (
 from rope_any.config._score import score_scale
 
 LONGEST = 2**53  # tokens
+LENGTH_KINDS = ("trained", "extended", "stated")  # facts such as "trained_length"
 OUTSIDE = ("rope_theta", "partial_rotary_factor")  # keys that may be outside of the parameters
+
+
+def needed_length(facts: Mapping[str, Fact]) -> int | None:
+    """
+    Return for how many tokens a table of a rotation with these facts must have rows; None if the config doesn't say.
+
+    It is the longest length of the config, or that which the rotation is for, if this is shorter.
+    """
+    named = [facts[name].value for kind in LENGTH_KINDS if (name := f"{kind}_length") in facts]
+    longest = max(named, default=None)
+    if "length" in facts:  # of a scheme that depends on it
+        longest = min(facts["length"].value, longest or LONGEST)
+    return None if longest is None else int(longest)
 
 
 Sizes: TypeAlias = Mapping[str, Fact]

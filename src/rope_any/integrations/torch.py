@@ -29,7 +29,7 @@ from rope_any._frequencies import Row, as_rows, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any._table import cos_sin
-from rope_any.config._recipe import LONGEST
+from rope_any.config._recipe import LONGEST, needed_length
 from rope_any.config._towers import TOWERS
 from rope_any.layouts import LAYOUTS, Layout, arranged
 
@@ -316,8 +316,9 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
     verdict, text, error, to_write = _verdict(slot, options, why_unknown, has_config=any(config_rotations))
     if slot.kind is None and verdict not in ("right", "rounded"):
         return None
-    need = _longest_length(config_rotations[0]) if options and slot.holder is vars(slot.owner)["_buffers"] else 0
-    if verdict == "right" and len(slot.shape) > 1 and slot.shape[0] < need:
+    need = max((needed_length(one.facts) or 0 for one in config_rotations[0]), default=0) if options else 0
+    is_buffer = slot.holder is vars(slot.owner)["_buffers"]
+    if verdict == "right" and is_buffer and len(slot.shape) > 1 and slot.shape[0] < need:
         verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
     if writable and all(values.equal(writable[0]) for values in writable):
@@ -421,14 +422,6 @@ def _path_patterns(part: str) -> list[str]:
     """Return regexes that a tensor's path or class must all match to be of `part`; [] for "text", "" (a given Rope)."""
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
-
-
-def _longest_length(config_rotations: Iterable[ConfigRotation]) -> int:
-    """Return the largest trained, extended or stated length, in tokens, in the rotations of a config; 0 without one."""
-    names = ("trained_length", "extended_length", "stated_length")
-    return max(
-        (int(one.facts[name].value) for one in config_rotations for name in names if name in one.facts), default=0
-    )
 
 
 # --- right values -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rope_any._arrays import require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, no_rope
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32, no_rope
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 from rope_any.layouts import (
@@ -51,7 +51,7 @@ class CacheReport(NamedTuple):
     subject : str
         The layout, the size and the dtype of the cache.
     passed : bool
-        Whether all numbers are within their bounds.
+        Whether all numbers are within their bounds, and there are enough rows.
     errors : tuple of float
         The largest error of each row: its index is the position. A cache of divisors or reciprocals has one row for
         each pair.
@@ -61,6 +61,8 @@ class CacheReport(NamedTuple):
         The first row beyond its bound.
     wrong : int
         How many rows are beyond their bounds.
+    length : int or None
+        How many rows there must be; None if that is not known, or the layout has no rows.
     causes : tuple of str
         The likely mistakes, all of them together, or the rows that are wrong; empty if no cause is known.
     """
@@ -71,6 +73,7 @@ class CacheReport(NamedTuple):
     ratios: tuple[float, ...]
     first_wrong: int | None
     wrong: int
+    length: int | None
     causes: tuple[str, ...]
 
     def __bool__(self) -> bool:
@@ -90,6 +93,7 @@ def check_cache(
     *,
     base: float | None = None,
     dtype: str | None = None,
+    length: int | None = None,
     others: Mapping[str, Rope] | None = None,
 ) -> CacheReport:
     """
@@ -108,6 +112,8 @@ def check_cache(
         For a layout of divisors, and required there: the base of the frequencies that the engine divides.
     dtype : str, optional
         The dtype that the numbers of the cache had, if its arrays have a wider one: "bfloat16" for NumPy.
+    length : int, optional
+        In tokens: that of the longest sequence, for which the cache must have rows. By default any number will do.
     others : mapping of str to Rope, optional
         Other rotations that the cache may be for by mistake, by name, such as those of other layers.
 
@@ -159,6 +165,7 @@ def check_cache(
     if row.holds != "cos and sin":
         plain_frequencies(layout, row, rope)
     require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
+    length = None if length is None else int32("length", length, least=1)
     others = {} if others is None else others
     if not isinstance(others, Mapping):
         raise ArgumentTypeError("others", "be a mapping from names to rotations", others)
@@ -173,7 +180,7 @@ def check_cache(
     if not all(arrays[0].shape):
         raise ArgumentValueError("cache", "have a row or more", Text(f"shape {tuple(arrays[0].shape)}"))
     with np.errstate(all="ignore"):  # a cache of zeros or infinities gets a report, too
-        return _report(_Cache([values_of(x) for x in arrays], layout, rope, dtype, base), others)
+        return _report(_Cache([values_of(x) for x in arrays], layout, rope, dtype, base), length, others)
 
 
 def _on_one_axis(name: str, rope: object) -> Rope:
@@ -334,7 +341,7 @@ def _starts_well(cache: _Cache, reading: _Reading) -> bool:
 # --- the mistakes -----------------------------------------------------------------------------------------
 
 
-def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
+def _report(cache: _Cache, length: int | None, others: Mapping[str, Rope]) -> CacheReport:
     """Return the report of a cache in its layout, or if its shape doesn't fit, in the likeliest; raise if none is."""
     given = best = _read_in_layout(cache, cache.arrays)
     causes: tuple[str, ...] = ()
@@ -346,15 +353,17 @@ def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
     error, ratio = (shown.largest(numbers) for numbers in _reading_errors(cache, shown))
     wrong = np.flatnonzero(ratio > 1)
     count, pairs = shown.values.shape[-2:]
+    length = length if shown.unit == "row" else None
     size = f"{count} rows of {pairs} pairs" if shown.unit == "row" else f"{pairs} pairs"
     read_as = f", read as {shown.layout}" if shown.layout != cache.layout else ""
     return CacheReport(
         subject=f"layout {cache.layout}{read_as}, {size}, {cache.dtype}",
-        passed=given is not None and not len(wrong),
+        passed=given is not None and not len(wrong) and count >= (length or 0),
         errors=tuple(error.tolist()),
         ratios=tuple(ratio.tolist()),
         first_wrong=int(wrong[0]) if len(wrong) else None,
         wrong=len(wrong),
+        length=length,
         causes=causes,
     )
 
@@ -499,6 +508,9 @@ def _report_lines(report: CacheReport) -> Iterator[str]:
     if report.first_wrong is not None:
         yield ""
         yield f"  {report.wrong} of {len(ratios)} {unit}s are wrong, first {unit} {report.first_wrong}"
-    if not report.passed:
+    if len(ratios) < (report.length or 0):
+        yield ""
+        yield f"  {len(ratios)} rows for {report.length} tokens are too few"
+    if report.wrong or report.causes:
         yield ""
         yield f"  likely cause: {'; '.join(report.causes) or 'none of the known ones'}"
