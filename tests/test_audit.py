@@ -6,6 +6,7 @@ The expected state is that of a new model.
 
 import copy
 import importlib.util
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -525,6 +526,91 @@ def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
         audit(model.config)
 
 
+# --- modules around a model -------------------------------------------------------------------------------------------
+
+
+class Wrapper(nn.Module):
+    """A module around a model, which may have a config that is not the model's."""
+
+    def __init__(self, name, model, config=None):
+        """Keep a model under a name."""
+        super().__init__()
+        setattr(self, name, model)
+        if config is not None:
+            self.config = config
+
+
+WRAPPERS = {
+    "module": partial(Wrapper, "module"),  # of DDP
+    "_fsdp_wrapped_module": partial(Wrapper, "_fsdp_wrapped_module"),
+    "_orig_mod": partial(torch.compile, backend="eager"),
+    "base_model.model": lambda model: Wrapper("base_model", Wrapper("model", model), {"model_type": "custom"}),  # PEFT
+    "mine": lambda model: Wrapper("mine", model, {"learning_rate": 1e-3}),
+    "module._orig_mod": lambda model: nn.DataParallel(torch.compile(model, backend="eager")),
+    "vision_text.0": lambda model: nn.ModuleDict({"vision_text": nn.ModuleList([model])}),
+}
+"""What is around a model, by its path in that."""
+
+
+@pytest.mark.parametrize("path", WRAPPERS)
+@pytest.mark.parametrize("name", ["llama3", "gptj"])
+def test_a_model_is_found_in_what_is_around_it(name, path):
+    model, _ = build(name)
+    model = copy.deepcopy(model)
+    wrapped = WRAPPERS[path](model)
+    assert audit(wrapped) == tuple(found._replace(name=f"{path}.{found.name}") for found in audit(model))
+    assert audit(wrapped)
+    for x in model.buffers():
+        x.zero_() if x.is_floating_point() else None
+    undo = refill(wrapped)
+    assert undo.written and all(each.startswith(f"{path}.") for each in undo.written)
+    assert audit(wrapped) and audit(model)
+
+
+def test_each_model_in_a_module_has_its_own_config():
+    config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500_000.0}
+    first = Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config)
+    second = Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config | {"rope_theta": 1e4})
+    alone = Holder({"inv_freq": FREQUENCIES * 2}, {})
+    report = audit(nn.ModuleDict({"first": first, "second": second, "alone": alone}))
+    assert [found.verdict for found in report] == ["right", "other", "unknown"]
+    assert "there is no config" in report[2].text
+
+
+class RotaryEmbeddingOfTimm(nn.Module):
+    """A module that fills its buffers by the method that those of timm have, whatever their numbers are."""
+
+    def __init__(self):
+        """Make the buffers and fill them."""
+        super().__init__()
+        for name in ("bands", "t_x"):
+            self.register_buffer(name, torch.empty(16), persistent=False)
+        self.init_non_persistent_buffers()
+
+    def init_non_persistent_buffers(self):
+        """Fill the buffers."""
+        self.bands.copy_(torch.linspace(1, 128, 16))
+        self.t_x.copy_(torch.arange(16) % 4)
+
+
+def test_a_module_with_the_method_of_timm_is_compared_with_what_its_method_fills(monkeypatch):
+    monkeypatch.setattr(RotaryEmbeddingOfTimm, "__module__", "timm.layers.pos_embed_sincos")
+    new = nn.Sequential(RotaryEmbeddingOfTimm(), nn.Linear(4, 4))
+    assert [(found.name, found.verdict) for found in audit(new)] == [("0.bands", "right"), ("0.t_x", "right")]
+    for model in (copy.deepcopy(new), copy.deepcopy(new).bfloat16()):
+        for x in model[0].buffers():
+            x.fill_(0.37)
+        before = snapshot(model)
+        assert verdicts(model) == ["garbage", "garbage"]
+        assert snapshot(model) == before
+        undo = refill(model)
+        assert undo.written == ("0.bands", "0.t_x") and audit(model)
+        model[0].bands[3] = float("nan")
+        assert verdicts(model) == ["garbage", "right"]
+    with torch.device("meta"):
+        assert verdicts(nn.Sequential(RotaryEmbeddingOfTimm())) == ["meta", "meta"]
+
+
 # --- which rotation a tensor belongs to -------------------------------------------------------------------------------
 
 
@@ -663,9 +749,7 @@ def test_a_class_that_divides_positions_keeps_its_frequencies():
     assert audit(cached(model), rope)
 
 
-def test_dtypes_of_timm_and_vllm_are_right(monkeypatch):
-    monkeypatch.setattr(Holder, "__module__", "timm.layers.pos_embed_sincos")
-    assert verdicts(model_with(inv_freq=FREQUENCIES.bfloat16()), ROPE) == ["exempt"]
+def test_dtypes_of_vllm_are_right(monkeypatch):
     monkeypatch.setattr(Holder, "__module__", "vllm.model_executor.layers.rotary_embedding")
     model = model_with(cos_sin_cache=torch.cat((COS, SIN), -1).bfloat16())
     assert audit(model, ROPE)

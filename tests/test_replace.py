@@ -508,6 +508,18 @@ def test_tables_are_rounded_if_they_may_reach_another_function(way):
     assert cos.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("name", ["llama", "gptj"])
+def test_a_model_is_found_in_what_is_around_it(name):
+    model = model_of(name)
+    alone = replace(model)
+    alone()
+    around = torch.nn.ModuleDict({"mine": torch.nn.DataParallel(model)})
+    around.config = {"learning_rate": 1e-3}
+    undo = replace(around)
+    assert undo.tables == tuple(f"mine.module.{path}" for path in alone.tables)
+    assert undo.rotations == tuple(f"mine.module.{path}" for path in alone.rotations) != ()
+
+
 def test_tables_are_float32_if_every_attention_uses_rotate():
     model = replaced("llama").to(torch.bfloat16)
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))

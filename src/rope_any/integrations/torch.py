@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, pairwise
@@ -31,6 +32,7 @@ from rope_any._rope import Rope
 from rope_any._table import cos_sin
 from rope_any.config._recipe import LONGEST, needed_length
 from rope_any.config._towers import TOWERS
+from rope_any.integrations._configs import model_around, model_configs
 from rope_any.layouts import LAYOUTS, Layout, arranged
 
 __all__ = ["Finding", "Report", "Undo", "audit", "refill"]
@@ -38,8 +40,10 @@ __all__ = ["Finding", "Report", "Undo", "audit", "refill"]
 RIGHT = 1e-6
 """The largest relative error of a right frequency; that of a table's entry is this, times its angle if that is more."""
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-ANY_DTYPE = ("vllm", "sglang")
+ANY_DTYPE = ("vllm", "sglang", "timm")
 """Packages whose tables have the dtype of the model."""
+FILL = "init_non_persistent_buffers"
+"""The method of timm's modules that fills their buffers, as after `to_empty`."""
 SIGNS = {
     "vision": r"[Vv]is(ion|ual)|ViT|(\b|_)vit|[Ii]mage|[Tt]ower|[Cc](lip|LIP)\b|[Ss]ig[Ll](ip|IP)",
     "audio": r"[Aa]udio|[Ss]peech",
@@ -132,11 +136,11 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     Parameters
     ----------
     model : torch.nn.Module
-        Any model or part of one, on any device. Its buffers, parameters and plain tensor attributes are looked at; of
-        a DTensor, the shard of this process.
+        Any model or part of one, on any device, or a module around models (DDP, PEFT, your own). Its buffers,
+        parameters and plain tensor attributes are looked at; of a DTensor, the shard of this process.
     config : Rope, dict, path or object with ``to_dict()``, optional
-        The rotation, or a config as for `Rope.from_config`. By default ``model.config``. Without one, or if that can't
-        be read, values are right if they are those of any base without scaling.
+        The rotation, or a config as for `Rope.from_config`. By default ``model.config``, or those of the models in it.
+        Without one, or if that can't be read, values are right if they are those of any base without scaling.
 
     Returns
     -------
@@ -155,7 +159,8 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     Right is what float32 allows: frequencies to 1e-6 of their value, entries of a table to 1e-6 of their angle. The
     path of a module names its part of the config (text, vision) and its type of layers. Frequencies that a forward
     changes (longrope, dynamic) are right in each of their states. A table with fewer rows than the config has tokens
-    is *short*. Exempt are learned parameters, caches that are still empty, and timm, which fills its buffers itself.
+    is *short*. Exempt are learned parameters and caches that are still empty. Buffers of timm are compared with those
+    that a copy of their module fills by its own method.
 
     Examples
     --------
@@ -227,6 +232,8 @@ class Slot(NamedTuple):
     """A tensor of a module, and where the module keeps it."""
 
     path: str
+    model: str | None
+    """The path of the model that it belongs to, whose config says what is right; None if no config does."""
     owner: nn.Module
     holder: Any
     """The buffers, the parameters or the namespace of the owner, or a list or dict in it."""
@@ -240,8 +247,8 @@ class Slot(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The tensor's path and the class of its owner, in which names of rotary and of parts are searched."""
-        return f"{self.path} {type(self.owner).__name__}"
+        """Its path in the model and the class of its owner, in which names of rotary and of parts are searched."""
+        return f"{self.path.removeprefix(self.model or '').lstrip('.')} {type(self.owner).__name__}"
 
     @property
     def shape(self) -> list[int]:
@@ -249,9 +256,10 @@ class Slot(NamedTuple):
         return [n for n in self.tensor.shape if n != 1]
 
     @property
-    def package(self) -> str:
-        """The top-level package of its owner's class."""
-        return type(self.owner).__module__.partition(".")[0]
+    def has_model_dtype(self) -> bool:
+        """Whether its owner's class keeps it in the dtype of the model."""
+        packages = {kind.__module__.partition(".")[0] for kind in type(self.owner).__mro__}
+        return not packages.isdisjoint(ANY_DTYPE)
 
 
 class State(NamedTuple):
@@ -266,30 +274,32 @@ def _states(model: nn.Module, config: object) -> list[State]:
     """Return a `State` per rotary tensor of a model, by `config` (raise if unreadable); None: by ``model.config``."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
-    own: Any = getattr(model, "config", None)
-    if isinstance(own, Mapping) and type(model).__module__.startswith("diffusers."):
-        own = {"_class_name": type(model).__name__, **own}
-    given = own if config is None else config
-    why = "there is no config" if given is None else "the config has no rotation for its path and shape"
-    read = cache(partial(_config_rotations, given))
-    try:
-        read(None)
-    except (TypeError, ValueError) as error:
-        if config is not None:
-            raise
-        why, read = str(error), cache(lambda _: [])
+    by_model, error = ({"": config}, None) if config is not None else model_configs(model, _config_rotations)
+    read: dict[str | None, Any] = {path: cache(partial(_config_rotations, one)) for path, one in by_model.items()}
+    if config is not None:
+        read[""](None)  # raises
+    why = dict.fromkeys(read, "the config has no rotation for its path and shape")
+    read[None], why[None] = lambda _: [], str(error or "there is no config")
     with torch.no_grad(), torch.device("cpu"):
-        found = [_state(slot, _rotations_by_length(slot, read), why) for slot in _candidate_slots(model)]
+        found = [
+            _state(slot, _rotations_by_length(slot, read[slot.model]), why[slot.model])
+            for slot in _candidate_slots(model, by_model)
+        ]
     return [state for state in found if state is not None]
 
 
-def _candidate_slots(model: nn.Module) -> Iterator[Slot]:
-    """Yield a `Slot` per tensor not named as in `OTHERS`, with a `kind` if its name tells; parameters only with one."""
+def _candidate_slots(model: nn.Module, models: Iterable[str]) -> Iterator[Slot]:
+    """
+    Yield a `Slot` per tensor not named as in `OTHERS`, with a `kind` if its name tells; parameters only with one.
+
+    `models` are the paths of the models in `model` that have a config.
+    """
     for path, module in model.named_modules():
+        inside = model_around(path, models)
         for holder, key, name, x in _tensors(module):
             attribute = f"{path}.{name}".lstrip(".")
             full = attribute if name == key else f"{attribute}.{key}"
-            slot = Slot(full, module, holder, key, name, x, None)
+            slot = Slot(full, inside, module, holder, key, name, x, None)
             if ROTARY.search(slot.description) or not COMMON.search(attribute):
                 kinds = (kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute))
                 slot = slot._replace(kind=next(kinds, None))
@@ -310,6 +320,8 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 
 def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
     """Return a tensor's finding, and values to write if lost, by `_rotations_by_length`; None if it is not rotary."""
+    if _is_filled_by_class(slot):
+        return _state_by_class(slot)
     x, options = slot.tensor, list(_options(slot, config_rotations))
     if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
         return None  # embed_positions are learned in other models
@@ -335,12 +347,30 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
     return State(slot, Finding(slot.path, verdict, text, error), to_write)
 
 
+def _is_filled_by_class(slot: Slot) -> bool:
+    """Whether a tensor is a buffer of a rotary module that can fill its buffers again, by timm's method for that."""
+    is_buffer = slot.holder is vars(slot.owner)["_buffers"]
+    return is_buffer and hasattr(slot.owner, FILL) and bool(ROTARY.search(type(slot.owner).__name__))
+
+
+def _state_by_class(slot: Slot) -> State:
+    """Return the state of a buffer that should have the values with which its class fills that of a copy."""
+    x = slot.tensor
+    if x.is_meta:
+        return State(slot, Finding(slot.path, "meta", "", math.nan), None)
+    filled = deepcopy(slot.owner)
+    getattr(filled, FILL)()
+    own = filled.get_buffer(slot.key)
+    off = (_as_float64(x) - _as_float64(own)).abs() / _as_float64(own).abs().clamp(min=1)
+    wrong = int((~(off <= max(RIGHT, torch.finfo(x.dtype).eps))).sum())  # nan is wrong
+    verdict, text = ("garbage", f"{wrong} of {off.numel()} values are wrong") if wrong else ("right", "")
+    return State(slot, Finding(slot.path, verdict, text, float(off.max())), own if wrong else None)
+
+
 def _why_exempt(slot: Slot) -> str:
     """Return why a tensor need not have the values of the config; "" if it must."""
     if slot.tensor.requires_grad or getattr(slot.owner, "learned_freq", False):
         return "learned"
-    if slot.package == "timm":
-        return "timm fills it itself"
     return "still empty" if getattr(slot.owner, f"{slot.name}_seq_len", None) == 0 else ""
 
 
@@ -360,7 +390,7 @@ class ConfigRotation(NamedTuple):
     layers: tuple[int, ...] | None = None
 
 
-def _config_rotations(config: object, length: int | None) -> list[ConfigRotation]:
+def _config_rotations(config: object, length: int | None = None) -> list[ConfigRotation]:
     """Return all parts' rotations at a length (None: trained), `rope` None for an unreadable part; raise if all are."""
     if config is None or isinstance(config, Rope):
         return [ConfigRotation("", config, {}, None)] if config else []
@@ -410,7 +440,7 @@ def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigR
     if part == "text" and any(re.search(sign, slot.description) for sign in SIGNS.values()):
         return []  # of a tower without rotary, by the config
     own = [one for one in config_rotations if one.part == part and one.rope]
-    index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", slot.path)
+    index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", slot.description)
     return (
         [one for one in own if slot.name.startswith(f"{one.layer_type}_")]
         or [one for one in own if index and int(index[1]) in (one.layers or ())]
@@ -556,7 +586,7 @@ def _verdict(
         return "right", "" if known else f"by its own values; {why_unknown}", error, None
     if rounded:
         (dtype, i), *_ = rounded
-        by_design = slot.package in ANY_DTYPE and x.dtype == HALF[dtype]
+        by_design = slot.has_model_dtype and x.dtype == HALF[dtype]
         return "right" if by_design else "rounded", f"to {dtype}", error, fit[i].values if known else None
     wrong_count, why_unknown = int((best > RIGHT).sum()), "" if known else why_unknown
     return *_verdict_on_wrong_values(slot, held_values, right, why_unknown, wrong_count), error, None
@@ -650,9 +680,9 @@ def _as_float64(x: Tensor) -> Tensor:
 
 
 def _kept_dtype(slot: Slot, right_values: Tensor) -> torch.dtype:
-    """Return the dtype to write in: float32 or complex64, but the tensor's own if wider, or in vLLM and SGLang."""
+    """Return the dtype to write in: float32 or complex64, but the tensor's own if wider, or that of the model."""
     narrow, wide = (torch.complex64, torch.complex128) if right_values.is_complex() else (torch.float32, torch.float64)
-    return slot.tensor.dtype if slot.package in ANY_DTYPE or slot.tensor.dtype == wide else narrow
+    return slot.tensor.dtype if slot.has_model_dtype or slot.tensor.dtype == wide else narrow
 
 
 def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:

@@ -35,6 +35,7 @@ from rope_any._rotate import rotate
 from rope_any._table import Table
 from rope_any.config import explain
 from rope_any.config._recipe import LONGEST
+from rope_any.integrations._configs import model_around, model_configs
 from rope_any.integrations._transformers_caches import reposition
 
 __all__ = ["Undo", "replace", "reposition"]
@@ -169,7 +170,11 @@ def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, 
     left = tuple(path for path, m in embeddings.items() if VISION.search(type(m).__name__))
     if twice := next((m for m in model.modules() if _is_ours(vars(m).get("forward"))), None):
         raise _unfit(twice, "not be replaced twice", " that is replaced already")
-    held = {path: _gptj_table(m, model) for path, m in model.named_modules() if HELD in vars(m)["_buffers"]}
+    holders = {path: m for path, m in model.named_modules() if HELD in vars(m)["_buffers"]}
+    by_model, error = model_configs(model, Rope.from_config)
+    if holders and error and not by_model:
+        raise error
+    held = {path: _gptj_table(m, by_model.get(model_around(path, by_model) or "")) for path, m in holders.items()}
     makers = {path: _table_maker(m, length) for path, m in embeddings.items() if path not in {*left, *held}}
     if not makers and not held:
         raise _unfit(model, "have rotary embeddings, other than those of vision towers")
@@ -401,10 +406,10 @@ def _flat(tables: Any) -> Tensor:
     return torch.stack(tables) if isinstance(tables, tuple) else torch.view_as_real(tables)
 
 
-def _gptj_table(module: nn.Module, model: Any) -> Tensor:
+def _gptj_table(module: nn.Module, model_config: Any) -> Tensor:
     """Return exact values for the table of GPT-J (`HELD`) in a module; raise unless it holds those of the config."""
     _refuse_meta(module)
-    held, rope = module.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
+    held, rope = module.get_buffer(HELD), Rope.from_config(model_config)
     positions = torch.arange(len(held))
     cos, sin = rope.table(positions)
     eps = torch.finfo(held.dtype).eps
