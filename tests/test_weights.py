@@ -396,6 +396,80 @@ def test_the_b_of_a_lora_is_converted_and_its_a_is_not(rng):
     np.testing.assert_array_equal(converted(w) + converted(b) @ a, converted(w + b @ a))
 
 
+LORAS = {  # up and down, with the shapes of B and A; what else there is
+    "PEFT": ("q_proj.lora_B.default.weight", "q_proj.lora_A.default.weight", {}),
+    "PEFT, its file": ("q_proj.lora_B.weight", "q_proj.lora_A.weight", {"q_proj.lora_B.bias": (16,)}),
+    "DoRA": ("q_proj.lora_B.weight", "q_proj.lora_A.weight", {"q_proj.lora_magnitude_vector.default.weight": (16,)}),
+    "AdaLoRA": ("q_proj.lora_B.default", "q_proj.lora_A.default", {}),
+    "kohya": ("lora_unet_down_blocks_0_q_proj.lora_up.weight", "lora_unet_down_blocks_0_q_proj.lora_down.weight", {}),
+    "kohya, inside": ("down_blocks.0.q_proj.lora_up.weight", "down_blocks.0.q_proj.lora_down.weight", {}),
+    "diffusers": ("down_blocks.0.q_proj.lora.up.weight", "down_blocks.0.q_proj.lora.down.weight", {}),
+    "old diffusers": ("down_blocks.0.processor.q_proj_lora.up.weight", "x.processor.q_proj_lora.down.weight", {}),
+    "LoHa": ("q_proj.hada_w1_a", "q_proj.hada_w1_b", {}),
+}
+
+
+@pytest.mark.parametrize("name", LORAS)
+@pytest.mark.parametrize("with_weight", [False, True])
+def test_a_pattern_that_matches_both_matrices_of_a_lora_reorders_only_b(name, with_weight, rng):
+    """The rank is a multiple of the head dimension, so its axis could be taken for that of heads."""
+    up, down, vectors = LORAS[name]
+    shapes = {up: (16, 8), down: (8, 6)} | vectors
+    if with_weight:
+        shapes[f"{up.partition('q_proj')[0]}q_proj.weight"] = (16, 6)
+    state = {f"layers.0.{key}": rng.integers(-9, 9, shape) for key, shape in shapes.items()}
+    state["layers.0.q_proj.alpha"] = np.asarray(8.0)
+    names = {"*q_proj*": 0}  # of all that is in the module
+    new = weights.convert_state_dict(state, 8, **HALVES, names=names)
+    a, b = f"layers.0.{down}", f"layers.0.{up}"
+    np.testing.assert_array_equal(new[b] @ new[a], weights.convert(state[b] @ state[a], 8, **HALVES))
+    left = {a, "layers.0.q_proj.alpha"}
+    assert changed(state, 8, names=names) == set(state) - left
+
+
+def test_the_parts_of_adapters_beside_a_weight_are_told_apart():
+    owner = {"a.q_proj.base_layer.weight": (16, 6), "a.q_proj.base_layer.bias": (16,)}
+    moved = {"lora_B.x.weight": (16, 8), "lora_B.x.bias": (16,), "lora_magnitude_vector": (16,)}
+    left = {"lora_A.x.weight": (8, 6), "lora_embedding_A.x": (8, 6)}
+    state = {f"a.q_proj.{name}": shape for name, shape in (moved | left).items()} | owner
+    assert changed({name: np.arange(math.prod(n)).reshape(n) for name, n in state.items()}, 8) == {
+        *owner,
+        *(f"a.q_proj.{name}" for name in moved),
+    }
+    state = {"a.q_proj.weight": (16, 6), "a.q_proj.ia3_l.default": (16, 1), "a.q_proj.dora_scale": (16, 1)}
+    state |= {"a.q_proj.hada_w1_a": (16, 8), "a.q_proj.hada_w1_b": (8, 6), "a.q_proj.lora_mid.weight": (8, 8)}
+    arrays = {name: np.arange(math.prod(n)).reshape(n) for name, n in state.items()}
+    assert set(state) - changed(arrays, 8) == {"a.q_proj.hada_w1_b", "a.q_proj.lora_mid.weight"}
+    assert changed(arrays, 8, names={"*.q_proj.*": 0}) == changed(arrays, 8)
+
+
+def test_a_broad_pattern_leaves_scales_that_are_not_of_rows():
+    shapes = {"weight": (2048, 2048), "weight_scale_inv": (16, 16), "input_scale": (2048,), "scale": ()}
+    state = {f"a.q_proj.{name}": np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
+    assert changed(state, 16, names={"*.q_proj.*": 0}) == {"a.q_proj.weight"}
+
+
+@pytest.mark.parametrize("part", ["vera_lambda_b", "lokr_w1", "oft_r", "boft_R", "fourierft_spectrum.default"])
+def test_adapters_in_which_features_share_numbers_are_refused(part):
+    state = {f"a.q_proj.{part}": np.zeros((16, 6))}
+    with pytest.raises(ValueError, match=rf"names must match no adapter .* got a.q_proj.{part}; merge it"):
+        weights.convert_state_dict(state, 8, **HALVES, names={"*.q_proj.*": 0})
+    with pytest.raises(ValueError, match=rf"beside it .* got a.q_proj.{part} of shape .*; merge an adapter first$"):
+        weights.convert_state_dict(state | {"a.q_proj.weight": np.zeros((16, 6))}, 8, **HALVES)
+
+
+def test_the_rank_of_a_lora_is_neither_converted_nor_proposed():
+    a, b = "a.to_q.lora_A.weight", "a.to_q.lora_B.weight"
+    state = {a: np.zeros((8, 6)), b: np.zeros((16, 8))}
+    with pytest.raises(ValueError, match=rf"match none of the tensors; {b} may be one"):
+        weights.convert_state_dict(state, 8, **HALVES)
+    for pattern in (a, "*.lora_A.*", "lora_A"):
+        with pytest.raises(ValueError, match=r"^names must be patterns that match a tensor; got ") as caught:
+            weights.convert_state_dict(state, 8, **HALVES, names={pattern: 0})
+        assert ("A of a LoRA, which stays" in str(caught.value)) == (pattern != "lora_A")
+    assert changed(state, 8, names={"*.to_q.*": 0}) == {b}
+
+
 # --- files -----------------------------------------------------------------------------------------------------
 
 BITS = {"F4": 4, "F8_E4M3": 8, "F8_E8M0": 8, "BOOL": 8, "BF16": 16, "F16": 16, "F32": 32, "I64": 64, "C64": 64}

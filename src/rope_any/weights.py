@@ -20,7 +20,7 @@ from rope_any._pairing import Pairing, as_pairing, members
 __all__ = ["convert", "convert_state_dict"]
 
 _MATRICES = ("weight", "base_layer.weight", "lora_B*weight")
-_VECTORS = ("bias", "base_layer.bias", "lora_magnitude_vector*")
+_VECTORS = ("bias", "base_layer.bias", "lora_B*bias", "lora_magnitude_vector*")
 _PROJECTIONS = "q_proj k_proj query key wq wk"
 _NORMS = "q_norm k_norm q_layernorm k_layernorm query_layernorm key_layernorm"
 NAMES: Mapping[str, int] = {
@@ -36,8 +36,14 @@ _PACKED = (".qweight", ".qzeros", ".weight_packed")  # in GPTQ, AWQ, compressed-
 # Other modules that compute queries or keys, alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
 _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
 # Common names of a module's other tensors: those with output features, and those with input features.
-_OF_OUTPUT = re.compile(r"(weight[._]+)?(scales|zeros)|weight[._]+(scale(_inv)?|zero_point)|SCB")
-_OF_INPUT = re.compile(r"lora_A\b.*|(input|pre_quant|smooth|act)[\w.]*(scales?|zero_point)")
+_OF_OUTPUT = re.compile(
+    r"(weight[._]+)?(scales|zeros)|weight[._]+(scale(_inv)?|zero_point)|SCB|dora_scale|lora[._]up\.weight"
+    r"|(lora_B|lora_magnitude_vector|ia3_l|hada_w[12]_a)(\..+)?"
+)
+_OF_INPUT = re.compile(r"(input|pre_quant|smooth|act)[\w.]*(scales?|zero_point)")
+# Parts of adapters: without output features, such as A of a LoRA, and with numbers that several features share.
+_OF_RANK = re.compile(r"(.+[._])?(lora_(embedding_)?[AE]|lora[._](down|mid)|hada_(w[12]_b|t[12]))(\..+)?")
+_MIXED = re.compile(r"(.+\.)?(vera|lokr|b?oft|fourierft|randlora|shira|bone|miss)_\w+(\..+)?")
 _NUMBER = re.compile(r"(?:^|\.)\d+\.")
 
 
@@ -172,6 +178,9 @@ def convert_state_dict(
     Scales of a quantised weight are reordered with it if there is one for each row. Scales of blocks of whole heads, of
     all rows, or of the input stay. Packed tensors and other scales are refused.
 
+    Of adapters, what has a number for each row is reordered: B of a LoRA, the magnitudes of DoRA, the vector of IA3.
+    What has a rank instead stays, such as A of a LoRA, even if a pattern matches it. VeRA, LoKr and OFT are refused.
+
     Examples
     --------
     >>> import numpy as np
@@ -281,21 +290,32 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
     as in GPTQ, AWQ; if an axis does not hold whole groups of ``len(order)`` features, if another tensor of a matching
     module can't be reordered with it, or, with the default patterns, if other tensors compute queries or keys too.
     """
-    axes = {name: head_axis(name, shapes[name], order, axis) for name, axis in _match_names(shapes, names).items()}
-    for name in axes:
+    matched = _match_names(shapes, names)
+    for name in matched:
         if name.endswith(_PACKED):
             wanted = "match no packed weight, in which an integer holds several numbers"
             raise ArgumentValueError("names", wanted, Text(name), "convert first, then quantise")
+        if _MIXED.fullmatch(name):
+            wanted = "match no adapter in which a number belongs to several features"
+            raise ArgumentValueError("names", wanted, Text(name), "merge it into its weight, and convert that")
+    axes = {name: head_axis(name, shapes[name], order, matched[name]) for name in matched if name.endswith(_LEAVES)}
     # the owner of a module's tensors is the one with the most axes: a weight, not its bias
-    ranked = sorted((name for name in axes if name.endswith(_LEAVES)), key=lambda name: len(shapes[name]))
-    owners = {_enclosing_modules(name)[0]: name for name in ranked}
+    owners = {_enclosing_modules(name)[0]: name for name in sorted(axes, key=lambda name: len(shapes[name]))}
     layers = {module.rpartition(".")[0] for module in owners} - {""} if names is None else set()
-    for name in [name for name in shapes if name not in axes and math.prod(shapes[name]) not in {0, 1}]:
-        owner = next((owners[module] for module in _enclosing_modules(name) if module in owners), None)
-        if owner is None:
+    for name, shape in shapes.items():
+        modules = _enclosing_modules(name)[1 if name in axes else 0 :]
+        owner = next((owners[module] for module in modules if module in owners), None)
+        if math.prod(shape) in {0, 1}:
+            continue
+        if owner is None and name in matched:
+            axes[name] = head_axis(name, shape, order, matched[name])
+        elif owner is None:
             _refuse_query_or_key(name, layers)
-        elif _is_reordered_with(name, shapes[name], owner, shapes[owner], axes[owner], len(order)):
-            axes[name] = axes[owner] if len(shapes[name]) > 1 else 0
+        else:
+            axis, rows = matched.get(name, axes[owner]) if len(shape) > 1 else 0, shapes[owner][axes[owner]]
+            sizes = {"axis": axis, "rows": rows, "group_size": len(order)}
+            if _is_reordered_with(name, owner, shapes, **sizes, is_named=name in matched):
+                axes[name] = axis
     return axes
 
 
@@ -305,18 +325,23 @@ def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, i
         hint = "write dict.fromkeys(names, 0) for axis 0" if isinstance(names, list | tuple | set) and names else ""
         hint = f"write {{{names!r}: 0}} for axis 0" if isinstance(names, str) and 0 < len(names) <= 100 else hint
         raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names, hint)
+    with_features = [name for name, shape in shapes.items() if math.prod(shape) != 1 and not _OF_RANK.fullmatch(name)]
     for pattern in names or ():
-        if not isinstance(pattern, str) or not any(fnmatchcase(name, pattern) for name in shapes):
-            is_part = isinstance(pattern, str) and pattern and any(pattern in name for name in shapes)
-            hint = f"it matches none; write *{pattern}*, which matches the whole name" if is_part else "it matches none"
+        if not isinstance(pattern, str) or not any(fnmatchcase(name, pattern) for name in with_features):
+            text = pattern if isinstance(pattern, str) and pattern else "\0"
+            hint = "it matches none"
+            if any(fnmatchcase(name, text) for name in shapes):
+                hint = "it matches only tensors without features of heads, such as A of a LoRA, which stays"
+            elif any(text in name for name in shapes):
+                hint += f"; write *{pattern}*, which matches the whole name"
             raise ArgumentValueError("names", "be patterns that match a tensor", pattern, hint)
     axes: dict[str, int] = {}
     for pattern, axis in (NAMES if names is None else names).items():
         number = integer(f"the axis of {pattern!r} in names", axis)
-        axes |= {name: number for name in shapes if name not in axes and fnmatchcase(name, pattern)}
+        axes |= {name: number for name in with_features if name not in axes and fnmatchcase(name, pattern)}
     if not axes:
         hint = "the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"
-        near = next(filter(_OF_QUERIES_OR_KEYS.search, shapes), None)
+        near = next(filter(_OF_QUERIES_OR_KEYS.search, with_features), None)
         hint += "" if near is None else f"; {near} may be one, with `heads` if it has values too"
         raise ArgumentValueError("names", "be given", NOTHING, hint)
     stacks = dict.fromkeys(map(_layer_stack, axes))
@@ -346,20 +371,26 @@ def _refuse_query_or_key(name: str, layers: set[str]) -> None:
             raise ArgumentValueError("names", wanted, Text(name))
 
 
-def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group size of the reordered one
-    name: str, shape: tuple[int, ...], owner: str, owner_shape: tuple[int, ...], axis: int, group_size: int
+def _is_reordered_with(
+    name: str, owner: str, shapes: Shapes, *, axis: int, rows: int, group_size: int, is_named: bool
 ) -> bool:
-    """Whether a tensor beside `owner` has a number per feature (False: per block of whole groups, input); or raise."""
-    local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
-    if _OF_INPUT.fullmatch(local_name):
+    """
+    Whether a tensor beside `owner` has a number along `axis` for each of its `rows`; raise if that is not known.
+
+    It has none if it belongs to the input, or to blocks of whole groups. `is_named` if the caller gave its name.
+    """
+    shape, local_name = shapes[name], name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
+    if _OF_INPUT.fullmatch(local_name) or _OF_RANK.fullmatch(local_name):
         return False
-    if _OF_OUTPUT.fullmatch(local_name) and len(shape) in {1, len(owner_shape)}:
-        count, rows = shape[axis if len(shape) > 1 else 0], owner_shape[axis]
+    is_known = bool(_OF_OUTPUT.fullmatch(local_name))
+    if (is_known or is_named) and len(shape) in {1, len(shapes[owner])}:
+        count = shape[axis]
         if count == rows:
             return True
         # blocks have a power of two of rows, or all rows; for other numbers the last block may have been cut off
         block = rows // count if count and rows % count == 0 else 0
-        if count == 1 or (block.bit_count() == 1 and block % group_size == 0):
+        if is_known and (count == 1 or (block.bit_count() == 1 and block % group_size == 0)):
             return False
-    got = Text(f"{name} of shape {shape}")
-    raise ArgumentValueError(Text(owner), "have only tensors beside it that can be reordered with it", got)
+    wanted = "have only tensors beside it that can be reordered with it"
+    hint = "" if is_named else "give its name in `names` if it has a number for each row; merge an adapter first"
+    raise ArgumentValueError(Text(owner), wanted, Text(f"{name} of shape {shape}"), hint)
