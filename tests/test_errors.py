@@ -281,10 +281,10 @@ CASES = {
     "tables of other tokens": (
         lambda: rotate(cos=COS[:2], sin=SIN[:2]),
         ValueError,
-        r"broadcast to \(2, 3\).*\(2,\)",
+        r"broadcast to \(2, 3, 4\).*\(2, 4\)",
     ),
-    "tables that would enlarge x": (lambda: rotate(X[:, :1]), ValueError, r"broadcast to \(2, 1\)"),
-    "tables with more axes": (lambda: rotate(X[0, 0]), ValueError, r"broadcast to \(\)"),
+    "tables that would enlarge x": (lambda: rotate(X[:, :1]), ValueError, r"broadcast to \(2, 1, 4\)"),
+    "tables with more axes": (lambda: rotate(X[0, 0]), ValueError, r"broadcast to \(4,\), .* got \(3, 4\)"),
     "inverse a string": (lambda: rotate(inverse="no"), TypeError, "inverse must be True or False; got str 'no'"),
     "apply inverse None": (lambda: ROPE.apply(X, inverse=None), TypeError, "inverse must be True or False; got None"),
     "rotate without pairing": (lambda: ra.rotate(X, COS, SIN), TypeError, "pairing"),
@@ -355,12 +355,12 @@ CASES = {
     "a table of one position": (
         lambda: ROPE.apply(X, ROPE.table(5, like=X)),
         ValueError,
-        r"positions .* got \(\)",
+        r"positions .* got a table of shape \(4,\)",
     ),
     "a table of other tokens": (
         lambda: ROPE.apply(X, ROPE.table([1, 2], like=X)),
         ValueError,
-        r"positions .* \(2,\)",
+        r"positions .* got a table of shape \(2, 4\)",
     ),
     "a pair that is no Table": (lambda: ROPE.apply(X, (COS, SIN)), TypeError, "positions must be one array; got a"),
     "a table of other pairs": (
@@ -400,7 +400,7 @@ CASES = {
     "a pair of tables, one of other tokens": (
         lambda: ROPE(X, X, (ra.Table(COS, SIN), ra.Table(COS[:2], SIN[:2]))),
         ValueError,
-        r"positions .* k of shape .* got \(2,\)",
+        r"positions .* k of shape .* got a table of shape \(2, 4\)",
     ),
     "a table and positions": (
         lambda: ROPE(X, X, (ra.Table(COS, SIN), P)),
@@ -415,7 +415,7 @@ CASES = {
     "a table of heads that x lacks": (
         lambda: ROPE.apply(X, ra.Table(*(part[None, None] for part in (COS, SIN)))),
         ValueError,
-        r"positions must be \(seq,\) .* got \(1, 1, 3\)",
+        r"positions must be \(seq,\) .* got a table of shape \(1, 1, 3, 4\)",
     ),
     "a table for a table": (
         lambda: ROPE.table(ROPE.table([1], like=X), like=X),
@@ -731,11 +731,70 @@ def test_integer_and_complex_x_are_refused(lib):
             ra.rotate(x, cos, sin, pairing="half")
 
 
+@pytest.mark.parametrize("shape", [(1, 13), (13,), (5, 16)])
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("axes", [1, 3])
+def test_an_error_shows_the_whole_shape_of_positions(heads, axes, shape):
+    rows = (ra.frequencies(8),) * axes
+    rope = ra.Rope((rows,) * heads if heads > 1 else rows if axes > 1 else rows[0], pairing="half")
+    x, shape = np.ones((2, 4, 16, 8), "f4"), (*shape, axes) if heads * axes > 1 else shape
+    calls = {
+        "positions": lambda at: rope.apply(x, at),
+        "positions of q and k": lambda at: rope(x[:, :, 9:], x, at),
+        "old": lambda at: rope.reposition(x, at, 0),
+    }
+    for name, call in calls.items():
+        for positions in (np.zeros(shape, int), np.zeros(shape, int).tolist()):
+            with pytest.raises(ra.ArgumentValueError) as caught:
+                call(positions)
+            assert (caught.value.argument, caught.value.got) == (name.partition(" ")[0], str(shape))
+            assert ("seq, 3)" in caught.value.wanted) == (axes == 3)
+    table = rope.table(np.zeros(shape, int), like=x)
+    with pytest.raises(ra.ArgumentValueError) as caught:
+        rope.apply(x, table)
+    assert caught.value.got == f"a table of shape {table.cos.shape}"
+
+
+def test_the_hint_for_too_many_positions_of_several_axes_is_right():
+    rope = ra.Rope((ra.frequencies(8),) * 3, pairing="half")
+    x, p = np.ones((2, 4, 16, 8), "f4"), np.arange(60).reshape(20, 3)
+    with pytest.raises(ValueError, match=re.escape("give only the tokens of x: p[..., a:b, :], or")):
+        rope.apply(x, p)
+    rope.apply(x, p[..., 4:20, :])
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "hint"),
+    [
+        (lambda: ra.frequencies(64, theta=1e6), "theta", "write base="),
+        (lambda: ra.frequencies(dim=64), "dim", "frequencies(64)"),
+        (lambda: ra.frequencies(rotary_dim=64), "rotary_dim", "frequencies(64)"),
+        (lambda: ra.Rope(F), "pairing", 'write pairing="half" or pairing="interleaved"'),
+        (lambda: ra.Rope(F, "half"), "pairing", 'write pairing="half" or pairing="interleaved"'),
+        (lambda: ra.Rope(dim=64, theta=1e6), "dim", "write Rope(frequencies(rotary_dim, base=theta), pairing=...)"),
+        (lambda: ra.Rope(F, pairing="half", theta=1e6), "theta", "write Rope(frequencies("),
+    ],
+    ids=["theta", "dim", "rotary_dim", "no pairing", "pairing without its name", "dim of Rope", "theta of Rope"],
+)
+def test_names_of_other_libraries_get_a_hint(call, argument, hint):
+    with pytest.raises(ra.ArgumentTypeError) as caught:
+        call()
+    assert caught.value.argument == argument
+    assert hint in caught.value.hint
+
+
+def test_other_wrong_keywords_are_errors_of_python():
+    for call in (lambda: ra.frequencies(64, bse=3.0), ra.frequencies, lambda: ra.Rope(pairing="half")):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert not isinstance(caught.value, ra.ArgumentTypeError)
+
+
 def test_lists_and_wrong_shapes_are_refused(lib):
     cos, sin = table_like(lib)
     with pytest.raises(TypeError, match=r"x must be an array .* got list"):
         ra.rotate([1.0], cos, sin, pairing="half")
-    with pytest.raises(ValueError, match=r"broadcast to \(4,\)"):
+    with pytest.raises(ValueError, match=r"broadcast to \(4, 4\), .* got \(3, 4\)"):
         ra.rotate(lib(np.ones((4, 8)), "float32"), cos, sin, pairing="half")
     with pytest.raises(ValueError, match=r"positions must be \(seq,\)"):
         ROPE.apply(lib(np.ones((4, 8)), "float32"), lib(P, "int32"))

@@ -216,7 +216,7 @@ MISTAKES = {
             "x",
             (2, 8, 10, 8),
             2,
-            (4096,),
+            "a table of shape (4096, 4)",
             "give only the tokens of x: p[..., a:b], or cos[..., a:b, :] and sin[..., a:b, :] of a table",
         ),
     ),
@@ -296,7 +296,7 @@ MISTAKES = {
     ),
     "the table of one position": (
         lambda: ROPE(Q, K, ROPE.table(10, like=Q)),
-        shapes("q", Q.shape, 2, (), "write table(range(length)), or table([p]) for one token"),
+        shapes("q", Q.shape, 2, "a table of shape (4,)", "write table(range(length)), or table([p]) for one token"),
     ),
     "positions in float16": (
         lambda: ROPE(Q, K, np.arange(10).astype("f2")),
@@ -553,14 +553,14 @@ MISTAKES = {
     "a table for (batch, seq, heads, dim)": (
         lambda: ra.rotate(BY_TOKEN, COS, SIN, pairing="half"),
         (
-            "cos and sin must broadcast to (2, 10, 8), the shape of x without its features; got (10,); "
+            "cos and sin must broadcast to (2, 10, 8, 4), the shape of x with pairs for its features; got (10, 4); "
             "reshape both to (1, 10, 1, 4), or let Rope.apply do it"
         ),
     ),
     "a table (batch, seq)": (
         lambda: ra.rotate(Q, *ROPE.table(np.zeros((2, 10), int)), pairing="half"),
         (
-            "cos and sin must broadcast to (2, 8, 10), the shape of x without its features; got (2, 10); "
+            "cos and sin must broadcast to (2, 8, 10, 4), the shape of x with pairs for its features; got (2, 10, 4); "
             "reshape both to (2, 1, 10, 4), or let Rope.apply do it"
         ),
     ),

@@ -72,7 +72,7 @@ def positions_by_axis(
 def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, name: str = "positions") -> Array:
     """Return positions ``(...)`` or ``(..., axes)``, sharded as x is; raise if they don't fit x or would be sent."""
     shape = tuple(by_axis(positions, axes, name=name)[0].shape)
-    along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
+    along = (*_axes_along(tokens, shape, name, positions, axes), tokens.x.ndim - 1)
     return _sharding.shard_like(name, positions, along[: positions.ndim], like=tokens.x)
 
 
@@ -84,42 +84,51 @@ def expand_and_shard_positions(tokens: Tokens, positions: Positions | None, axes
     return shard_positions(tokens, as_position_array(at, like=tokens.x, lib=tokens.lib), axes)
 
 
-def broadcaster(tokens: Tokens, positions_shape: tuple[int, ...], /) -> Callable[[Table], Table] | None:
+def broadcaster(
+    tokens: Tokens, positions_shape: tuple[int, ...], given: Any, axes: int | None, /
+) -> Callable[[Table], Table] | None:
     """
     Return a function that moves and adds axes of a table so that it broadcasts to all axes of `tokens.x` but the last.
 
-    `positions_shape` is the shape of the table without its pairs; raises if it doesn't fit x. Returns None for
-    ``(seq,)`` and ``(1,)`` if tokens are along axis -2: such a table broadcasts as it is.
+    `positions_shape` is the shape of the table without its pairs; raises if it doesn't fit x, with the shape of `given`
+    positions, of `axes` axes, or of a given table. Returns None for ``(seq,)`` and ``(1,)`` if tokens are along axis
+    -2: such a table broadcasts as it is.
     """
     x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
     if seq == x.ndim - 2 and (positions_shape == (1,) or positions_shape == (x.shape[seq],)):
         return None  # the most common shapes
-    axes, last = _axes_along(tokens, positions_shape, "positions"), len(positions_shape) - 1
-    missing = [axis for axis in range(min(axes) + 1, x.ndim - 1) if axis not in axes]
+    along, last = _axes_along(tokens, positions_shape, "positions", given, axes), len(positions_shape) - 1
+    missing = [axis for axis in range(min(along) + 1, x.ndim - 1) if axis not in along]
 
     def align(part: Array) -> Array:
         """Move the token axis of cos or sin to its place in x; insert axes of length 1 for axes of x that it skips."""
         if seq < last:
             part = xp.moveaxis(part, last, seq)
         for axis in missing:
-            part = xp.expand_dims(part, axis=axis - min(axes))
+            part = xp.expand_dims(part, axis=axis - min(along))
         return part
 
     return lambda table: Table(align(table.cos), align(table.sin))
 
 
-def _axes_along(tokens: Tokens, positions_shape: tuple[int, ...], argument: str) -> tuple[int, ...]:
+def _axes_along(
+    tokens: Tokens, positions_shape: tuple[int, ...], argument: str, given: Any, axes: int | None
+) -> tuple[int, ...]:
     """Return x's axis for each of positions: the first but tokens', then that; raise if a length isn't x's or 1."""
-    (_, name, x, seq, _) = tokens
-    axes = _axes_if_fits(x.shape, seq, positions_shape)
-    if axes is None:
+    (lib, name, x, seq, _) = tokens
+    along = _axes_if_fits(x.shape, seq, positions_shape)
+    if along is None:
         require_known(argument, positions_shape)
+        shapes = "(seq,) or (batch, ..., seq)" if axes is None else f"(seq, {axes}) or (batch, ..., seq, {axes})"
         wanted = (
-            f"be (seq,) or (batch, ..., seq) for {name} of shape {tuple(x.shape)}, "
+            f"be {shapes} for {name} of shape {tuple(x.shape)}, "
             f"with tokens along axis {seq}; each length 1 or that of {name}"
         )
-        raise ArgumentValueError(argument, wanted, positions_shape, _positions_hint(tokens, positions_shape))
-    return axes
+        is_table = isinstance(given, Table)
+        shape = tuple((given.cos if is_table else as_position_array(given, like=x, lib=lib)).shape)
+        got = Text(f"{'a table of shape ' if is_table else ''}{shape}")
+        raise ArgumentValueError(argument, wanted, got, _positions_hint(tokens, positions_shape, axes))
+    return along
 
 
 def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -174,7 +183,7 @@ APPLY = "write apply(q, positions) if k are positions"
 """The hint for a k that is no array of tokens."""
 
 
-def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
+def _positions_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) -> str:
     """Return the hint of an error about positions whose shape doesn't fit x: what to write; "" if unknown."""
     (_, _, x, seq, count), ndim = tokens, tokens.x.ndim
     others = [axis for axis in range(ndim - 2, -1, -1) if axis != seq and shape and shape[-1] == x.shape[axis] != 1]
@@ -185,10 +194,10 @@ def _positions_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
         hints.insert(0 if ndim > 3 else 1, starts)
     if hints:
         return "give " + ", or ".join(hints)
-    return _shape_hint(tokens, shape) if shape else "write table(range(length)), or table([p]) for one token"
+    return _shape_hint(tokens, shape, axes) if shape else "write table(range(length)), or table([p]) for one token"
 
 
-def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
+def _shape_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) -> str:
     """Return a hint for the error that positions of `shape` don't fit x; "" if none applies or a length is unknown."""
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
@@ -200,7 +209,8 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...]) -> str:
     if x.ndim > 4 and seq > 2 and last != count and prod(x.shape[2 : seq + 1]) == last:  # (batch, heads, rows, columns)
         return f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis"
     if last > count:
-        return f"give only the tokens of {name}: p[..., a:b], or cos[..., a:b, :] and sin[..., a:b, :] of a table"
+        part = "p[..., a:b]" if axes is None else "p[..., a:b, :]"
+        return f"give only the tokens of {name}: {part}, or cos[..., a:b, :] and sin[..., a:b, :] of a table"
     if last == 0:
         return f"give a position for each token of {name}; {ROWS_OF_TABLE}"
     keys = "; q takes the last ones" if name == "k" else ""

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Container, Mapping
+from functools import wraps
+from inspect import signature
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, cast
 
 
 class ArgumentError(Exception):
@@ -187,6 +189,43 @@ def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> Module
     """Return the error that `user`, a module or function, needs the package in `error`, and which extra installs it."""
     text = f'{user} needs {error.name}, which is missing; install it by: pip install "rope-any[{extra}]"'
     return ModuleNotFoundError(text, name=error.name)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def keyword_hints(hints: Mapping[str, str], /) -> Callable[[F], F]:
+    """
+    Return a decorator that gives Python's error for a wrong or a missing keyword the hint for its name in `hints`.
+
+    It is for functions that make frequencies or a `Rope`; a rotation must not take the time of another call.
+    """
+
+    def decorate(function: F) -> F:
+        """Return `function` with the hints."""
+
+        @wraps(function)
+        def hinted(*args: Any, **options: Any) -> Any:
+            """Call the function; raise an `ArgumentTypeError` if its arguments have other names, or one is missing."""
+            try:
+                return function(*args, **options)
+            except TypeError as error:
+                if isinstance(error, ArgumentError):
+                    raise
+                own = signature(function).parameters.values()
+                named = {each.name for each in own if each.kind is not each.POSITIONAL_ONLY}
+                absent = [each.name for each in own if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+                wrong = [name for name in options if name not in named and name in hints]
+                missing = [name for name in absent if name not in options and name in hints]
+                if not wrong and not missing:
+                    raise
+                wanted = "not be given by this name" if wrong else "be given"
+                name = (wrong or missing)[0]
+            raise ArgumentTypeError(name, wanted, NOTHING, hints[name])
+
+        return cast("F", hinted)
+
+    return decorate
 
 
 def shown(value: object) -> str:

@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, integer, positive, real, shown
+from rope_any._checks import (
+    MAX_FEATURES,
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    integer,
+    keyword_hints,
+    positive,
+    real,
+    shown,
+)
 
 Row: TypeAlias = tuple[float, ...]
 """One frequency per pair, in radians per position."""
@@ -47,6 +57,10 @@ class PreparedFrequencies:
         return tuple(tuple(map(cut, row)) for row in self.fixed_point for cut in cuts)
 
 
+@keyword_hints(
+    dict.fromkeys(("theta", "rope_theta"), "write base=")
+    | dict.fromkeys(("dim", "rotary_dim", "head_dim"), "give it first, without a name: frequencies(64)")
+)
 def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     """
     Return the frequencies of the paper, ``base ** (-2i / rotary_dim)``.

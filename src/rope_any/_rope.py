@@ -18,7 +18,16 @@ from rope_any._align import (
 )
 from rope_any._arrays import Array, Library, X, _sharding, break_graph, find, is_array, library, signature
 from rope_any._caches import PLANS, keep_plan, reposition_frequencies
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer, no_rope
+from rope_any._checks import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    attention_factor,
+    flag,
+    integer,
+    keyword_hints,
+    no_rope,
+)
 from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
@@ -486,13 +495,14 @@ class Rope:
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _as_pair(tables)[: len(xs)]
         broadcasters, widths = [], tuple([x.shape[-1] for x in xs])
-        calls = list(zip(tokens, each_table, outs, strict=True))
+        given_positions = positions if _is_pair(positions) else (positions,) * len(xs)
+        calls = list(zip(tokens, each_table, outs, given_positions, strict=True))
         if fewer_queries:
             calls.reverse()  # so that an error about positions names the keys
-        for each, given, out in calls:
+        for each, given, out, at in calls:
             if isinstance(positions, tuple):
                 self._require_table_fits(lib, given)
-            broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
+            broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1]), at, self._prepared.axes))
             require_rotatable(rotation, each.x, given, out, name=each.name, widths=widths)
         if fewer_queries:
             broadcasters.reverse()
@@ -584,6 +594,14 @@ class Rope:
             wanted = f"rotate the same pairs of features, {layout(self)}"
             raise ArgumentValueError("source", wanted, Text(layout(source)))
         return source
+
+
+_OF_FREQUENCIES = dict.fromkeys(
+    ("theta", "base", "rope_theta", "dim", "rotary_dim", "head_dim"),
+    "write Rope(frequencies(rotary_dim, base=theta), pairing=...), or Rope.from_config(config)",
+)
+_PAIRINGS = 'write pairing="half" or pairing="interleaved", as the checkpoint was trained; Rope.from_config knows it'
+Rope.__init__ = keyword_hints(_OF_FREQUENCIES | {"pairing": _PAIRINGS})(Rope.__init__)  # type: ignore[method-assign]
 
 
 class _CallPlan(NamedTuple):

@@ -93,8 +93,9 @@ def rotate(
     require_rotatable(rotation, x, table, out, table_is_argument=True)
     batch, given = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
     if not _broadcasts(given, batch):
-        wanted = f"broadcast to {batch}, the shape of x without its features"
-        raise ArgumentValueError("cos and sin", wanted, given, _reshape_hint(tuple(cos.shape), batch))
+        wanted = f"broadcast to {(*batch, cos.shape[-1])}, the shape of x with pairs for its features"
+        shape = tuple(cos.shape)
+        raise ArgumentValueError("cos and sin", wanted, shape, _reshape_hint(shape, batch))
     plan = plan_of(rotation, {"x": x}, (table,), (out,))
     keep_plan(key, plan)
     return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x

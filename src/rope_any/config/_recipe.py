@@ -371,7 +371,8 @@ def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -
         wanted = f"not be given for {part.model_type}, whose positions have one axis"
         raise ArgumentValueError(sections.source, wanted, NOTHING, several_axes_hint(part.model_type))
     if sections is not None and kind in _WHY:
-        raise ArgumentValueError(sections.source, f"not be given for {part.model_type}: {_WHY[kind]}")
+        hint = "leave it out" + (" for text alone, whose axes have equal positions" if kind == "doubled" else "")
+        raise ArgumentValueError(sections.source, f"not be given for {part.model_type}: {_WHY[kind]}", NOTHING, hint)
     return kind
 
 

@@ -273,6 +273,7 @@ def _last_positions(name: str, positions: Positions | None, rotated: Rotated, ro
     along = as_position_array(expand_positions(tokens, positions, axes, name=name), like=keys, name=name, lib=lib)
     shape = tuple(by_axis(along, axes, name=name)[0].shape)
     if shape[-1:] not in ((1,), (seen,)):
-        raise ArgumentValueError(name, f"have a position for each of the {seen} tokens", Text(f"shape {shape}"))
+        wanted = f"have a position for each of the {seen} tokens"
+        raise ArgumentValueError(name, wanted, Text(f"shape {tuple(along.shape)}"))
     axis = -1 if axes is None else -2
     return query_tail(along.to(keys.device), keys.shape[-2], seen, axis=axis)  # type: ignore[no-any-return]
