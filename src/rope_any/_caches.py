@@ -39,28 +39,33 @@ def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) 
 
 
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
-    """Return rows of `field` as arrays on `like`'s device, cached if `lib` can; raise if a capture must make them."""
+    """Return rows of `field` as arrays on `like`'s device, kept if `lib` can; raise if a capture must make them."""
 
     def make() -> list[Array]:
         """Create one array for each row of the field, on the device of `like`."""
         place = lib.device_kwargs(like)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
-    def make_cacheable() -> list[Array]:
-        """Call `make` so that later calls can use its arrays in any torch mode; raise during a graph capture."""
-        if lib.is_capturing(like):
-            msg = (
-                "frequencies must be on the device before a graph is captured: "
-                "call once before, outside of the capture, with the same Rope and arrays like these"
-            )
-            raise RuntimeError(msg)
-        with lib.constant_context():
-            return make()
-
-    if not lib.keeps_constants():
+    may_keep = lib.keeps_constants()
+    if may_keep is False:
         return make()
-    # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
-    return cached(prepared, (lib, field, lib.placement(like), dtype), make_cacheable)
+    # By field, because it decides the dtype; then by device, which can be compared in all libraries, but not hashed.
+    key, device = (lib, field), lib.placement(like)
+    for known, arrays in _CONSTANTS.get(prepared, {}).get(key, ()):
+        if known == device:
+            return arrays  # type: ignore[no-any-return]  # as `make` returns them
+    if lib.is_capturing(like):
+        msg = (
+            "frequencies must be on the device before a graph is captured: "
+            "call once before, outside of the capture, with the same Rope and arrays like these"
+        )
+        raise RuntimeError(msg)
+    with lib.constant_context():
+        made = make()
+    if may_keep or all(lib.holds_numbers(array) for array in made):
+        # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
+        cached(prepared, key, list).append((device, made))
+    return made
 
 
 def reposition_frequencies(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:

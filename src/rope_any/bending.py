@@ -6,8 +6,6 @@ and `Rope` accept them, but not for the inverse. Pass the positions of the table
 sums of positions are exact: in float64, or in int32, which they must fit, if the library has no float64.
 """
 
-import math
-
 from rope_any._arrays import Array, Library, is_array, library
 from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, int32, integer, positive, real
 from rope_any._positions import Positions, as_numbers
@@ -72,12 +70,15 @@ def xpos(
     c, b, g = int32("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
     if b < 1:
         raise ArgumentValueError("scale_base", "be at least one token", b)
+    if g < 1e-30:
+        raise ArgumentValueError("gamma", "be at least 1e-30", g)
     n = table.cos.shape[-1]
-    # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
-    rates = [math.log((i / n + g) / (1 + g)) / b for i in range(n)]
     distance = _as_floats(lib, numbers - c)
     distance = distance if rest is None else distance + rest
-    power = distance[..., None] * lib.xp.asarray(rates, dtype=distance.dtype, **lib.device_kwargs(distance))
+    # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
+    i = lib.xp.arange(n, dtype=distance.dtype, **lib.device_kwargs(distance))
+    rates = lib.xp.log(i * (1 / (n + n * g)) + g / (1 + g)) / b
+    power = distance[..., None] * rates
     return _scale_table(lib, table, lib.xp.exp(power)), _scale_table(lib, table, lib.xp.exp(-power))
 
 

@@ -166,10 +166,10 @@ class Library:
     # --- state beyond the array type: tracing, transforms, gradients ---
     signature: Callable[[tuple[Array | None, ...]], tuple[Any, ...] | None] = _return_none
     """The cache key of arrays for a plan, or None: see `rope_any._arrays.signature`."""
-    keeps_constants: Callable[[], bool] = lambda: False
-    """Whether arrays created now can be cached for later calls: no tracer, transform or fake mode is active."""
+    keeps_constants: Callable[[], bool | None] = _return_none
+    """Whether arrays made now can be kept for later calls: nothing traces, transforms or fakes. None: not known."""
     constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """A context to create cached arrays in, so that later calls can use them in any mode, with gradients too."""
+    """A context to make kept arrays in, so that later calls can use them in any mode, stream and with gradients."""
     is_capturing: Callable[[Array], bool] = _no
     """Whether a graph is being captured on the device of x, into which no host data can be copied."""
     is_traced: Callable[[Array], bool] = _no
@@ -251,6 +251,13 @@ class Library:
         for name, function in standard.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, function)
+
+    def holds_numbers(self, x: Array) -> bool:
+        """Whether x, an array just made of numbers, holds them, so that later calls can use it: no tracer does."""
+        try:
+            return self.get(x).astype(float).shape == tuple(x.shape)  # type: ignore[no-any-return]  # a bool
+        except Exception:  # noqa: BLE001  # libraries raise their own kinds
+            return False
 
     def cast(self, x: Array, dtype: Any) -> Array:
         """Return `x` in `dtype`: `x` itself if it has that dtype."""

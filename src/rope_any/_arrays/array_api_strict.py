@@ -8,6 +8,7 @@ LIBRARY = Library(
     name="array_api_strict",
     types=("array_api_strict.Array",),
     xp=xp,
+    keeps_constants=lambda: True,
     module=xp,
     devices=lambda: {"cpu": xp.Device("CPU_DEVICE")},
 )

@@ -1,6 +1,7 @@
 """CuPy: arrays on the current GPU, compiled by cupy.fuse."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,13 @@ def _check_placement(arrays: dict[str, Array]) -> None:
     if x.device != (current := cupy.cuda.Device()):
         wanted, got = f"be on CuPy's current device, {current}", Text(x.device)
         raise ArgumentValueError(name, wanted, got, "see cupy.cuda.Device")
+
+
+@contextmanager
+def _constant_context() -> Iterator[None]:
+    """Wait, after arrays were made, until their data are on the GPU: another stream may be the next to read them."""
+    yield
+    cupy.cuda.get_current_stream().synchronize()
 
 
 def _addresses(x: Array) -> Any:
@@ -77,6 +85,9 @@ LIBRARY = Library(
     types=("cupy.ndarray",),
     xp=xp,
     check_placement=_check_placement,
+    keeps_constants=lambda: True,  # nothing traces: what cupy.fuse passes to a function is no cupy.ndarray
+    constant_context=_constant_context,
+    is_capturing=lambda _: cupy.cuda.get_current_stream().is_capturing(),
     addresses=_addresses,
     compiler=Compiler(_why_not_compiled, write_pairs=_write_pairs),
     module=cupy,

@@ -28,6 +28,7 @@ LIBRARY = Library(
     types=("dask.Array",),
     xp=xp,
     has_float64=lambda _: True,
+    keeps_constants=lambda: True,  # lazy, but not traced: an array is the same part of any graph
     is_partitioned=lambda _: True,
     map_partitions=_map_chunks,
     module=da,

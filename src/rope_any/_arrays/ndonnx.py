@@ -20,6 +20,7 @@ LIBRARY = Library(
     types=("ndonnx.Array",),
     xp=ndonnx,
     has_float64_cosine=False,  # ONNX Runtime computes it in float32
+    keeps_constants=lambda: False,
     is_traced=lambda _: True,
     reshape_last_axes=_reshape_last_axes,
 )
