@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import array_api_compat
@@ -10,9 +10,14 @@ import array_api_compat.numpy as xp
 import numpy as np
 import pytest
 
-_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift".split()
-_UNARY = "neg pos invert abs".split()
-_DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+import rope_any as ra
+from rope_any import _arrays, axes, bending, layouts, positions
+
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_UNARY = ("neg", "pos", "invert", "abs")
+_FLOATING = ("float32", "float64")
+_DTYPES = (*_FLOATING, "bool", "int8", "int16", "int32", "int64", "uint8", "float16", "complex64")
 
 
 @dataclass(eq=False)
@@ -76,10 +81,8 @@ class Simulation(ModuleType):
         return (lambda *args, **kwargs: self._call(value, args, kwargs)) if callable(value) else value
 
     def __array_namespace_info__(self) -> Any:
-        """Return the namespace's information, of which only `dtypes` is used."""
-        info = ModuleType("info")
-        info.dtypes = lambda *, device=None, kind=None: {name: getattr(self, name) for name in ("float32", "float64")}
-        return info
+        """Return the namespace's information: only the floating-point dtypes by name."""
+        return SimpleNamespace(dtypes=lambda **_: {name: getattr(self, name) for name in _FLOATING})
 
     def asarray(self, data: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
         """Return data as an array, and count the copy if they come from the host."""
@@ -142,9 +145,7 @@ class _Array:
     @property
     def data(self) -> Any:
         """The memory, as CuPy names its address."""
-        memory = ModuleType("memory")
-        memory.ptr = self.host.ctypes.data
-        return memory
+        return SimpleNamespace(ptr=self.host.ctypes.data)
 
     def __array_namespace__(self, **_: Any) -> Simulation:
         """Return the namespace."""
@@ -180,24 +181,90 @@ def _operator(name: str) -> Any:
     return operate
 
 
-for _name in (*_BINARY, *(f"r{name}" for name in _BINARY), *_UNARY, "lt", "le", "gt", "ge", "eq", "ne"):
+for _name in (*_BINARY, *(f"r{name}" for name in _BINARY), *_UNARY, *_COMPARISONS):
     setattr(_Array, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def forget_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rope_any find the libraries of arrays anew until the test ends, and then as before."""
+    for name in ("_BY_CLASS", "_BY_TYPE", "_DEFAULT_RECORDS"):
+        monkeypatch.setattr(_arrays, name, {})
 
 
 def simulate_cupy(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     """Return a simulated CuPy, which `import cupy` finds until the test ends; rope_any's own adapter runs on it."""
-    from rope_any import _arrays
-
-    cupy, stream = Simulation("cupy"), ModuleType("stream")
-    stream.is_capturing, stream.synchronize = lambda: cupy.capturing, lambda: None
-    cupy.cuda = ModuleType("cupy.cuda")
-    cupy.cuda.Device, cupy.cuda.get_current_stream, cupy.cuda.is_available = Device, lambda: stream, lambda: True
+    cupy = Simulation("cupy")
+    cupy.synchronised = 0
+    stream = SimpleNamespace(is_capturing=lambda: cupy.capturing, synchronize=lambda: _count_synchronisation(cupy))
+    cupy.cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: stream, is_available=lambda: True)
     cupy.fuse = lambda kernel: kernel
     for name in ("cupy", "array_api_compat.cupy"):
         monkeypatch.setitem(sys.modules, name, cupy)
     monkeypatch.setattr(array_api_compat, "cupy", cupy, raising=False)
     monkeypatch.delitem(sys.modules, "rope_any._arrays.cupy", raising=False)
     monkeypatch.setattr(_arrays, "cupy", None, raising=False)
-    for name in ("_BY_CLASS", "_BY_TYPE"):
-        monkeypatch.setattr(_arrays, name, {})
+    forget_libraries(monkeypatch)
     return cupy
+
+
+def _count_synchronisation(cupy: Simulation) -> None:
+    """Count that a stream was waited for."""
+    cupy.synchronised += 1
+
+
+def public_calls(make: Any) -> dict[str, Any]:
+    """Return calls of the public functions that may be made again and again, by name, on arrays that `make` makes."""
+    data = np.random.default_rng(0).standard_normal((2, 4, 6, 16)).astype(np.float32)
+    q, k, at, real = make(data), make(data[:, :2]), make(np.arange(6) + 1000), make(np.arange(6.0) / 3)
+    grid, row, f = (
+        make(np.stack([np.arange(6), np.arange(6) // 2], -1)),
+        make(np.arange(6)[:, None]),
+        ra.frequencies(16),
+    )
+    f = ra.frequencies(16)
+    rope, table = ra.Rope(f, pairing="half"), ra.Rope(f, pairing="interleaved").table(at)
+    axial = ra.Rope(axes.axial(f[:4], f[:4]), pairing="half")
+    by_head = ra.Rope((((*f[:4], *f[:4]),), (f,)), pairing="half")
+    write, coefficients = make(0 * data), make(np.eye(8))
+    return {
+        "a start": lambda: rope(q, k, 1000),
+        "positions": lambda: rope(q, k, at),
+        "real positions": lambda: rope(q, k, real),
+        "a range": lambda: rope(q, k, range(5, 11)),
+        "fewer queries": lambda: rope(q[:, :, 4:, :], k, at),
+        "a table": lambda: rope(q, k, table),
+        "inverse": lambda: rope.apply(q, at, inverse=True),
+        "out": lambda: rope.apply(q, at, out=write),
+        "fused": lambda: rope(q, k, at, fused=True),
+        "axes": lambda: axial(q, k, grid),
+        "a start on axes": lambda: axial(q, k, 7),
+        "heads": lambda: by_head(q, k, row),
+        "a start of heads": lambda: by_head(q, k, 7),
+        "reposition": lambda: rope.reposition(k, at, 3),
+        "table": lambda: rope.table(at),
+        "fused table": lambda: rope.table(at, fused=True),
+        "float64 table": lambda: rope.table(at, dtype="float64"),
+        "rotate": lambda: ra.rotate(q, *table, pairing="interleaved"),
+        "from_angles": lambda: ra.from_angles(q),
+        "cumulative_angles": lambda: ra.cumulative_angles(q)[0],
+        "xpos": lambda: [*map(tuple, bending.xpos(table, at, centre=3))],
+        "temperature": lambda: bending.temperature(table, at, beta=0.1, original_length=100),
+        "fope": lambda: bending.fope(table, coefficients, coefficients, pairs=8, sine_padding=0.0),
+        "packed": lambda: positions.packed(at - 1000, 6),
+        "segments": lambda: positions.segments(at // 2),
+        "padded": lambda: positions.padded(at > 1002),
+        "from_starts": lambda: positions.from_starts(at, 3),
+        "unrotated": lambda: positions.unrotated(at, before=2),
+        "unscaled_first": lambda: positions.unscaled_first(at, 1003),
+        "grid": lambda: positions.grid(at, real),
+        "rerope": lambda: positions.rerope(at, window=3),
+        "layouts": lambda: layouts.unpack(layouts.pack(table, "vllm"), "vllm"),
+    }
+
+
+def equal(got: Any, want: Any, get: Any) -> bool:
+    """Whether results of two libraries are equal, up to float32's rounding; `get` makes NumPy arrays of the first."""
+    if isinstance(want, tuple | list):
+        return len(got) == len(want) and all(equal(*pair, get) for pair in zip(got, want, strict=True))
+    data = get(got)
+    return data.dtype == want.dtype and np.allclose(data, want, rtol=1e-5, atol=1e-5)

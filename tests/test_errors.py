@@ -239,13 +239,13 @@ CASES = {
     "x a list": (lambda: rotate([1.0] * 8), TypeError, "x must be an array .* got list"),
     "x a number": (lambda: rotate(1.0), TypeError, "x must be an array .* got float"),
     "x None": (lambda: rotate(None), TypeError, "x must be an array .* got NoneType"),
-    "x a NumPy scalar": (lambda: rotate(np.float32(1)), TypeError, "x must be an array .* got float32"),
+    "x a NumPy scalar": (lambda: rotate(np.float32(1)), TypeError, "x must be an array .* got numpy.float32"),
     "x a matrix": (
         lambda: rotate(np.ones((3, 8)).view(np.matrix)),
         TypeError,
-        "x must be an array .* got matrix",
+        "x must be an array .* got numpy.matrix",
     ),
-    "x masked": (lambda: rotate(np.ma.ones((3, 8))), TypeError, "x must be a plain array; got MaskedArray"),
+    "x masked": (lambda: rotate(np.ma.ones((3, 8))), TypeError, "x must be a plain array; got numpy.MaskedArray"),
     "x 0-d": (
         lambda: rotate(np.asarray(1.0)),
         ValueError,

@@ -1,11 +1,13 @@
-"""GPU behaviour that can be tested without a GPU: devices, and CuPy arrays at addresses that are never read."""
+"""GPU behaviour without a GPU: devices, CuPy arrays at addresses that are never read, and a simulated CuPy."""
 
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from simulated import equal, public_calls, simulate_cupy
 
+import rope_any as ra
 from rope_any._arrays import _memory, find, library, require_array
 
 
@@ -133,3 +135,49 @@ def test_torch_synchronizes_the_device_of_the_result(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     find(torch.ones(1)).wait(SimpleNamespace(is_cuda=True, device="cuda:1"))
     assert waited == ["cuda:1"]
+
+
+# --- a simulated CuPy -------------------------------------------------------------------------------------------------
+
+CALLS = public_calls(np.asarray)
+pytestmark = pytest.mark.thread_unsafe(reason="modules are replaced, for all threads")
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """Return a simulated CuPy, which refuses to mix with NumPy and to be read, and counts copies of host data."""
+    return simulate_cupy(monkeypatch)
+
+
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_warm_call_copies_nothing_from_the_host(name, cupy):
+    call = public_calls(cupy.asarray)[name]
+    first, cupy.copies = call(), 0
+    again = call()
+    assert cupy.copies == 0
+    want = CALLS[name]()
+    assert equal(first, want, cupy.asnumpy) and equal(again, want, cupy.asnumpy)
+
+
+def test_constants_are_on_the_gpu_before_another_stream_can_read_them(cupy):
+    x, at, rope = cupy.asarray(np.ones((6, 8))), cupy.asarray(np.arange(6)), ra.Rope(ra.frequencies(8), pairing="half")
+    rope.apply(x, at)
+    assert cupy.synchronised == 2  # the two pieces of the frequencies, for float64
+    rope.apply(x, at)
+    assert cupy.synchronised == 2
+
+
+def test_no_constants_are_copied_into_a_captured_graph(cupy):
+    x, at, rope = cupy.asarray(np.ones((6, 8))), cupy.asarray(np.arange(6)), ra.Rope(ra.frequencies(8), pairing="half")
+    cupy.capturing = True
+    with pytest.raises(RuntimeError, match="call once before, outside of the capture"):
+        rope.apply(x, at)
+    cupy.capturing = False
+    want, cupy.copies = cupy.asnumpy(rope.apply(x, at)), 0
+    cupy.capturing = True
+    np.testing.assert_array_equal(cupy.asnumpy(rope.apply(x, at)), want)
+    assert cupy.copies == 0
+    ra.clear_caches()
+    with pytest.raises(RuntimeError, match="call once before"):
+        rope.apply(x, at)

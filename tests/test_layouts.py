@@ -471,7 +471,7 @@ def ones(*shape, dtype=np.float32):
         (
             lambda: unpack(TABLE.cos, "onnxruntime"),
             TypeError,
-            "be a pair of arrays, cos and sin; got ndarray",
+            "be a pair of arrays, cos and sin; got numpy.ndarray",
         ),
         (lambda: unpack((TABLE.cos, TABLE.sin[1:]), "onnxruntime"), ValueError, "cache must have two arrays of one"),
         (lambda: unpack((TABLE.cos, 3), "onnxruntime"), TypeError, "the sin of cache must be an array"),
@@ -806,7 +806,7 @@ def test_divisors_and_reciprocals_are_compared_by_pair():
         (lambda: check_cache((X, X, X), "onnxruntime", MODEL), TypeError, "cache must be a pair .*; got 3 of them"),
         (lambda: check_cache((), "onnxruntime", MODEL), TypeError, "cache must be a pair of arrays, .*; got 0 of them"),
         (lambda: check_cache((), "vllm", MODEL), TypeError, "cache must be an array"),
-        (lambda: check_cache(np.float32(1), "vllm", MODEL), TypeError, "cache must be an array .*; got float32"),
+        (lambda: check_cache(np.float32(1), "vllm", MODEL), TypeError, "cache must be an array .*; got numpy.float32"),
         (lambda: check_cache(np.ones((), np.float32), "vllm", MODEL), ValueError, r"the shape .*; got \(\)"),
         (
             lambda: check_cache(vllm(angles()), "vllm", MODEL, dtype="bogus"),

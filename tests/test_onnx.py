@@ -287,6 +287,14 @@ def test_eager_ndonnx_arrays_are_rotated(rng):
     assert_agree([rope.apply(ndx.asarray(x), 3).unwrap_numpy()], [rope.apply(x, 3)], 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_weights_can_be_traced(dtype, rng):
+    w = rng.standard_normal((16, 16)).astype(dtype)  # of known lengths in `traced`
+    options = {"source": "interleaved", "target": "half"}
+    got = traced(lambda w: ra.weights.convert(w, 16, axis=-1, **options), w=w)
+    np.testing.assert_array_equal(got, ra.weights.convert(w, 16, axis=-1, **options))
+
+
 GRAPH = {name: ndx.argument(shape=("batch", "seq", 16), dtype=getattr(ndx, name)) for name in ("float32", "float64")}
 ROPE = ra.Rope(F, pairing="half")
 

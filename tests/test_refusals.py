@@ -596,7 +596,7 @@ MISTAKES = {
     "inverse 1": (lambda: ROPE.apply(Q, inverse=1), "inverse must be True or False; got int 1; write True"),
     "one array for out": (
         lambda: ROPE(Q, K, out=Q),
-        "out must be a pair of arrays, for q and for k; got ndarray; write out=(q, k) to rotate in place",
+        "out must be a pair of arrays, for q and for k; got numpy.ndarray; write out=(q, k) to rotate in place",
     ),
     "out that overlaps": (
         lambda: ROPE(Q, K, out=(Q[:, ::-1], K)),

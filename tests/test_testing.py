@@ -713,7 +713,7 @@ def test_exceptions_and_wrong_shapes_are_reported():
         "returned shape (3, 1, 32) for x of shape (2, 3, 1, 32)",
         "returned shape (6, 131, 32) for x of shape (3, 6, 131, 32)",
     }
-    assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
+    assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is numpy.ndarray"
     assert flat.causes == (f"function(x, positions) must return the rotated x; it {flat.refusals[0]}",)
     assert all(f" {refusal}\n" in str(flat) for refusal in flat.refusals.values())
     assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"

@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 import rope_any as ra
+from rope_any._arrays import find
 
 F = ra.frequencies(16, base=100.0)
 ROPES = [ra.Rope(F, pairing="half"), ra.Rope(F, pairing="interleaved", start=2)]
@@ -288,6 +289,42 @@ def test_dask_accepts_empty_chunks_in_an_axis_of_one(rng, rope):
     assert lazy.chunks[0] == (1, 0)
     got = rope.apply(da.from_array(x, chunks=2), lazy)
     np.testing.assert_array_equal(got.compute(), rope.apply(x, p[1:3:2]))
+
+
+def test_a_warm_call_converts_no_frequencies(lib, rope, rng, monkeypatch):
+    record, seen = find(lib(np.ones(1, "float32"))), []
+    asarray = record.xp.asarray
+
+    def watched(data, *args, **kwargs):
+        """Record host data that are converted to arrays."""
+        if isinstance(data, tuple | list):
+            seen.append(data)
+        return asarray(data, *args, **kwargs)
+
+    monkeypatch.setattr(record.xp, "asarray", watched)
+    x, at = lib(qk(rng)[0]), lib(np.arange(6), "int32")
+    ra.clear_caches()
+    first = lib.get(rope.apply(x, at))
+    assert seen
+    seen.clear()
+    np.testing.assert_array_equal(lib.get(rope.apply(x, at)), first)
+    rope.table(at, like=x)
+    assert not seen
+
+
+@pytest.mark.parametrize("trace", ["compile", "grad", "vmap"])
+def test_constants_that_mlx_keeps_while_it_traces_can_be_used_later(trace, rng):
+    mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
+    rope, x, at = ra.Rope(ra.frequencies(8), pairing="half"), mx.array(rng.standard_normal((2, 6, 8))), mx.arange(6)
+    want = np.array(ra.Rope(ra.frequencies(8), pairing="half").apply(x, at))
+    calls = {
+        "compile": lambda: mx.compile(lambda x: rope.apply(x, at))(x),
+        "grad": lambda: mx.grad(lambda x: mx.sum(rope.apply(x, at)))(x),
+        "vmap": lambda: mx.vmap(lambda x: rope.apply(x, at))(x),
+    }
+    traced = np.array(calls[trace]())
+    np.testing.assert_allclose(np.array(rope.apply(x, at)), want, atol=1e-6)  # with the constants of the trace
+    np.testing.assert_allclose(np.array(calls[trace]()), traced, atol=1e-6)  # and read by another trace
 
 
 def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):

@@ -64,7 +64,8 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
         made = make()
     if may_keep or all(lib.holds_numbers(array) for array in made):
         # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
-        cached(prepared, key, list).append((device, made))
+        kept: list[tuple[Any, list[Array]]] = cached(prepared, key, list)
+        kept.append((device, made))
     return made
 
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any, TypeAlias
 
-from rope_any._arrays import Array, Library, is_array, library
+from rope_any._arrays import Array, Library, is_array, library, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 from rope_any._frequencies import INVERSE_TURN
 
@@ -126,7 +126,7 @@ def _checked_carry(lib: Library, carry: object, steps: Array, dtypes: tuple[Any,
     wanted = f"be a pair of arrays {shape}, of {lib.dtype_name(dtypes[0])} and {lib.dtype_name(dtypes[1])}"
     hint = "give the second result of the call for the tokens before"
     if not isinstance(carry, tuple | list) or len(carry) != 2 or not all(map(is_array, carry)):
-        raise ArgumentTypeError("carry", wanted, Text(type(carry).__name__), hint)
+        raise ArgumentTypeError("carry", wanted, Text(type_name(carry)), hint)
     library(steps=steps, **{"units of the carry": carry[0], "rest of the carry": carry[1]})
     got = [(tuple(part.shape), part.dtype) for part in carry]
     if got != [(shape, dtype) for dtype in dtypes]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
-from rope_any._arrays import Array, Library, _sharding, is_array, library
+from rope_any._arrays import Array, Library, _sharding, is_array, library, refuse_foreign, type_name
 from rope_any._checks import ROWS_OF_TABLE, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
@@ -36,10 +36,11 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
     for array in arrays:
         if array is not None:
             return array
+    refuse_foreign("positions", positions)
     wanted, hint = "be an array, or come with `like`, an array", "give like=q, the array to rotate"
     if isinstance(positions, tuple | list) and any(map(is_array, positions[:4])):
         wanted, hint = "be one array", _arrays_hint(positions)
-    raise ArgumentTypeError("positions", wanted, Text(type(positions).__name__), hint)
+    raise ArgumentTypeError("positions", wanted, Text(type_name(positions)), hint)
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
@@ -180,7 +181,8 @@ def _from_host(
         require_fit(*positions[:1], *positions[-1:], wide=wide, name=name)
         return xp.arange(positions.start, positions.stop, positions.step, dtype=integer_dtype, **place), None
     if not isinstance(positions, Integral | Sequence):
-        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__), _number_hint(positions))
+        refuse_foreign(name, positions)
+        raise ArgumentTypeError(name, _WANTED, Text(type_name(positions)), _number_hint(positions))
     numbers, shape = _flatten(positions, name)
     require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
 
@@ -207,7 +209,7 @@ def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float],
         if isinstance(positions, tuple | list) and any(map(is_array, positions[:4])):
             count = sum(map(is_array, positions))
             content = f"{count} array{'s' * (count > 1)}" if count == len(positions) else "numbers and arrays"
-            got = Text(f"a {type(positions).__name__} of {content}")
+            got = Text(f"a {type_name(positions)} of {content}")
             raise ArgumentTypeError(name, "be one array", got, _arrays_hint(positions))
         parts = [([number], ()) if _is_plain(number) else _flatten(number, name, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
@@ -215,7 +217,7 @@ def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float],
             raise ArgumentValueError(name, _WANTED, Text("rows of different lengths"))
         return [number for numbers, _ in parts for number in numbers], (len(parts), *(shapes.pop() if shapes else ()))
     if isinstance(positions, bool) or not isinstance(positions, Real):
-        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__), _number_hint(positions))
+        raise ArgumentTypeError(name, _WANTED, Text(type_name(positions)), _number_hint(positions))
     number = int(positions) if isinstance(positions, Integral) else float(positions)
     if not _is_plain(number):
         raise ArgumentValueError(name, _WANTED, number)

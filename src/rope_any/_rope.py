@@ -16,7 +16,19 @@ from rope_any._align import (
     seq_axis_hint,
     tokens_of,
 )
-from rope_any._arrays import Array, Library, X, _sharding, break_graph, find, is_array, library, signature
+from rope_any._arrays import (
+    Array,
+    Library,
+    X,
+    _sharding,
+    break_graph,
+    find,
+    is_array,
+    library,
+    refuse_foreign,
+    signature,
+    type_name,
+)
 from rope_any._caches import PLANS, keep_plan, reposition_frequencies
 from rope_any._checks import (
     ArgumentTypeError,
@@ -661,10 +673,11 @@ def _one_library(
     named = dict(zip(names, xs, strict=True))
     for name, x in named.items():
         if isinstance(x, tuple | list) and not isinstance(x, Table) and any(map(is_array, x)):
-            raise ArgumentTypeError(name, "be one array", Text(type(x).__name__), "write rope(q, k, positions)")
+            raise ArgumentTypeError(name, "be one array", Text(type_name(x)), "write rope(q, k, positions)")
+        refuse_foreign(name, x)
         if name == "k" and not is_array(x):
             hint = "write apply(q, positions) for q alone" if x is None else APPLY
-            raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), hint)
+            raise ArgumentTypeError(name, "be an array", Text(type_name(x)), hint)
     written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
     lib = library(
         **named, **{name: out for name, out in written.items() if out is not None}, **_named_arrays(positions)
@@ -698,6 +711,6 @@ _NO_OUTS = None, None
 def _outs(out: Any) -> tuple[Array, Array]:
     """Return `out`, for q and for k, as a tuple; raise unless it is a tuple or list of two that are not None."""
     if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
-        got, hint = Text(type(out).__name__), "write out=(q, k) to rotate in place"
+        got, hint = Text(type_name(out)), "write out=(q, k) to rotate in place"
         raise ArgumentTypeError("out", "be a pair of arrays, for q and for k", got, hint)
     return out[0], out[1]

@@ -322,7 +322,7 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
         and isinstance(frequencies, PreparedFrequencies)
         and frequencies.axes is None
         and lib.host is not None
-        and lib.keeps_constants()
+        and lib.keeps_constants() is True
         and lib.host.contains(like)
     )
 

@@ -6,7 +6,7 @@ and `Rope` accept them, but not for the inverse. Pass the positions of the table
 sums of positions are exact: in float64, or in int32, which they must fit, if the library has no float64.
 """
 
-from rope_any._arrays import Array, Library, is_array, library
+from rope_any._arrays import Array, Library, is_array, library, type_name
 from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, int32, integer, positive, real
 from rope_any._positions import Positions, as_numbers
 from rope_any._table import BentTable, Table, check_table
@@ -247,7 +247,7 @@ def _require_table(table: object) -> None:
     """Raise unless the argument `table` is a `Table`."""
     if not isinstance(table, Table):
         wanted, hint = "be a Table, as cos_sin and Rope.table return it", "give Table(cos, sin)"
-        raise ArgumentTypeError("table", wanted, Text(type(table).__name__), hint)
+        raise ArgumentTypeError("table", wanted, Text(type_name(table)), hint)
 
 
 def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
-from rope_any._arrays import Array, Library, library, require_array
+from rope_any._arrays import Array, Library, library, require_array, type_name
 from rope_any._checks import (
     MAX_FEATURES,
     NOTHING,
@@ -385,7 +385,7 @@ def arrays_of(cache: Any, layout: str) -> list[Array]:
     """Return the one or two arrays of a cache as a list; raise unless they are of the layout's dtypes and one shape."""
     engine_layout = layout_of(layout)
     if engine_layout.arrays == 2 and not (isinstance(cache, tuple | list) and len(cache) == 2):
-        got = Text(f"{len(cache)} of them" if isinstance(cache, tuple | list) else type(cache).__name__)
+        got = Text(f"{len(cache)} of them" if isinstance(cache, tuple | list) else type_name(cache))
         raise ArgumentTypeError("cache", f"be a pair of arrays, {' and '.join(engine_layout.parts)}", got)
     names = ("cache",) if engine_layout.arrays == 1 else tuple(f"the {part} of cache" for part in engine_layout.parts)
     arrays = dict(zip(names, (cache,) if engine_layout.arrays == 1 else cache, strict=True))
@@ -438,7 +438,7 @@ def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -
         shapes = "(seq, pairs) or (batch, seq, pairs)" if "batch" in engine_layout.names else "(seq, pairs)"
         raise ArgumentValueError("source", f"have tables of shape {shapes} for the layout {layout}", shape)
     own = lib.dtype_name(source.cos.dtype)
-    name = engine_layout.dtypes[0] if dtype is None else dtype if isinstance(dtype, str) else lib.dtype_name(dtype)
+    name = engine_layout.dtypes[0] if dtype is None else lib.name_of(dtype)
     name = own if dtype is None and own in engine_layout.dtypes else name
     if name not in engine_layout.dtypes:
         raise ArgumentTypeError("dtype", f"be {' or '.join(engine_layout.dtypes)} for the layout {layout}", Text(name))

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
-from rope_any._arrays import Array, is_array, library, require_array
+from rope_any._arrays import Array, is_array, library, refuse_foreign, require_array
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, positive, real
 from rope_any._positions import Coordinates, Positions, as_position_array, consecutive
 
@@ -496,6 +496,8 @@ def grid(
      [0.  1.  2.  0.  1.  2. ]]
     """
     home = like if like is not None else next(filter(is_array, positions), None)
+    for points in positions:
+        refuse_foreign("positions", points)
     require_array("like", home)
     lib, axes = library(like=home), [_axis_positions(points, like=home) for points in positions]
     if not axes:
@@ -1324,13 +1326,15 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
     if is_array(values):
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)
+    numbers = _host_integers(name, values, least=least)
     require_array("like", like)
-    return as_position_array(_host_integers(name, values, least=least), like=like)
+    return as_position_array(numbers, like=like)
 
 
 def _host_integers(name: str, values: Any, /, *, least: int) -> list[int]:
     """Return a sequence (no array) as a list of ints; raise unless all are integers from `least` to 2³¹ − 1."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        refuse_foreign(name, values)
         hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
         hint = f"write {name}.tolist()" if is_array(values) else hint
         raise ArgumentTypeError(name, "be a sequence of integers", values, hint)

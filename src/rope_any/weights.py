@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypeVar
 
-from rope_any._arrays import X, library, require_array
+from rope_any._arrays import X, library, require_array, type_name
 from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
 from rope_any._pairing import Pairing, as_pairing, members
 
@@ -197,7 +197,7 @@ def convert_state_dict(
     if not isinstance(state, Mapping):
         hint = "give state.state_dict()" if hasattr(state, "state_dict") else ""
         hint = "load the file, or use rope-any convert" if isinstance(state, str | os.PathLike) else hint
-        raise ArgumentTypeError("state", "be a mapping of names to arrays", Text(type(state).__name__), hint)
+        raise ArgumentTypeError("state", "be a mapping of names to arrays", Text(type_name(state)), hint)
     for name, w in state.items():
         if not isinstance(name, str):
             raise ArgumentTypeError("state", "have names for its arrays", name)
@@ -265,7 +265,8 @@ def reorder(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
     shape = tuple(w.shape)
     axis = head_axis(name, shape, order, axis)
     groups = xp.reshape(w, (*shape[:axis], shape[axis] // len(order), len(order), *shape[axis + 1 :]))
-    index = xp.asarray(order, dtype=xp.int32, **lib.device_kwargs(w))
+    integer_dtype = xp.int64 if lib.has_float64(w) else xp.int32  # ndonnx takes int64 only
+    index = xp.asarray(order, dtype=integer_dtype, **lib.device_kwargs(w))
     result: X = xp.reshape(xp.take(groups, index, axis=axis + 1), shape)
     return result
 

@@ -12,10 +12,10 @@ from typing import Any, TypeGuard
 
 import array_api_compat as compat
 
-from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X
+from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
-__all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X"]  # re-exported from `_library`
+__all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X", "type_name"]  # re-exported from `_library`
 
 _FILES = frozenset(file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
 _PARENT_PACKAGE = {"jaxlib": "jax"}  # a package that defines array classes of another one -> that one
@@ -77,12 +77,12 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
 
 def _look_up(kind: type, x: object) -> Library | None:
     """Return the `Library` for x of class `kind`: from its package's file, registered, or default; None if no array."""
-    known = False
+    known = False  # whether kind is of a package with a file; a mixin, which has no shape, doesn't make it so
     for cls in kind.__mro__:
         package = str(cls.__module__).partition(".")[0]
         package = _PARENT_PACKAGE.get(package, package)
         if package in _FILES:
-            known = True
+            known = known or hasattr(cls, "shape")
             record: Library = importlib.import_module(f"{__name__}.{package}").LIBRARY
             for name in record.types:
                 _BY_CLASS.setdefault(name, record)
@@ -109,10 +109,9 @@ def require_array(name: str, x: object) -> Library:
     record = find(x) if is_array(x) else None
     if record is None:
         wanted = "be an array (NumPy, CuPy, PyTorch, JAX, ...)"
-        raise ArgumentTypeError(name, wanted, Text(type(x).__name__), _array_hint(name, x))
+        raise ArgumentTypeError(name, wanted, Text(type_name(x)), _array_hint(name, x))
     if (refusal := record.refusal(x)) is not None:
-        wanted, got = refusal
-        raise ArgumentTypeError(name, f"be {wanted}", Text(got))
+        raise ArgumentTypeError(name, f"be {refusal.wanted}", Text(refusal.got), refusal.hint)
     return record
 
 
@@ -133,13 +132,38 @@ def library(**arrays: Array) -> Library:
 
 def _array_hint(name: str, x: object) -> str:
     """Return what to write for the argument `name` if its value `x` is no array: a hint of an error; "" if unknown."""
+    if hint := _conversion_hint(name, x):
+        return hint
     if name == "like":
         return "give like=q, an array of the library and on the device that are wanted"
     if name == "w" and is_array(getattr(x, "weight", None)):
         return "give w.weight"
-    if isinstance(x, int | float | list | tuple) and "out" not in name.split():  # nothing can be written into a copy
-        return "make an array of it, as by asarray()"
+    if isinstance(x, int | float | list | tuple):
+        return "" if _is_output(name) else "make an array of it, as by asarray()"
     return ""
+
+
+def refuse_foreign(name: str, x: object) -> None:
+    """Raise if `x`, the argument called `name`, is an array of a library that is not supported; not for all else."""
+    if not is_array(x) and _conversion_hint(name, x):
+        require_array(name, x)
+
+
+def _conversion_hint(name: str, x: object) -> str:
+    """Return how to convert the argument `name`, an array of an unsupported library; "" if `x` is no such array."""
+    package, view, copy = type_name(x).partition(".")[0], hasattr(x, "__dlpack__"), hasattr(x, "__array__")
+    copy = (copy or hasattr(x, "__array_interface__")) and not _is_output(name)
+    is_foreign = package not in _FILES and hasattr(x, "shape")
+    if isinstance(x, type) or not (is_foreign or view or copy):
+        return ""
+    ways = ["by from_dlpack() of a library that does"] * view + ["by numpy.asarray()"] * copy
+    way = f"convert it {', or '.join(ways)}" if ways else "convert it to an array of one that does"
+    return way if package in _FILES else f"{package} does not follow the array API; {way}"
+
+
+def _is_output(name: str) -> bool:
+    """Whether `name`, of an argument, is that of an array to write into: a copy of it would get the result."""
+    return "out" in name.split()
 
 
 def _library_hint(records: dict[str, Library]) -> str:

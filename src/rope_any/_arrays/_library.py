@@ -4,8 +4,9 @@ The record of an array library: what its arrays can do.
 The default of a field is the answer of the array API standard, so a library sets only the fields in which it differs.
 """
 
+import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -23,6 +24,27 @@ X = TypeVar("X", bound=Any)
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 SHORT_NAMES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
 SHORT_NAMES |= {"fp64": "float64", "double": "float64"}
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's class for an error, as ``paddle.Tensor``; without package if Python's or ours."""
+    kind = type(value)
+    package = str(kind.__module__).partition(".")[0]
+    return kind.__name__ if package in _OWN_PACKAGES else f"{package}.{kind.__name__}"
+
+
+_OWN_PACKAGES = {*sys.stdlib_module_names, __name__.partition(".")[0]}
+
+
+class Refusal(NamedTuple):
+    """Why an array is refused, in the words of an error."""
+
+    wanted: str
+    """What it must be: ``"a dense array"``."""
+    got: str
+    """What it is: ``"a nested tensor"``."""
+    hint: str = ""
+    """What to give instead."""
 
 
 class Compiler(NamedTuple):
@@ -116,18 +138,51 @@ def _dtype_name(dtype: Any) -> str:
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
 
 
-def _from_dlpack(x: Array) -> Any:
-    """Convert an array in CPU memory to NumPy by DLPack."""
+def _as_numpy(x: Array) -> Any:
+    """Convert an array of any device to NumPy by DLPack, or if its library can't, by ``numpy.asarray``; or raise."""
     import numpy as np
 
-    return np.from_dlpack(x)
+    for convert in (np.from_dlpack, lambda x: np.from_dlpack(x, device="cpu"), np.asarray):
+        with suppress(Exception):  # libraries raise their own kinds
+            if (data := convert(x)).dtype != object:  # `asarray` puts what it can't read into an array of objects
+                return data
+    raise ArgumentTypeError("the array", "be one whose values can be read", Text(type_name(x)))
+
+
+def refuse_unit(x: Array) -> Refusal | None:
+    """Return why an array with a physical unit is refused (astropy, unyt and others have such); None for others."""
+    if getattr(x, "unit", None) is None and getattr(x, "units", None) is None:
+        return None
+    name = next((name for name in ("value", "magnitude") if hasattr(x, name)), "")
+    return Refusal("a plain array", f"{type_name(x)}, whose unit would be lost", f"give its {name}" if name else "")
+
+
+_NEEDED = ("__array_namespace_info__", "cumulative_sum", "maximum", "minimum", "moveaxis", "take")
+"""Functions that are called here, and that the standard has had only since 2022.12 (`take`) or 2023.12."""
+
+
+def _refuse_old_namespace(xp: Any, x: Array) -> Refusal | None:
+    """Return why x is refused if its namespace is older than the array API 2023.12, or lacks a function; else None."""
+    version, missing = getattr(xp, "__array_api_version__", _OLDEST), [n for n in _NEEDED if not hasattr(xp, n)]
+    if version >= _OLDEST and not missing:
+        return None
+    fault = f"lacks {', '.join(missing)}" if missing else f"is of version {version}"
+    got = f"{type_name(x)}, whose namespace {fault}"
+    return Refusal(
+        f"of a library that follows the array API {_OLDEST}", got, "a newer version of the library may follow it"
+    )
+
+
+_OLDEST = "2023.12"
 
 
 def _why_read_only(x: Array) -> tuple[str, str] | None:
-    """Return (got, hint) of an error for x if array-api-compat calls it lazy or not writeable; else None."""
-    if compat.is_writeable_array(x) and not compat.is_lazy_array(x):
-        return None
-    return "one whose elements cannot be assigned", "leave out `out`, and use the result"
+    """Return (got, hint) of an error for x if its elements can't be assigned, by its class; else None."""
+    return None if hasattr(type(x), "__setitem__") and compat.is_writeable_array(x) else IMMUTABLE
+
+
+IMMUTABLE = "one whose elements cannot be assigned", "leave out `out`, and use the result"
+"""What `why_read_only` returns for immutable and lazy arrays."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,8 +197,8 @@ class Library:
     """Its array classes, as ``"package.Class"``; subclasses count, too."""
 
     # --- supported arrays, and their devices ---
-    refusal: Callable[[Array], tuple[str, str] | None] = _return_none
-    """Why an array is refused, as wanted and got: ``"a dense array", "a nested tensor"``; None if it is supported."""
+    refusal: Callable[[Array], Refusal | None] = _FROM_XP
+    """Why an array is refused; None if it is supported. By default `refuse_unit` and what the namespace lacks."""
     are_plain: Callable[[tuple[Array, ...]], bool] = _no
     """Whether arrays need no further check: all of the library's own class, dense, and on one device."""
     placement: Callable[[Array], Any] = _device
@@ -225,7 +280,7 @@ class Library:
     """The available devices, by name."""
     put: Callable[[Any, Any], Array] = _FROM_XP
     """``(data, device)``: NumPy data → an array on a device of `devices`."""
-    get: Callable[[Array], Any] = _from_dlpack
+    get: Callable[[Array], Any] = _as_numpy
     """An array of a dtype that NumPy has → a NumPy array."""
     copy: Callable[[Array], Array] = _FROM_XP
     """The library's fastest copy."""
@@ -238,6 +293,7 @@ class Library:
         """Fill the unset fields with functions of the array API namespace `xp`."""
         xp = self.xp
         standard: dict[str, Callable[..., Any]] = {
+            "refusal": lambda x: refuse_unit(x) or _refuse_old_namespace(xp, x),
             "has_float64": lambda x: (
                 "float64" in xp.__array_namespace_info__().dtypes(device=_device(x), kind="real floating")
             ),
@@ -263,12 +319,23 @@ class Library:
         """Return `x` in `dtype`: `x` itself if it has that dtype."""
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
 
+    def name_of(self, dtype: Any) -> str:
+        """Return the name of a dtype of this library or of another one, or of a name itself; "" if it has none."""
+        if isinstance(dtype, str):
+            return dtype
+        name = ""
+        for dtype_name in (self.dtype_name, _dtype_name):
+            try:
+                name = dtype_name(dtype)
+            except Exception:  # noqa: BLE001  # `dtype` may be anything, such as a list nested too deeply
+                name = ""
+            if name.isidentifier():
+                break
+        return name
+
     def floating_dtype(self, dtype: Any) -> Any:
         """Return the library's dtype for a name in FLOATING (float16 to float64) or a dtype so named; or raise."""
-        try:
-            name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
-        except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
-            name = ""
+        name = self.name_of(dtype)
         if name in FLOATING and hasattr(self.xp, name):
             return getattr(self.xp, name)
         is_of_numpy = isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")

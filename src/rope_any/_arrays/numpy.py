@@ -10,16 +10,16 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from rope_any._arrays import _memory, _numba, _threads
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal, refuse_unit, type_name
 
 
-def _refusal(x: Array) -> tuple[str, str] | None:
-    """Return why a NumPy array is refused, as (wanted, got): masked arrays and matrices are; None for others."""
+def _refusal(x: Array) -> Refusal | None:
+    """Return why a NumPy array is refused: masked arrays, matrices and those with a unit are; None for others."""
     if isinstance(x, np.ma.MaskedArray):
-        return "a plain array", f"{type(x).__name__}, whose mask would be lost"
+        return Refusal("a plain array", f"{type_name(x)}, whose mask would be lost", "give its filled(0)")
     if isinstance(x, np.matrix):
-        return "an array (NumPy, CuPy, PyTorch, JAX, ...)", "matrix, whose axes are always two"
-    return None
+        return Refusal("an array of any axes", f"{type_name(x)}, whose axes are always two", "give np.asarray() of it")
+    return refuse_unit(x)
 
 
 def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext  # the mode of set_default_device; it does not change existing tensors
 
 from rope_any._arrays import _memory, _numba, _sharding
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal
 from rope_any._checks import ArgumentValueError, Text
 from rope_any._formula import rotate_component
 
@@ -27,10 +27,17 @@ _is_functional: Any = torch._is_functional_tensor  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _refusal(x: Array) -> tuple[str, str] | None:
-    """Return why a tensor is refused, as (wanted, got): nested and sparse ones are; None for others."""
-    if x.is_nested or x.layout != torch.strided:
-        return "a dense array", f"a {'nested' if x.is_nested else x.layout} tensor"
+def _refusal(x: Array) -> Refusal | None:
+    """Return why a tensor is refused: nested and sparse ones are; None for others."""
+    if x.is_nested:
+        hint = "rotate each of its unbind()"
+        if x.layout == torch.jagged:
+            axis = x._ragged_idx - x.ndim  # noqa: SLF001  # no public function says which axis is ragged
+            at = f"positions.packed(x.offsets(), x.values().shape[{axis}])"
+            hint = f"rotate its values: apply(x.values(), {at}" + (")" if axis == -2 else f", seq_axis={axis})")
+        return Refusal("a dense array", "a nested tensor", hint)
+    if x.layout != torch.strided:
+        return Refusal("a dense array", f"a {x.layout} tensor", "give its to_dense()")
     return None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rope_any import config
-from rope_any._arrays import Array, host, is_array, library, require_array
+from rope_any._arrays import Array, host, is_array, library, require_array, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, integer, positive
 from rope_any._frequencies import Frequencies, as_rows
 from rope_any._pairing import members
@@ -550,7 +550,7 @@ def _host_numbers(name: str, numbers: Any) -> Numbers:
     try:
         data: Numbers = host(given)
     except (RuntimeError, TypeError, ValueError) as error:  # as of a tracer, or of torch's device "meta"
-        raise ArgumentTypeError(name, "be an array whose values can be read", Text(type(given).__name__)) from error
+        raise ArgumentTypeError(name, "be an array whose values can be read", Text(type_name(given))) from error
     if not np.isfinite(data).all():
         raise ArgumentValueError(name, "be finite", float(data[~np.isfinite(data)][0]))
     return data

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from rope_any._arrays import Array, Library, find, host, require_array
+from rope_any._arrays import Array, Library, find, host, require_array, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, integer
 from rope_any._checks import attention_factor as as_factor
 from rope_any._frequencies import Row, as_row
@@ -408,7 +408,7 @@ _VIEWS = (
 def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
     """Return why y can't be the result for x: another library or shape, or a complex dtype; None if it can be."""
     if find(y) is not lib:
-        return f"returned {type(y).__name__}, where x is {type(x).__name__}"
+        return f"returned {type_name(y)}, where x is {type_name(x)}"
     if tuple(y.shape) != tuple(x.shape):
         return f"returned shape {tuple(y.shape)} for x of shape {tuple(x.shape)}"
     names = [lib.dtype_name(part.dtype) for part in (y, x)]
