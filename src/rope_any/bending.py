@@ -70,15 +70,17 @@ def xpos(
     c, b, g = int32("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
     if b < 1:
         raise ArgumentValueError("scale_base", "be at least one token", b)
-    if g < 1e-30:
-        raise ArgumentValueError("gamma", "be at least 1e-30", g)
+    if g < 1e-6:
+        raise ArgumentValueError("gamma", "be at least 1e-6", g)
     n = table.cos.shape[-1]
     distance = _as_floats(lib, numbers - c)
     distance = distance if rest is None else distance + rest
-    # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
-    i = lib.xp.arange(n, dtype=distance.dtype, **lib.device_kwargs(distance))
-    rates = lib.xp.log(i * (1 / (n + n * g)) + g / (1 + g)) / b
-    power = distance[..., None] * rates
+    # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n. Near 1, ζᵢ has too few digits for
+    # its logarithm, so there it is ln(1 − (1 − ζᵢ)).
+    xp, step = lib.xp, 1 / (n + n * g)
+    i = xp.arange(n, dtype=distance.dtype, **lib.device_kwargs(distance))
+    near, far = xp.log1p((i - n) * step), xp.log(i * step + g / (1 + g))
+    power = distance[..., None] * (xp.where(i + i > n, near, far) / b)
     return _scale_table(lib, table, lib.xp.exp(power)), _scale_table(lib, table, lib.xp.exp(-power))
 
 
