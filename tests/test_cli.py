@@ -668,7 +668,7 @@ def test_diff_pairs_all_layers_if_one_config_has_no_number_of_layers():
         (["advise", "invalid.json", "--length", "8K"], "rope-any: invalid.json must be a config.json; it is no JSON"),
         (
             ["inspect", "new.json"],
-            "new.json: model_type must be one whose pairing is known, or --pairing be given; got 'new'",
+            "new.json: model_type must be one whose rotation is known, or --pairing and partial_rotary_factor be given",
         ),
         (
             ["inspect", "gemma.json", "--layer-type", "full"],
@@ -700,7 +700,9 @@ def test_wrong_configs_are_refused_in_one_line(configs, args, message):
 
 
 def test_an_unknown_model_takes_its_pairing_from_an_option(configs):
-    assert "pairing='interleaved'" in run("inspect", "new.json", "--pairing", "interleaved", cwd=configs).stdout
+    stated = json.loads((configs / "new.json").read_text()) | {"partial_rotary_factor": 1.0}
+    done = run("inspect", "-", "--pairing", "interleaved", cwd=configs, stdin=json.dumps(stated))
+    assert "pairing='interleaved'" in done.stdout
 
 
 # --- verify -----------------------------------------------------------------------------------------------
@@ -1488,7 +1490,7 @@ def test_an_array_may_come_from_standard_input(tmp_path, stdin_data):
     ("args", "message"),
     [
         ("diff - -", "- must be one file: standard input is read once; got 2"),
-        ("inspect -", "standard input: model_type must be one whose pairing is known"),
+        ("inspect -", "standard input: model_type must be one whose rotation is known"),
         ("export config.json out.txt", "OUT must end in .onnx; got 'out.txt'"),
         ("export config.json out", "OUT must end in .onnx; got 'out'"),
         ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of the weights"),

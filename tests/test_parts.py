@@ -229,7 +229,7 @@ def test_a_pipeline_has_its_components_as_parts(tmp_path):
     assert config.parts(tmp_path) == ("text_encoder", "text_encoder_2", "transformer")
     assert Rope.from_config(tmp_path, part="transformer") == Rope.from_config(FLUX)
     assert Rope.from_config(tmp_path, part="text_encoder_2") == Rope.from_config(files["text_encoder_2"])
-    with pytest.raises(ValueError, match="model_type must be one whose pairing is known"):
+    with pytest.raises(ValueError, match="model_type must be one whose rotation is known"):
         Rope.from_config(tmp_path, part="text_encoder")
     with pytest.raises(ValueError, match="part must be given, since the config has several: one of text_encoder, "):
         Rope.from_config(tmp_path)
@@ -486,7 +486,7 @@ def test_known_parts_of_an_unknown_model_are_read():
     untyped = new | {"text_config": {"head_dim": 64}}
     assert config.parts(untyped) == ("text", "vision")
     assert Rope.from_config(untyped, part="vision") == Rope.from_config(QWEN, part="vision")
-    with pytest.raises(ValueError, match=r"text_config\.model_type must be given, since it decides the pairing"):
+    with pytest.raises(ValueError, match=r"text_config\.model_type must be given, since it decides the rotation"):
         Rope.from_config(untyped)
     untyped = new | {"vision_config": {"model_type": "brand_new_vision", "hidden_size": 64}}
     assert Rope.from_config(untyped) == Rope.from_config(text)

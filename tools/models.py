@@ -26,7 +26,7 @@ def _share(row: Model) -> str:
     """Return the cell for the share of the head that rotates, or for the number of features if the default is one."""
     if row.rotary_dim is not None:
         return "by the config"
-    return f"{row.sizes['rotary_dim']} features" if "rotary_dim" in row.sizes else f"{row.partial:g}"
+    return f"{row.sizes['rotary_dim']} features" if "rotary_dim" in row.sizes else f"{row.partial or 1:g}"
 
 
 def table() -> str:

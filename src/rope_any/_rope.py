@@ -206,7 +206,8 @@ class Rope:
             Length of the sequence in tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn). By
             default the trained length.
         pairing : {"half", "interleaved"}, optional
-            For an unknown ``model_type``. For a known one it must agree.
+            For an unknown ``model_type``, whose config must also give the base, the share of the head and the types of
+            its layers. For a known one it must agree.
         factor : float, optional
             Factor of Llama 3's scaling, which Meta's ``params.json`` and GGUF metadata lack: 8 for Llama 3.1, 32 for
             Llama 3.2 1B and 3B. For GGUF, 1 means that the file has no tensor ``rope_freqs.weight``.

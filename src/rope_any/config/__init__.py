@@ -630,7 +630,7 @@ def modernize(config: object, /) -> dict[str, Any]:
     part, groups = reader.part._replace(pairing=None), reader.layers()
     if not reader.is_text:
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))
-    if without_rotary(part) is not None:
+    if without_rotary(part) is not None or "rope_parameters" in part.model.ignored:
         return whole
     found = groups_by_label(groups)
     new = {label: _modern_parameters(part, label, same_label) for label, same_label in found.items()}
@@ -652,7 +652,7 @@ def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> d
         rotary, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = rotary / head  # today's form has a share instead of a count
         values[SHARE] = share if int(head * share) == rotary else math.nextafter(share, 1)
-    if values.get(SHARE) == part.model.partial == 1 and COUNT not in part.model.sizes:
+    if values.get(SHARE) == (part.model.partial or 1) == 1 and COUNT not in part.model.sizes:
         del values[SHARE]
     return {"rope_type": "default", **values}
 

@@ -218,15 +218,8 @@ def written_parameters(part: Part, /) -> Written:
         if value:
             require_names(value)
             found[name] = value
-    if len(found) < 2:
-        name, content = next(iter(found.items()), (OBJECTS[0], {}))
-        return Written(name, content, _is_by_layer(content))
-    new, old = found.values()
-    agree = all(same(new.get(key, value), value) for key, value in old.items())
-    if not agree or _is_by_layer(new) != _is_by_layer(old):
-        wanted = f"agree with {part.name(OBJECTS[0])} if both are given"
-        raise ArgumentValueError(part.name(OBJECTS[1]), wanted)
-    return Written(OBJECTS[0], {**old, **new}, _is_by_layer(new))
+    name, content = next(iter(found.items()), (OBJECTS[0], {}))  # if there are both, `_recipe` compares them
+    return Written(name, content, _is_by_layer(content))
 
 
 def _object_hint(value: object) -> str:
@@ -248,10 +241,21 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
     """Return a label's parameters by today's names, or why it doesn't rotate. Raise for a wrong form, not value."""
     (name, content, by_layer), model = written, part.model
     if by_layer:
+        if name != OBJECTS[0] and model.layers:
+            raise ArgumentValueError(part.name(name), f"be {OBJECTS[0]}, since it is by kind of layer", content)
         entry = content[label or ""]
         if entry is None:
             return Fact(None, f"{part.name(name, label or '')} is null")
-        return _with_outer_values(part, label, _with_rope_type(part, entry, name, label or ""), by_layer=True)
+        facts = _with_outer_values(part, label, _with_rope_type(part, entry, name, label or ""), by_layer=True)
+        _require_complete(part, facts, entry, name, label or "")
+        _require_truncation(facts)
+        return facts
+    return _common_parameters(part, label, written)
+
+
+def _common_parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
+    """Return a label's parameters, if not given by kind of layer, or why it doesn't rotate; raise as `_parameters`."""
+    (name, content, _), model = written, part.model
     base = {**part.keys, **content}
     if model.optional_rotary and BASE in base and base[BASE] is None:
         return Fact(None, f"{part.name(name)} is null")
@@ -262,14 +266,32 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
         raise ArgumentValueError(part.name(name), wanted)
     facts = _with_rope_type(part, content, name)
     if not _is_scaled(part, label):
-        facts = {key: facts[key] for key in (BASE, SHARE) if key in facts}
-    original = part.get(ORIGINAL)
+        facts = {key: facts[key] for key in (BASE, SHARE) if key in facts and not model.layers}
+    original = first_value(part, (ORIGINAL,))  # some classes have a default, which transformers prefers to `content`
     if original is not None and ORIGINAL in SCHEMES.get(rope_type_of(facts), SCHEMES["default"]).keys:
-        facts[ORIGINAL] = original  # as in transformers, it replaces that in the parameters
+        facts[ORIGINAL] = agreed(original, facts.get(ORIGINAL)) or original
     factor = layer.attention_factor if (layer := model.layers.get(label or "")) else None
     if factor is not None and rope_type_of(facts) == "yarn":
         facts.setdefault("attention_factor", Fact(factor, part.default))
+    if model.layers:
+        _require_truncation(facts)
     return _with_outer_values(part, label, facts, by_layer=False)
+
+
+def _require_complete(part: Part, facts: Mapping[str, Fact], entry: Mapping[str, Any], *path: str) -> None:
+    """Raise if the parameters of a kind of layers lack a value whose default depends on the form of the config."""
+    missing = [BASE] if part.model.layers and entry.get(BASE) is None else []
+    missing += [SHARE] if (part.model.partial or 1) < 1 and SHARE not in facts else []
+    for key in missing:
+        wanted = f"be given: in this form, the default of {part.model_type} is not that of its layers"
+        raise ArgumentValueError(part.name(*path, key), wanted)
+
+
+def _require_truncation(facts: Mapping[str, Fact]) -> None:
+    """Raise if a kind of layers has ``truncate`` false, which transformers reads only if layers don't differ."""
+    if (fact := facts.get("truncate")) and fact.value is False:
+        wanted = "not be false for a kind of layers: there, transformers does not read it, and truncates"
+        raise ArgumentValueError(fact.source, wanted, NOTHING, "leave it out for that reading")
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
@@ -309,10 +331,12 @@ def rope_type_of(facts: Mapping[str, Fact]) -> str:
 def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
     """Return parameters with base and share from outside; inner ones win if `by_layer` (or by model), or must agree."""
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
-    if by_index is not None:  # from a list with a base for each layer
-        return {**facts, BASE: _require_scalar(by_index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
-    for key, names in {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}.items():
+    names_of = {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}
+    if by_index is not None:  # from a list with a base for each layer
+        found[BASE] = _require_scalar(by_index)
+        del names_of[BASE]
+    for key, names in names_of.items():
         outside = [_require_scalar(fact) for name in names if (fact := part.get(name))]
         if key in found:  # parameters by kind of layer: the value outside is for kinds that have none
             outside = [found[key]] if by_layer or part.model.parameters_win else [found[key], *outside]
@@ -332,7 +356,7 @@ def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
     """Return the class's default base for layers with this label, and its default share of the head that rotates."""
     layer = part.model.layers.get(label or "")
     base = layer.base if layer else part.model.base
-    return {BASE: Fact(base, part.default), SHARE: Fact(part.model.partial, part.default)}
+    return {BASE: Fact(base, part.default), SHARE: Fact(part.model.partial or 1.0, part.default)}
 
 
 # --- values of single layers ------------------------------------------------------------------------------
@@ -507,7 +531,8 @@ def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
             facts[key] = Fact(model.sizes[name], part.default)
     for name in _names_for_label(model.keys, prefix):
         if name != "rope_theta" and (own := part.model_value(name)) is not None:
-            facts[name.removeprefix(prefix)] = own
+            same_width = part.get(name) if name == "head_dim" else None
+            facts[name.removeprefix(prefix)] = agreed(own, same_width) or own
     return facts
 
 

@@ -82,7 +82,7 @@ def translated(keys: Keys, /, *, factor: float | None = None) -> tuple[dict[str,
             config["rope_scaling"] |= llama3
             names |= {f"rope_scaling.{key}": "constant of Llama 3's scaling" for key in llama3}
             names["rope_scaling.factor"] = "argument factor"
-    model = model._replace(keys={**model.keys, "rotary_dim": "rotary_dim"})
+    model = model._replace(keys={**model.keys, "rotary_dim": "rotary_dim"}, parameters=("alpha",))
     return {"model_type": arch, **config}, {"model_type": _ARCHITECTURE, **names}, model
 
 

@@ -102,7 +102,8 @@ class Model(NamedTuple):
 
     pairing: Pairing = "half"
     base: float = 10_000.0
-    partial: float = 1.0  # the default share of the head that rotates
+    # The default share of the head that rotates; None if the class reads none without scaling: then the head rotates.
+    partial: float | None = None
     layers: Mapping[str, Layer] = {}  # by layer type, if kinds of layers have their own parameters
     # Whether the class has default parameters that scale, or differ by layer: they are not known here, so the config
     # must give them.
@@ -116,6 +117,8 @@ class Model(NamedTuple):
     codes: Codes | None = None  # the older list of layer types, if the class also reads one
     label: Callable[[str], str] = lambda layer_type: layer_type  # the key of a layer type's parameters
     types: Mapping[str, str] = {}  # names of rope types in older configs of this model, and today's
+    parameters: tuple[str, ...] = ()  # keys of `rope_parameters` that few models read, this one among them
+    ignored: tuple[str, ...] = ()  # keys that other programs read, but not its class: their value must change nothing
     unread: tuple[str, ...] = ()  # keys about rotary embedding that the model does not read
     text: str = ""  # the ``model_type`` of its text part, for files that do not give it; * is the name of the model
     parts: Mapping[str, str] = {}  # those of its towers, by path, for files that do not give them; * as in `text`
@@ -325,7 +328,7 @@ def read_by(model: Model, /) -> frozenset[str]:
     named = {name for rule in rules for name in rule.keywords.values() if isinstance(name, str)}
     own = {*model.keys.values(), *model.sizes, *(layer.key for layer in model.layers.values())}
     of_indexer = {"indexer_rope_interleave"} if model.indexer or model.no_indexer else set()
-    return frozenset({*named, *own, *of_indexer, *model.unread, *(model.switch or ())[:1]})
+    return frozenset({*named, *own, *of_indexer, *model.unread, *model.ignored, *(model.switch or ())[:1]})
 
 
 def several_axes_hint(model_type: str | None, /) -> str:
@@ -354,5 +357,6 @@ WITH_ATTENTION: frozenset[str] = frozenset(_WORDS["with_attention"])
 RENAMED_TYPES: Mapping[str, str] = _WORDS["renamed_types"]
 NEUTRAL: Mapping[str, Any] = _WORDS["neutral"]
 CHANGES_ATTENTION: Mapping[str, str] = _WORDS["changes_attention"]
+DECIDED_BY_MODEL: frozenset[str] = frozenset(_WORDS["decided_by_model"])
 OTHER_KEYS: Mapping[str, str] = _WORDS["other_keys"]
 OTHER_VALUES: Mapping[str, str] = _WORDS["other_values"]

@@ -5,10 +5,10 @@ Find the text part of a config, in any known form, and refuse unknown names abou
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._names import did_you_mean
@@ -19,6 +19,7 @@ from rope_any.config._load import Fact, is_name, load, require_names, same, type
 from rope_any.config._models import (
     ALL,
     CHANGES_ATTENTION,
+    DECIDED_BY_MODEL,
     MODELS,
     NEUTRAL,
     OTHER_KEYS,
@@ -66,6 +67,12 @@ _TODAY = (BASE, SHARE)  # keys that any model may have, in addition to its own n
 FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # must agree with the model's pairing
 
 
+_IN_ITS_CODE = (
+    "read them in the model's code: partial_rotary_factor is 1 if the whole head rotates, "
+    'layer_types has "full_attention" for each layer that rotates'
+)
+
+
 class Part(NamedTuple):
     """One part of a config, such as its text part, and the facts about its model."""
 
@@ -98,9 +105,9 @@ class Part(NamedTuple):
         return self.get(self.model.keys[name]) if name in self.model.keys else None
 
     def key_names(self, name: str) -> tuple[str, ...]:
-        """Return the keys for a common name: itself (base, share only), and the model's own (any's if unknown)."""
+        """Return the keys for a common name: itself (base, share, an unknown model's count), and the model's own."""
         today = [name] if name in _TODAY else []
-        own = model_names(name) if self.model is UNKNOWN else [self.model.keys.get(name)]
+        own = [COUNT] if name == COUNT and self.model is UNKNOWN else [self.model.keys.get(name)]
         return tuple(dict.fromkeys(key for key in (*today, *own) if key))
 
     def with_values(self, facts: Mapping[str, Fact]) -> "Part":
@@ -108,6 +115,10 @@ class Part(NamedTuple):
         values = {key: fact.value for key, fact in facts.items()}
         sources = {key: fact.source for key, fact in facts.items()}
         return self._replace(keys={**self.keys, **values}, names={**self.names, **sources})
+
+    def without(self, key: str) -> "Part":
+        """Return a copy of this part without a key."""
+        return self._replace(keys={name: value for name, value in self.keys.items() if name != key})
 
     @property
     def default(self) -> str:
@@ -146,10 +157,9 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
     written = model_type_of(keys, path)
     model_type = written or _text_part_of(outer) or None
     model_type = _text_part_of(model_type) or model_type
-    if _model(model_type) is UNKNOWN and given is None:
-        _refuse_unknown_model(model_type, keys, path)
+    _require_known_model(model_type, keys, path, given)
     for level in levels:
-        _refuse_outside(*level, MODELS.get(model_type or "", UNKNOWN).partial)
+        _refuse_outside(*level, MODELS.get(model_type or "", UNKNOWN).partial or 1.0)
     names = {} if model_type == written else {"model_type": f"model_type {written or outer}, its text part"}
     return part_at(keys, path, model_type, given, names)
 
@@ -233,20 +243,38 @@ def model_type_of(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
     return found or None
 
 
-def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
-    """Raise that the model type, and so the pairing, is unknown or missing. `keys` and `path` are for the message."""
-    name = ".".join((*path, "model_type"))
+def _undecided(keys: Mapping[str, Any]) -> list[str]:
+    """Return what a config of an unknown model must have and lacks: base, share of the head, and rotating layers."""
+    entries = [entry for entry in parameter_objects(keys) if not any(isinstance(v, Mapping) for v in entry.values())]
+    given = [{key for key, value in {**keys, **entry}.items() if value is not None} for entry in entries or [{}]]
+    missing = [] if all(BASE in each for each in given) else [BASE]
+    missing += [] if all({SHARE, COUNT, "qk_rope_head_dim"} & each for each in given) else [SHARE]
+    counted = any(keys.get(name) is not None for name in LAYERS)
+    return missing + ([TYPES[0]] if counted and not any(keys.get(name) for name in TYPES) else [])
+
+
+def _listed(names: list[str]) -> str:
+    """Return names as "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _require_known_model(
+    model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...], pairing: Pairing | None
+) -> None:
+    """Raise if the model type is unknown or missing, unless the caller and the config say all that it decides."""
+    missing = [*(["`pairing`"] if pairing is None else []), *_undecided(keys)]
+    if _model(model_type) is not UNKNOWN or not missing:
+        return
+    name, or_given = ".".join((*path, "model_type")), f"or {_listed(missing)} be given"
     classes = keys.get("architectures")
     given = model_type or next(filter(is_name, classes if isinstance(classes, list) else ()), "")
     stem = re.sub("for(causallm|conditionalgeneration)$|model$", "", given.lower())  # of a class's name
-    near = did_you_mean(stem, MODELS, OTHER_VALUES)
+    hint = did_you_mean(stem, MODELS, OTHER_VALUES) or (_IN_ITS_CODE if missing != ["`pairing`"] else "")
     if model_type is not None:
-        wanted = "be one whose pairing is known, or `pairing` be given"
-        raise ArgumentValueError(name, wanted, model_type, near)
+        raise ArgumentValueError(name, f"be one whose rotation is known, {or_given}", model_type, hint)
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
-    hint = f"its parts may be read separately: {parts}" if parts else near
-    wanted = "be given, since it decides the pairing, or `pairing` be given"
-    raise ArgumentValueError(name, wanted, NOTHING, other_file_hint(keys) or hint)
+    hint = other_file_hint(keys) or (f"its parts may be read separately: {parts}" if parts else hint)
+    raise ArgumentValueError(name, f"be given, since it decides the rotation, {or_given}", NOTHING, hint)
 
 
 def other_file_hint(keys: Mapping[str, Any], /) -> str:
@@ -256,45 +284,53 @@ def other_file_hint(keys: Mapping[str, Any], /) -> str:
     return next((text for key, text in _OF_OTHER_FILES.items() if key in keys), "")
 
 
+def _require_neutral(part: Part) -> None:
+    """Raise for a key of `NEUTRAL` with another value than the one there."""
+    for path, neutral in NEUTRAL.items():
+        if (fact := part.get(path)) is not None and not same(fact.value, neutral):
+            wanted = f"be {neutral}, the only supported value"
+            raise ArgumentValueError(fact.source, wanted, fact.value, OTHER_KEYS.get(path, ""))
+
+
 def _require_known_keys(part: Part) -> Part:
     """Return a part unchanged. Raise for a key about rotary that its model does not read, or an unsupported value."""
-    model, of_any = part.model, _keys_of_any_model()
-    # An unknown model may have any model's names of the base, the share and the count.
-    shared = {"qk_rope_head_dim"}.union(*map(model_names, (BASE, SHARE, COUNT)))
-    known = set(shared if model is UNKNOWN else read_by(model))
+    model = part.model
+    _require_neutral(part)
+    is_unknown, heads = model is UNKNOWN, model_names("head_dim")
+    known = {COUNT, "qk_rope_head_dim"} if is_unknown else set(read_by(model))
+    known |= CHANGES_ATTENTION.keys() - (DECIDED_BY_MODEL if is_unknown else set())
     if model.rotary:
         known |= {*OBJECTS, *FLAGS, SHARE, *([] if model.layers else [BASE])}
-    why = "does not read it" if model.rotary else "has no rotary embedding"
     for key, value in part.keys.items():
-        if key in NEUTRAL and value is not None and not same(value, NEUTRAL[key]):
-            raise ArgumentValueError(part.name(key), f"be {NEUTRAL[key]}, the only supported value", value)
-        if key in known or key in NEUTRAL or key in CHANGES_ATTENTION or value is None:
+        if is_unknown and key in heads and value is not None and not same(value, part.keys.get("head_dim")):
+            raise ArgumentValueError(part.name(key), "agree with head_dim, which must be given too", value)
+        if key in known or key in NEUTRAL or value is None or (key in DECIDED_BY_MODEL and value is False):
             continue
-        if not (ROTARY.search(key) or (model.rotary and key in OTHER_KEYS)):
+        if not (ROTARY.search(key) or (model.rotary and key in OTHER_KEYS) or (is_unknown and key in DECIDED_BY_MODEL)):
             continue
-        meant = next((name for name in _TODAY if key in model_names(name)), OTHER_KEYS.get(key, key))
-        hint = did_you_mean(meant, known) if meant.isidentifier() else meant
-        if key in of_any and model is UNKNOWN:
-            wanted = "not be given for an unknown model_type: the model decides its meaning"
-            hint = f"{_reader_of(key)} is one that reads it"
-        elif key in of_any:
-            wanted, hint = f"not be given for {part.model_type}, which {why}", "" if meant == key else hint
-        else:
-            wanted = "be left out: it is an unknown name about rotary embedding"
+        wanted, hint = _why_unread(part, key, known)
         raise ArgumentValueError(part.name(key), wanted, value, hint)
     _require_rules(part)
     return part
+
+
+def _why_unread(part: Part, key: str, known: Collection[str]) -> tuple[str, str]:
+    """Return what a key about rotary that the model does not read must be, and a hint; `known` are those it reads."""
+    if part.model is UNKNOWN:
+        hint = f"leave it out, with its effect in {BASE}, {SHARE} and {OBJECTS[0]}"
+        return "not be given for an unknown model_type: only the model's code says what it does", hint
+    meant = next((name for name in _TODAY if key in model_names(name)), OTHER_KEYS.get(key, key))
+    hint = did_you_mean(meant, known) if meant.isidentifier() else meant
+    if key in _keys_of_any_model():
+        why = "does not read it" if part.model.rotary else "has no rotary embedding"
+        return f"not be given for {part.model_type}, which {why}", "" if meant == key else hint
+    return "be left out: it is an unknown name about rotary embedding", hint
 
 
 @cache
 def _keys_of_any_model() -> frozenset[str]:
     """Return the keys about rotary embedding that at least one model reads; cached."""
     return frozenset({*OBJECTS, *_TODAY, *FLAGS}.union(*map(read_by, MODELS.values())))
-
-
-def _reader_of(key: str) -> str:
-    """Return the first model type that reads a key about rotary embedding, which at least one model must read."""
-    return next(name for name, model in MODELS.items() if key in read_by(model))
 
 
 def _require_rules(part: Part) -> None:

@@ -5,7 +5,8 @@ In order: the sizes of the head (`_head_sizes`), the values of the scheme that s
 the division of the pairs among several axes (`_frequencies_by_axis`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import axes
@@ -16,6 +17,7 @@ from rope_any._checks import (
     ArgumentValueError,
     Text,
     attention_factor,
+    brief,
     flag,
     inside,
     integer,
@@ -26,15 +28,25 @@ from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
-from rope_any.config._canonical import Layers, class_defaults, first, first_value, rope_type_of, written_parameters
-from rope_any.config._load import LARGEST_HEAD, Fact, checked
+from rope_any.config._canonical import (
+    Layers,
+    canonical,
+    class_defaults,
+    first,
+    first_value,
+    groups_by_label,
+    rope_type_of,
+    written_parameters,
+)
+from rope_any.config._load import LARGEST_HEAD, Fact, checked, same
 from rope_any.config._models import CHANGES_ATTENTION, MODELS, several_axes_hint
-from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part, other_file_hint
+from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, OBJECTS, Part, other_file_hint
 from rope_any.config._schemes import (
     ARGUMENTS,
     COMMON,
     IGNORED,
     KEYS,
+    OF_FEW_MODELS,
     ORIGINAL,
     OTHERS,
     REQUIRED,
@@ -95,6 +107,8 @@ def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) ->
     rotary = _rotary_dim(part, share, head)
     if not 0 < rotary.value <= head.value:
         raise ArgumentValueError(rotary.source, f"be from 1 to {head.value} features", rotary.value)
+    if rope_type == "default" and share is not None and rotary.value < head.value:
+        _require_class_reads_share(part, share, rotary.value, head.value)
     if rotary.value % 2 and (rotary.value == head.value or rope_type != "default"):
         raise ArgumentValueError(rotary.source, "give an even number of features", rotary.value)
     start = {"start": Fact(head.value - rotary.value, part.default)} if part.model.trailing else {}
@@ -144,10 +158,19 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
         return counts[0]
     if by_share is not None:
         return by_share if by_share.value < head.value else head
-    if model.partial < 1:
+    if model.partial is not None and model.partial < 1:
         return Fact(int(head.value * model.partial), part.default)
     default = model.sizes.get(COUNT) if COUNT not in part.keys else None
     return head if default is None else Fact(default, part.default)
+
+
+def _require_class_reads_share(part: Part, share: Fact, rotary_dim: int, head_dim: int) -> None:
+    """Raise if the model's class ignores the share without scaling, and no count of features in the config agrees."""
+    known, counted = part.model_type in MODELS, any(map(part.get, part.key_names(COUNT)))
+    if known and part.model.partial is None and part.model.rotary_dim is None and not counted:
+        wanted = f"be 1: without scaling, transformers rotates all {head_dim} features of {part.model_type}"
+        other = f"for vLLM, which rotates the first {rotary_dim}, Rope(ra.frequencies({rotary_dim}, base=...), ...)"
+        raise ArgumentValueError(share.source, wanted, share.value, f"leave it out, or write, {other}")
 
 
 def _required_size(part: Part, key: str) -> int:
@@ -187,8 +210,9 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
         wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
         hint = f"write {ours}" if ours else did_you_mean(kind, SCHEMES)
         raise ArgumentValueError(facts["rope_type"].source, wanted, kind, hint)
-    scheme = WITH_ALPHA if kind == "dynamic" and "alpha" in facts else SCHEMES[kind]
-    ignored = _ignored(facts, scheme)
+    with_alpha = kind == "dynamic" and "alpha" in part.model.parameters and "alpha" in facts
+    scheme = WITH_ALPHA if with_alpha else SCHEMES[kind]
+    ignored = _ignored(part, facts, scheme)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
     if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
         extended, trained = first_value(part, LENGTHS), values[ORIGINAL]
@@ -208,10 +232,13 @@ def _without_factor(rope_type: str, values: Mapping[str, Fact]) -> bool:
     return rope_type == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
-def _ignored(facts: Mapping[str, Fact], scheme: Scheme) -> dict[str, Fact]:
-    """Return the parameters without effect, with the reason; raise for one that is unknown or of another scheme."""
+def _ignored(part: Part, facts: Mapping[str, Fact], scheme: Scheme) -> dict[str, Fact]:
+    """Return the parameters without effect, with the reason; raise for one that the scheme or the model lacks."""
     ignored = {}
     for key, fact in facts.items():
+        if key in OF_FEW_MODELS and key not in part.model.parameters and fact.value is not None:
+            wanted = f"not be given for {part.model_type}, whose code does not read it: others {OF_FEW_MODELS[key]}"
+            raise ArgumentValueError(fact.source, wanted, fact.value, "leave it out for the reading of its code")
         if key not in KEYS:
             if key in CHANGES_ATTENTION:
                 wanted, hint = "not be given here: it is a key of the config itself", f"{key}: {CHANGES_ATTENTION[key]}"
@@ -262,7 +289,55 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_t
 
 
 def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
-    """Return the recipe of a group, which must rotate; `length` None: the trained one. Raise if values are wrong."""
+    """
+    Return the recipe of a group, which must rotate; `length` None: the trained one.
+
+    Raise if values are wrong, or if another program would read another rotation from the same config.
+    """
+    made = _recipe_of_one_reading(part, group, length)
+    for name, other, wanted, hint in _other_readings(part, group.label):
+        try:
+            groups = groups_by_label(canonical(other))
+            theirs = _recipe_of_one_reading(other, next(iter(groups.get(group.label) or groups[None])), length)
+        except (KeyError, TypeError, ValueError) as error:
+            got = f"{name} alone: {error}" if name in OBJECTS else f"without it: {error}"
+            raise ArgumentValueError(part.name(name), wanted, Text(got), hint) from None
+        if (made.frequencies, made.attention_factor) != (theirs.frequencies, theirs.attention_factor):
+            pairs = ((made.facts.get(key), fact) for key, fact in theirs.facts.items())
+            ours, fact = next((a, b) for a, b in pairs if a and not same(a.value, b.value))
+            got = f"{brief(ours.value)} ({ours.source}) and {brief(fact.value)} ({fact.source})"
+            raise ArgumentValueError(part.name(name), wanted, Text(got), hint)
+    return made
+
+
+def _other_readings(part: Part, label: str | None) -> Iterator[tuple[str, Part, str, str]]:
+    """Yield (key, part as another program reads it, what the key must be, hint) if keys are not read by all alike."""
+    ignored = _given_and_ignored(part, label)
+    other = reduce(Part.without, ignored, part)
+    if all(part.keys.get(name) for name in OBJECTS):
+        wanted = f"agree with {part.name(OBJECTS[0])}: transformers reads {OBJECTS[1]} alone, others do not"
+        hint = "keep only the one that the weights were trained with"
+        yield OBJECTS[1], other.without(OBJECTS[0]), wanted, hint
+    if ignored:
+        wanted = f"agree with what transformers uses in its place, which does not read it for {part.model_type}"
+        is_read = OBJECTS[0] not in part.model.ignored
+        yield ignored[0], other, wanted, f"leave it out{f', or give it in {OBJECTS[0]}' if is_read else ''}"
+
+
+def _given_and_ignored(part: Part, label: str | None) -> list[str]:
+    """Return the keys in a config that the model's class ignores, for all layers or for those with this label."""
+    found = []
+    for name in (*part.model.ignored, *([ORIGINAL] if part.model.layers else [])):
+        outer, _, inner = name.partition(".")
+        if outer in OBJECTS and inner:  # the class ignores the object if it has an older name, but not today's
+            found += [outer] if part.get(name) and not part.get(f"{outer}.rope_type") else []
+        elif not inner or outer == label:
+            found += [inner or outer] if part.get(inner or outer) else []
+    return found
+
+
+def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Recipe:
+    """Return the recipe of a group, by one reading of its part. Raise if values are wrong."""
     given = group.parameters
     scheme, values = _values(part, given, length)
     sizes = _head_sizes(part, group.sizes, given.get("partial_rotary_factor"), rope_type_of(given))

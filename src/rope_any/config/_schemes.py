@@ -66,7 +66,6 @@ def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
 
 _RAMP = {ORIGINAL: REQUIRED, "attention_factor": None, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 _BAND, _TRAINED = ("low_freq_factor", "high_freq_factor"), "max_position_embeddings"
-_HUNYUAN = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 SCHEMES: dict[str, Scheme] = {
     "default": Scheme({}, lambda f, _: (f, 1.0)),
@@ -75,7 +74,6 @@ SCHEMES: dict[str, Scheme] = {
         {"factor": REQUIRED, _TRAINED: REQUIRED},
         lambda f, v: (scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=v[_TRAINED]), 1.0),
         _TRAINED,
-        _HUNYUAN,
     ),
     "yarn": Scheme({"factor": REQUIRED, **_RAMP, "mscale": None, "mscale_all_dim": None}, _yarn),
     "dynamic_yarn": Scheme(_RAMP, _scale_by_dynamic_yarn, ORIGINAL, ("factor",)),
@@ -106,8 +104,12 @@ SCHEMES: dict[str, Scheme] = {
     ),
 }
 
-WITH_ALPHA = Scheme({"alpha": REQUIRED}, lambda f, v: (scaling.ntk(f, v["alpha"]), 1.0), unread=("factor", *_HUNYUAN))
-"""Rope type dynamic if ``alpha`` is given, as in Hunyuan: NTK-aware scaling, the same at every length."""
+WITH_ALPHA = Scheme(
+    {"alpha": REQUIRED},
+    lambda f, v: (scaling.ntk(f, v["alpha"]), 1.0),
+    unread=("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+)
+"""Rope type dynamic with ``alpha`` in the models that read it: NTK-aware scaling, the same at every length."""
 
 ALIASES = {"su": "longrope", "mrope": "default", "dynamic-yarn": "dynamic_yarn"}
 """Older names of rope types, and names that other programs also read; they are accepted."""
@@ -145,6 +147,12 @@ IGNORED = {
     "llama_4_scaling_beta": "not of the rotation: rope_any.bending.temperature scales the queries by it",
 }
 """Keys that any rope type may have and that change no frequency, and what they mean."""
+
+OF_FEW_MODELS = {
+    "alpha": "multiply the base by alpha ** (rotary_dim / (rotary_dim - 2))",
+    **dict.fromkeys(("short_mscale", "long_mscale"), "multiply cos and sin by it"),
+}
+"""Keys of rope types that only the models with them as `parameters` read, and what other programs do with them."""
 
 KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
 """All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""
