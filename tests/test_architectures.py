@@ -370,6 +370,8 @@ COMPLETED: dict[str, dict[str, Any]] = {
     "Qwen3OmniMoeTextConfig": {"head_dim": 128},
     "SaProtConfig": {},
 }
+# Names of the classes that have no model_type.
+UNNAMED = {"Qwen3OmniMoeCode2WavConfig": "qwen3_omni_moe_code2wav", "SaProtConfig": "saprot"}
 ERRORS = (AssertionError, KeyError, RuntimeError, TypeError, ValueError)
 
 # Unchanged, slow pairs hardly rotate at position 1000; with the tenth roots of the frequencies every pair does.
@@ -379,10 +381,11 @@ POWERS = (1, 0.1)
 TOLERANCE = 3e-4
 
 
-def ours(case, config, *, power=1, pairing=None):
+def ours(case, config, *, power=1, model_type=None):
     """Return our Rope for a config, with frequencies to a power; None if the model has no rotary."""
+    keys = config.to_dict() | ({"model_type": model_type} if model_type else {})
     try:
-        rope = Rope.from_config(config.to_dict(), layer_type=case.layer_type, pairing=pairing)
+        rope = Rope.from_config(keys, layer_type=case.layer_type)
     except ValueError as error:
         if "must have rotary embedding" not in str(error):
             raise
@@ -396,9 +399,8 @@ def powers(case):
 
 
 def completed(case):
-    """Return a config that runs, and the pairing if the config does not define it."""
-    config = default_config(case, **deepcopy(COMPLETED.get(case.config, {})))
-    return config, None if config.model_type else "half"
+    """Return a config that runs, and its model_type if the class has none."""
+    return default_config(case, **deepcopy(COMPLETED.get(case.config, {}))), UNNAMED.get(case.config)
 
 
 def with_frequencies(rope, change):
@@ -428,9 +430,9 @@ def distance(rope, rotation):
     return float((got - expected).abs().max() / expected.std())
 
 
-def check(case, config, *, pairing=None, scores=True):
+def check(case, config, *, model_type=None, scores=True):
     """Fail unless both have the same frequencies and factor, and the same scores."""
-    rotation, rope = theirs(case, config), ours(case, config, pairing=pairing)
+    rotation, rope = theirs(case, config), ours(case, config, model_type=model_type)
     if rotation is None or rope is None:
         assert rotation is rope
         return
@@ -438,7 +440,7 @@ def check(case, config, *, pairing=None, scores=True):
     assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
     assert rope.attention_factor == pytest.approx(rotation.factor, rel=1e-6)
     for power in powers(case) if scores else ():
-        assert distance(ours(case, config, power=power, pairing=pairing), theirs(case, config, power)) < TOLERANCE
+        assert distance(ours(case, config, power=power, model_type=model_type), theirs(case, config, power)) < TOLERANCE
 
 
 # --- the tests --------------------------------------------------------------------------------------------
@@ -471,8 +473,8 @@ def test_a_listed_architecture_disagrees(case):
 def test_an_incomplete_default_config_agrees_when_completed(case):
     with pytest.raises(ERRORS):
         check(case, default_config(case))
-    config, pairing = completed(case)
-    check(case, config, pairing=pairing)
+    config, model_type = completed(case)
+    check(case, config, model_type=model_type)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config not in DISAGREEING], ids=str)
@@ -492,12 +494,83 @@ def test_missing_rope_parameters_are_class_defaults_or_refused(case):
     )
 
 
+# Keys in the places where files have them. "nested" gives each kind of layers the parameters.
+_LINEAR, _YARN = {"factor": 3.0}, {"factor": 4.0, "original_max_position_embeddings": 512}
+WRITTEN: dict[str, dict[str, Any]] = {
+    "base": {"rope_theta": 777.0},
+    "base inside": {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}},
+    "no base": {"rope_parameters": {"rope_type": "linear", **_LINEAR}},
+    "share": {"partial_rotary_factor": 0.5},
+    "share and scaling": {"partial_rotary_factor": 0.5, "rope_parameters": {"rope_type": "linear", **_LINEAR}},
+    "share inside": {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0, "partial_rotary_factor": 0.5}},
+    "older type": {"rope_theta": 777.0, "rope_scaling": {"type": "linear", **_LINEAR}},
+    "older form": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "linear", **_LINEAR}},
+    "older form, base inside": {"rope_scaling": {"rope_type": "linear", "rope_theta": 777.0, **_LINEAR}},
+    "both forms": {"rope_parameters": {"rope_theta": 777.0}, "rope_scaling": {"rope_type": "linear", **_LINEAR}},
+    "alpha": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "dynamic", "alpha": 5.0, **_LINEAR}},
+    "yarn": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "yarn", "beta_fast": 16, **_YARN}},
+    "truncate": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "yarn", "truncate": False, **_YARN}},
+    "two original lengths": {
+        "rope_theta": 777.0,
+        "original_max_position_embeddings": 256,
+        "rope_scaling": {"rope_type": "yarn", **_YARN},
+    },
+    "nested": {"nested": {"rope_type": "linear", "rope_theta": 777.0, **_LINEAR}},
+    "nested, no base": {"nested": {"rope_type": "linear", **_LINEAR}},
+    "nested, base outside": {"rope_theta": 777.0, "nested": {"rope_type": "linear", **_LINEAR}},
+    "nested, share": {"nested": {"rope_type": "default", "rope_theta": 777.0, "partial_rotary_factor": 0.5}},
+    "nested, share outside": {"partial_rotary_factor": 0.5, "nested": {"rope_type": "default", "rope_theta": 777.0}},
+    "other names": {"rotary_emb_base": 777.0, "rotary_pct": 0.5},
+}
+REPLACED = {*(key for keys in WRITTEN.values() for key in keys), "layer_rope_theta"}
+
+
+def written(case, name):
+    """Return the default config of a case as a file, with the keys of `WRITTEN` in place of its own; None if unfit."""
+    default, extra = completed(case)[0].to_dict(), dict(WRITTEN[name])
+    if (parameters := extra.pop("nested", None)) is not None:
+        kinds = [kind for kind, inner in (default.get("rope_parameters") or {}).items() if isinstance(inner, dict)]
+        if not kinds:
+            return None
+        extra["rope_parameters"] = {kind: dict(parameters) for kind in kinds}
+    return deepcopy({key: value for key, value in default.items() if key not in REPLACED} | extra)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.filterwarnings("ignore")
+def test_a_key_is_read_as_the_class_reads_it_or_refused(name):
+    tried, wrong = 0, []
+    for case in CASES:
+        keys = None if case.config in DISAGREEING or is_newer(case) else written(case, name)
+        if keys is None:
+            continue
+        tried += 1
+        try:
+            rope = Rope.from_config(deepcopy(keys), layer_type=case.layer_type)
+        except (TypeError, ValueError):
+            continue
+        try:
+            config = config_class(case).from_dict(keys)
+            rotation = theirs(case, config)
+        except Exception:  # noqa: BLE001, S112 # classes refuse configs by errors of many kinds
+            continue
+        slice_width = getattr(config, "qk_rope_head_dim", None) or 2 * len(rotation.frequencies)
+        if slice_width != 2 * len(rotation.frequencies):
+            continue  # the table of the class does not fit its own attention
+        found = [*sorted(frequencies_on_equal_axes(rope)), rope.attention_factor]
+        expected = [*sorted(rotation.frequencies), rotation.factor]
+        wrong += [] if found == pytest.approx(expected, rel=1e-5, abs=0) else [str(case)]
+    assert tried > 20
+    assert not wrong
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_wrong_pairing_sign_slice_or_axis_changes_the_scores(case):
-    config, pairing = completed(case)
+    config, model_type = completed(case)
     skip_if_newer(case)
     power = powers(case)[-1]
-    rotation, rope = theirs(case, config, power), ours(case, config, power=power, pairing=pairing)
+    rotation, rope = theirs(case, config, power), ours(case, config, power=power, model_type=model_type)
     for fault in faults(rope, rotation.width) if rope else ():
         assert distance(fault, rotation) > 100 * TOLERANCE
 
