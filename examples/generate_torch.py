@@ -37,7 +37,7 @@ def decoder(weights: list[torch.Tensor], tokens: torch.Tensor, cache: Cache) -> 
     embedding, *layers, head = weights
     past = cache[0][0].shape[1] if cache else 0
     x = embedding[tokens]
-    table = ROPE.table(range(past, past + len(tokens)), like=x)  # once for all layers
+    table = ROPE.table(torch.arange(past, past + len(tokens)))  # once for all layers
     for layer in range(LAYERS):
         qkv, out, gate, up, down = layers[5 * layer : 5 * layer + 5]
         heads = (rms_norm(x, (WIDTH,)) @ qkv).unflatten(-1, (-1, HEAD_DIM)).transpose(0, 1)  # (heads, seq, head_dim)

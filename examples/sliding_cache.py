@@ -27,9 +27,8 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 def evict(rope: ra.Rope, keys: Any, values: Any) -> tuple[Any, Any]:
     """Drop the oldest tokens after the sinks, and reposition the keys of those that follow."""
-    length = keys.shape[-2]
-    recent = slice(SINKS + EVICTED, length)
-    moved = rope.reposition(keys[:, recent], range(recent.start, length), range(SINKS, length - EVICTED))
+    recent = slice(SINKS + EVICTED, None)
+    moved = rope.reposition(keys[:, recent], recent.start, SINKS)  # from its first position to that after the sinks
     return (
         np.concatenate([keys[:, :SINKS], moved], axis=-2),
         np.concatenate([values[:, :SINKS], values[:, recent]], axis=-2),

@@ -296,7 +296,7 @@ MISTAKES = {
     ),
     "the table of one position": (
         lambda: ROPE(Q, K, ROPE.table(10, like=Q)),
-        shapes("q", Q.shape, 2, "a table of shape (4,)", "write table(range(length)), or table([p]) for one token"),
+        shapes("q", Q.shape, 2, "a table of shape (4,)", "write table(arange(length)), or table([p]) for one token"),
     ),
     "positions in float16": (
         lambda: ROPE(Q, K, np.arange(10).astype("f2")),

@@ -1,8 +1,11 @@
 """Compilers, exporters, automatic differentiation, vectorisation, autocast and lazy arrays."""
 
+import io
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import oracle
@@ -11,6 +14,7 @@ import pytest
 import rope_any as ra
 from rope_any._arrays import find
 
+ROOT = Path(__file__).parents[1]
 F = ra.frequencies(16, base=100.0)
 ROPES = [ra.Rope(F, pairing="half"), ra.Rope(F, pairing="interleaved", start=2)]
 SHAPES = ((2, 4, 6, 20), (2, 2, 6, 20))
@@ -104,24 +108,6 @@ def test_torch_compiled_code_writes_in_place(torch, rng, rope):
     got = torch.compile(lambda q, k: rope(q, k, 70_000, out=(q, k)), fullgraph=True, backend=backend)(q, k)
     assert_close((q, k), expected)
     assert_close(got, expected)
-
-
-@pytest.mark.thread_unsafe(reason="torch exports one program at a time")
-def test_torch_export_accepts_a_dynamic_sequence(torch, rng, rope):
-    class Module(torch.nn.Module):
-        """A module with q, k and an offset as inputs."""
-
-        def forward(self, q, k, offset):
-            """Return q and k rotated from an offset on."""
-            return rope(q, k, offset)
-
-    tokens = torch.export.Dim("tokens", min=2, max=4096)
-    q, k = qk(rng, torch.tensor)
-    program = torch.export.export(
-        Module(), (q, k, torch.tensor(3)), dynamic_shapes=({2: tokens}, {2: tokens}, None), strict=True
-    )
-    q, k = qk(rng, torch.tensor, tokens=33)
-    assert_close(program.module()(q, k, torch.tensor(70_000)), rope(q, k, 70_000))
 
 
 def test_torch_vmap_and_grad_work(torch, rng, rope):
@@ -370,3 +356,195 @@ def test_no_other_library_is_imported(extra, found):
         pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     run = subprocess.run([sys.executable, "-c", _PROBE.format(extra=extra)], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == found
+
+
+# --- exporters: lengths and starts are symbols ----------------------------------------------------------------
+
+
+def rotations(q, k, cache):
+    """Return what rotations give whose lengths and starts are those of arrays."""
+    rope, two_axes, start = ROPES[0], ra.Rope((F, F), pairing="interleaved", start=2), cache.shape[-2]
+    return [
+        *rope(q, k),
+        *rope(q, k, start),
+        *rope(q[..., :1, :], cache, q.shape[-2]),  # fewer queries than keys
+        *two_axes(q, k, start),
+        *rope(q, k, ra.positions.from_starts([start], q.shape[-2], like=q)),
+        rope.apply(k, start, inverse=True),
+        rope.apply(k[..., :1, :], [start]),
+        rope.reposition(k, start, 0),
+        two_axes.reposition(k, None, q.shape[-2]),
+        *rope.table(start, like=q),
+        *rope.table([[0, start]], like=q),
+    ]
+
+
+def positions_of(q, cache, ends, n):
+    """Return what the functions of `positions` make of lengths: those of arrays, and a number `n`."""
+    p, length, past = ra.positions, q.shape[-2], cache.shape[-2]
+    spans = [length, (1, 2, 3), n]
+    return [
+        p.packed(ends, length),
+        p.packed([0, 1, length], like=q),
+        p.ragged(p.unrotated(ends, before=1), ends, length),
+        p.ragged([0, n], [past], length + n, like=q),
+        p.segments(ends // 4),
+        p.padded(ends // 4),
+        p.from_starts(ends, length),
+        p.from_starts([past, 3], n, like=q),
+        p.unrotated(ends, before=past, after=n),
+        p.unscaled_first(ends, n),
+        p.grid(length, n, like=q),
+        p.grid(2 * length, 4, order="columns", window=(2, 2), like=q),
+        p.shard(4 * length, 2, 1, zigzag=True, like=q),
+        p.shard(4 * n, 2, ends[0], zigzag=False),
+        p.gather_order(2 * n, 2, zigzag=False, like=q),
+        p.mrope(spans, start=past, like=q),
+        ends + p.mrope_end(spans, start=past),
+        p.self_extend(length, group=2, window=past, like=q).queries,
+        *p.self_extend(ends, group=n, window=past),
+        *p.rerope(ends, window=past),
+        *p.leaky_rerope(ends, window=past, factor=n),
+        *p.dual_chunk(ends, chunk_size=past, local_size=1),
+    ]
+
+
+def lengths_of(rng, make, tokens, cached, sequences):
+    """Return queries, keys and a cache of random numbers, and the ends of packed sequences."""
+    cache = rng.uniform(-2, 2, (2, 2, cached, 20)).astype(np.float32)
+    return *qk(rng, make, tokens), make(cache), make(np.linspace(0, tokens, sequences).astype(np.int32))
+
+
+@pytest.mark.long
+@pytest.mark.thread_unsafe(reason="torch exports one program at a time")
+@pytest.mark.parametrize("strict", [False, True])
+def test_torch_export_keeps_lengths_dynamic(torch, rng, strict):
+    class Module(torch.nn.Module):
+        """A module of all calls."""
+
+        def forward(self, q, k, cache, ends, count):
+            """Return rotations and positions, with `count` as a number."""
+            n = count.item()
+            torch._check(n >= 2)
+            torch._check(n <= 4096)
+            return rotations(q, k, cache) + positions_of(q, cache, ends, n)
+
+    batch, tokens, cached, sequences = (torch.export.Dim(name) for name in ("batch", "tokens", "cached", "sequences"))
+    shapes = {0: batch, 2: tokens}, {0: batch, 2: tokens}, {0: batch, 2: cached}, {0: sequences}, None
+    example = *lengths_of(rng, torch.tensor, 6, 9, 4), torch.tensor(5)
+    exported = torch.export.export(Module(), example, dynamic_shapes=shapes, strict=strict)
+    torch.export.save(exported, file := io.BytesIO())
+    file.seek(0)
+    for program in (exported, torch.export.load(file)):
+        for sizes, n in (((33, 17, 3), 7), ((2, 3, 8), 2)):
+            q, k, cache, ends = lengths_of(rng, torch.tensor, *sizes)
+            given = q[:1], k[:1], cache[:1], ends, torch.tensor(n)
+            assert_close(program.module()(*given), Module()(*given))
+
+
+@pytest.mark.long
+def test_jax_export_keeps_lengths_symbolic(jax, rng):
+    from jax import export
+
+    def calls(q, k, cache, ends):
+        """Return rotations and positions, with one more than the length of the cache as a number."""
+        return rotations(q, k, cache) + positions_of(q, cache, ends, cache.shape[-2] + 1)
+
+    batch, tokens, cached, sequences = export.symbolic_shape("batch, tokens, cached, sequences")
+    shapes = (batch, 4, tokens, 20), (batch, 2, tokens, 20), (batch, 2, cached, 20)
+    example = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+    exported = export.export(jax.jit(calls))(*example, jax.ShapeDtypeStruct((sequences,), np.int32))
+    for sizes in ((33, 17, 3), (1, 2, 8)):
+        given = lengths_of(rng, jax.numpy.asarray, *sizes)
+        assert_close(exported.call(*given), calls(*given))
+
+
+@pytest.mark.thread_unsafe(reason="torch exports one program at a time")
+def test_torch_export_in_its_default_mode_takes_the_length_of_a_cache(torch, rng, rope):
+    class Module(torch.nn.Module):
+        """A module whose keys follow those of a cache."""
+
+        def forward(self, k, cache):
+            """Return the rotated keys, and the positions of their tokens."""
+            return rope.apply(k, cache.shape[2]), ra.positions.from_starts([cache.shape[2]], k.shape[2], like=k)
+
+    tokens, cached = torch.export.Dim("tokens"), torch.export.Dim("cached")
+    q, k = qk(rng, torch.tensor)
+    program = torch.export.export(Module(), (k, q), dynamic_shapes=({2: tokens}, {2: cached}))
+    (_, k), (cache, _) = qk(rng, torch.tensor, tokens=33), qk(rng, torch.tensor, tokens=7)
+    rotated, p = program.module()(k, cache)
+    assert p.tolist() == [[*range(7, 40)]]
+    whole = oracle.rotate(k.numpy()[..., rope.start :], np.arange(7, 40), F, pairing=rope.pairing)
+    assert_close([rotated[..., rope.start :]], [whole])
+
+
+def test_symbols_that_cannot_be_used_are_refused(jax):
+    from jax import export
+
+    n, m = export.symbolic_shape("n, m")
+    q, p = jax.ShapeDtypeStruct((1, 2, n, 20), np.float32), ra.positions
+    for call, wanted in (
+        (lambda q: p.centred(q.shape[-2]), "count must be a known integer.* give grid an array of coordinates"),
+        (lambda q: p.shard(q.shape[-2], 2, 0, zigzag=False, like=q), "length must be a multiple of 2.* got n"),
+        (lambda q: p.shard(8, q.shape[-2], 0, zigzag=False, like=q), "ranks must be an integer"),
+        (lambda q: p.packed([0, m, m - 1], like=q), "cumulative_lengths must start at 0 and not fall"),
+        (lambda q: ROPES[0].apply(q, n * 1.5), "positions must be .* 0-d|positions must be an integer"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=wanted):
+            jax.eval_shape(call, q)
+
+
+# --- compiled decoding: two programs for all lengths ----------------------------------------------------------
+
+
+def compiled_loop(torch, step, lengths):
+    """Compare a compiled step with itself at all lengths of a cache; return how often it was compiled."""
+    counter = pytest.importorskip("torch._dynamo.testing").CompileCounter()
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    for n in lengths:
+        cache = torch.ones(1, 2, n, 20)
+        assert_close(compiled(cache, n), step(cache, n))
+    return counter.frame_count
+
+
+@pytest.mark.long
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
+def test_torch_compiles_twice_for_all_lengths(torch, rng):
+    rope, p = ROPES[0], ra.positions
+    q, k = (x[:1, :, :1] for x in qk(rng, torch.tensor))
+    for step in (
+        lambda _, n: rope(q, k, n),
+        lambda cache, _: rope(q, k, cache.shape[2]),
+        lambda _, n: [rope.apply(q, [n])],
+        lambda _, n: rope(q, k, rope.table(torch.arange(n, n + 1))),
+        lambda _, n: rope(q, k, p.from_starts([n], 1, like=q)),
+        lambda cache, _: rope(q, torch.cat([cache, k], dim=2)),
+        lambda cache, _: [rope.reposition(cache, cache.shape[2], 0)],
+        lambda cache, n: [p.segments((cache[:, 0, :, 0] > 0).to(torch.int64)), p.grid(n, 4, like=q)],
+        lambda _, n: [p.packed([0, 3, n], like=q), p.shard(4 * n, 2, 1, zigzag=True, like=q)],
+        lambda _, n: [p.mrope([n, (1, 2, 3)], like=q)],
+    ):
+        assert compiled_loop(torch, step, range(16, 80)) == 2
+
+
+def loop_of(page):
+    """Return the code of a function that does what the body of the decoding loop of a page does."""
+    text = re.sub(r"(?m)^(>>>|\.\.\.) ?", "", (ROOT / page).read_text(encoding="utf-8"))
+    body = re.search(r"(?m)^for first, tokens in .*\n((?: {4}.*\n)+)", text)[1]
+    return f"def step(first, tokens, caches):\n{body}    return caches\n"
+
+
+@pytest.mark.long
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
+@pytest.mark.parametrize("page", ["README.md", "docs/kv-cache.md"])
+def test_the_decoding_loop_of_a_page_compiles_at_most_three_times(torch, page):
+    counter = pytest.importorskip("torch._dynamo.testing").CompileCounter()
+    torch._dynamo.reset()
+    names = {"torch": torch, "rope": ra.Rope(ra.frequencies(64), pairing="half")}
+    exec(loop_of(page), names)  # noqa: S102  # a page of this project
+    step, caches = torch.compile(names["step"], fullgraph=True, backend=counter), [torch.zeros(1, 2, 0, 64)] * 2
+    for first, tokens in ((0, 16), *((n, 1) for n in range(16, 80))):
+        caches = step(first, tokens, caches)
+    assert [cache.shape[2] for cache in caches] == [80, 80]
+    assert counter.frame_count <= 3

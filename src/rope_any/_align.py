@@ -2,12 +2,19 @@
 
 from collections.abc import Callable
 from math import prod
-from numbers import Integral
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, _sharding, is_array
 from rope_any._checks import ROWS_OF_TABLE, ArgumentValueError, Text, brief, integer, require_known
-from rope_any._positions import Positions, SplitPositions, as_position_array, by_axis, consecutive, split_positions
+from rope_any._positions import (
+    Positions,
+    SplitPositions,
+    as_position_array,
+    by_axis,
+    consecutive,
+    is_number,
+    split_positions,
+)
 from rope_any._table import Table
 
 
@@ -47,7 +54,7 @@ def expand_positions(
     number of tokens is unknown.
     """
     number: Any = 0 if positions is None else positions
-    if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
+    if not is_number(number) and not (is_array(number) and number.ndim == 0):
         return number
     if tokens.count is None:
         raise ArgumentValueError(name, "be given for each token if the length along `seq_axis` is unknown", number)
@@ -194,7 +201,7 @@ def _positions_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) ->
         hints.insert(0 if ndim > 3 else 1, starts)
     if hints:
         return "give " + ", or ".join(hints)
-    return _shape_hint(tokens, shape, axes) if shape else "write table(range(length)), or table([p]) for one token"
+    return _shape_hint(tokens, shape, axes) if shape else "write table(arange(length)), or table([p]) for one token"
 
 
 def _shape_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
-from rope_any._arrays import Array, Library, _sharding, is_array, library, refuse_foreign, type_name
-from rope_any._checks import ROWS_OF_TABLE, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
+from rope_any._arrays import Array, Library, _sharding, is_array, is_symbol, known, library, refuse_foreign, type_name
+from rope_any._checks import ROWS_OF_TABLE, ArgumentTypeError, ArgumentValueError, Text, int32, integer, require_known
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
 """Positions of tokens: an array, or numbers on the host."""
@@ -22,6 +22,16 @@ class SplitPositions(NamedTuple):
     """Integers; or real numbers, if a dtype holds them."""
     rest: Array | None
     """Without float64: real positions less their nearest integers, in float32. None for integers and with float64."""
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is one integer on the host: Python's, NumPy's, or a tracer's symbol; a bool counts too."""
+    return isinstance(value, Integral) or is_symbol(value)
+
+
+def int32_or_symbol(name: str, value: Any, /, *, least: int = 1 - 2**31) -> Any:
+    """Return `value` as an int; raise unless it is from `least` to 2³¹ - 1. A tracer's symbol is returned unchecked."""
+    return value if is_symbol(value) else int32(name, value, least=least)
 
 
 def array_or_none(positions: Positions | SplitPositions) -> Array | None:
@@ -66,8 +76,8 @@ def consecutive(
     xp, wide, place = lib.xp, lib.has_float64(like), lib.device_kwargs(like)
     dtype = xp.int64 if wide else xp.int32
     if not given:
-        first = integer(name, start)
-        require_fit(first, first + max(length - 1, 0), wide=wide, name=name)
+        first = start if is_symbol(start) else integer(name, start)
+        require_fit(first, first + length - 1, wide=wide, name=name)
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not lib.is_integer(start):
         got = Text(lib.dtype_name(start.dtype))
@@ -180,21 +190,25 @@ def _from_host(
     if isinstance(positions, range):
         require_fit(*positions[:1], *positions[-1:], wide=wide, name=name)
         return xp.arange(positions.start, positions.stop, positions.step, dtype=integer_dtype, **place), None
-    if not isinstance(positions, Integral | Sequence):
+    if not isinstance(positions, Sequence) and not is_number(positions):
         refuse_foreign(name, positions)
         raise ArgumentTypeError(name, _WANTED, Text(type_name(positions)), _number_hint(positions))
     numbers, shape = _flatten(positions, name)
-    require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
+    fixed = known(numbers)
+    require_fit(*((min(fixed), max(fixed)) if fixed else ()), wide=wide, name=name)
 
     def array(values: list[Any], dtype: Any) -> Array:
         """Return a flat list of numbers as an array with the shape of the nested positions."""
+        if len(known(values)) < len(values):
+            zero = xp.zeros((), dtype=dtype, **place)
+            return xp.reshape(xp.stack([zero + value for value in values]), shape)
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
 
-    if all(isinstance(number, int) for number in numbers):
+    if not any(isinstance(number, float) for number in numbers):
         return array(numbers, integer_dtype), None
     if wide:
         return array(numbers, xp.float64), None
-    nearest = [round(number) for number in numbers]
+    nearest = [round(number) if isinstance(number, float) else number for number in numbers]
     return array(nearest, integer_dtype), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
 
 
@@ -216,6 +230,8 @@ def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float],
         if len(shapes) > 1:
             raise ArgumentValueError(name, _WANTED, Text("rows of different lengths"))
         return [number for numbers, _ in parts for number in numbers], (len(parts), *(shapes.pop() if shapes else ()))
+    if is_symbol(positions):
+        return [positions], ()
     if isinstance(positions, bool) or not isinstance(positions, Real):
         raise ArgumentTypeError(name, _WANTED, Text(type_name(positions)), _number_hint(positions))
     number = int(positions) if isinstance(positions, Integral) else float(positions)
@@ -260,7 +276,7 @@ def require_fit(*positions: float, wide: bool, name: str = "positions") -> None:
     """Raise if a host position exceeds 2⁵³ in magnitude (`wide`, with float64) or 2³¹ - 1 (without)."""
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
-        if not -limit <= position <= limit:
+        if not is_symbol(position) and not -limit <= position <= limit:
             got = position if abs(position) < 2**64 else Text("one beyond 64 bits")  # maybe too long to print
             wanted = f"not exceed {limit} in magnitude" + ("" if wide else " without float64")
             raise ArgumentValueError(name, wanted, got)

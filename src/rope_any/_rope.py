@@ -24,6 +24,7 @@ from rope_any._arrays import (
     break_graph,
     find,
     is_array,
+    known_difference,
     library,
     refuse_foreign,
     signature,
@@ -367,6 +368,11 @@ class Rope:
         ------
         TypeError, ValueError
             As `cos_sin`.
+
+        Notes
+        -----
+        torch.compile makes the ends of a `range` constants, and compiles again for each of them. Where lengths or
+        starts change from call to call, give ``torch.arange(n, n + tokens)`` or ``[n]``.
         """
         fused, factor, key = flag("fused", fused), self.attention_factor, None
         if type(positions) is range and positions.step == 1 and dtype is None:
@@ -547,7 +553,7 @@ class Rope:
         """
         names, axis, fused, inverse, _ = call
         if call_plan.adds_angles:
-            first = integer("positions", positions) if positions else 0
+            first: Any = positions or 0  # None or an int
             count = xs[0].shape[axis]
             return consecutive_table(call_plan.lib, first, count, self._prepared, self.attention_factor, fused=fused)
         lib, fewer_queries, *_ = call_plan
@@ -660,8 +666,10 @@ def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tup
 def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
     """Whether there are fewer queries than keys; raise if there are more. Two unknown lengths (None) count as equal."""
     queries, keys = q.count, k.count
-    fewer = queries != keys
-    if fewer and (queries is None or keys is None or queries > keys):
+    unknown = queries is None or keys is None
+    # of two symbols that may be equal the last rows are right in both cases
+    fewer = queries != keys if unknown else known_difference(queries, keys) != 0
+    if fewer and (unknown or queries > keys):
         got = Text(f"{queries} queries for {keys} keys")
         raise ArgumentValueError("q", "not be longer than k", got, seq_axis_hint(q, k))
     return bool(fewer)

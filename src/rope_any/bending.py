@@ -8,7 +8,7 @@ sums of positions are exact: in float64, or in int32, which they must fit, if th
 
 from rope_any._arrays import Array, Library, is_array, library, type_name
 from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, int32, integer, positive, real
-from rope_any._positions import Positions, as_numbers
+from rope_any._positions import Positions, as_numbers, int32_or_symbol
 from rope_any._table import BentTable, Table, check_table
 
 __all__ = ["fope", "temperature", "xpos"]
@@ -236,7 +236,7 @@ def temperature(
     lib, numbers, rest = _table_numbers(table, positions)
     xp = lib.xp
     b, length = positive("beta", beta), int32("original_length", original_length, least=1)
-    p = numbers + int32("offset", offset)
+    p = numbers + int32_or_symbol("offset", offset)
     if rest is not None:
         p = p + xp.astype(xp.floor(rest), p.dtype)
     p = xp.maximum(p, xp.zeros_like(p))  # array-api-compat's clip synchronises with CuPy's GPU

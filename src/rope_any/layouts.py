@@ -19,14 +19,13 @@ from rope_any._checks import (
     ArgumentValueError,
     Text,
     choice,
-    int32,
     integer_between,
     require_known,
 )
 from rope_any._frequencies import Row, as_rows, frequencies
 from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._positions import consecutive
+from rope_any._positions import consecutive, int32_or_symbol
 from rope_any._rope import Rope
 from rope_any._table import Table, check_table
 
@@ -269,7 +268,7 @@ def pack(
     place = lib.device_kwargs(like)
     if engine_layout.holds == "angles":
         work = lib.xp.float64 if lib.has_float64(like) else lib.xp.float32
-        at = lib.cast(consecutive(0, int32("length", length, least=0), like=like), work)
+        at = lib.cast(consecutive(0, int32_or_symbol("length", length, least=0), like=like), work)
         angles = at[:, None] * lib.xp.asarray(f, dtype=work, **place)[None, :]
         return arranged(lib, [lib.cast(angles, lib.xp.float32)], ["seq", "pair"], engine_layout)
     of = divided(engine_layout, len(f), base)

@@ -2,7 +2,8 @@
 Make the positions of tokens: packed, padded and sharded sequences, grids, streams of text and images, attention maps.
 
 They return an array for `cos_sin` and `Rope`, and read no values of arrays: they work under tracers and on lazy arrays.
-`centred`, `scaled`, `normalised` and `frames` return numbers on the host, for `grid`.
+Lengths and starts may be symbols of torch.export and jax.export. `centred`, `scaled`, `normalised` and `frames` return
+numbers on the host, for `grid`, and need a known count.
 """
 
 import math
@@ -11,9 +12,18 @@ from itertools import groupby, pairwise
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
-from rope_any._arrays import Array, is_array, library, refuse_foreign, require_array
+from rope_any._arrays import (
+    Array,
+    is_array,
+    is_symbol,
+    known,
+    known_difference,
+    library,
+    refuse_foreign,
+    require_array,
+)
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, positive, real
-from rope_any._positions import Coordinates, Positions, as_position_array, consecutive
+from rope_any._positions import Positions, as_position_array, consecutive, int32_or_symbol, is_number
 
 __all__ = [
     "DualChunk",
@@ -141,7 +151,7 @@ def ragged(
         raise ArgumentValueError("offsets", wanted, tuple(first.shape))
     if not is_array(offsets) and not is_array(indptr):
         last = [o + end - begin - 1 for o, (begin, end) in zip(offsets, pairwise(indptr), strict=True)]
-        int32("offsets + lengths - 1", max([0, *last]))
+        int32("offsets + lengths - 1", max([0, *known(last)]))
     xp = library(starts=starts).xp
     return _count_in_sequences(starts, xp.concat([first, 0 * starts[:1]]) - starts, n)
 
@@ -162,7 +172,7 @@ def _sequence_starts(
     elif length is None:
         wanted = f"be given if `{name}` is an array, whose values are not read"
         raise ArgumentTypeError("length", wanted, NOTHING, "it is the number of tokens, such as q.shape[-2]")
-    return starts, int32("length", length, least=0)
+    return starts, int32_or_symbol("length", length, least=0)
 
 
 def _count_in_sequences(starts: Array, offsets: Array, length: int) -> Array:
@@ -173,14 +183,20 @@ def _count_in_sequences(starts: Array, offsets: Array, length: int) -> Array:
 
 def _total(name: str, ends: list[int], length: int | None) -> int:
     """Return `length`, for None the last of `ends`; raise unless `ends` start at 0, never fall, and are ≤ `length`."""
-    if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
-        hint = "write [0, *ends], or [0, *accumulate(lengths)]" if min(ends) > 0 else ""
+    if ends[0] != 0 or any(_is_less(end, before) for before, end in pairwise(ends)):
+        hint = "write [0, *ends], or [0, *accumulate(lengths)]" if min(known(ends), default=1) > 0 else ""
         raise ArgumentValueError(name, "start at 0 and not fall", ends, hint)
     if length is None:
         return ends[-1]
-    if (n := int32("length", length)) < ends[-1]:
+    n: int = int32_or_symbol("length", length)
+    if _is_less(n, ends[-1]):
         raise ArgumentValueError("length", f"be at least the last of `{name}`, {ends[-1]}", n)
     return n
+
+
+def _is_less(n: int, m: int) -> bool:
+    """Whether n < m is known; False if a tracer does not know it."""
+    return (known_difference(n, m) or 0) < 0
 
 
 def segments(ids: Array, /) -> Array:
@@ -225,14 +241,9 @@ def segments(ids: Array, /) -> Array:
     if not length:
         return zeros
     xp, i = lib.xp, consecutive(0, length, like=ids)
-    # start of a document = the last i at or before this one at which the number changes: a running maximum.
+    # start of a document = the last i at or before this one at which the number changes.
     # Numbers are compared in their own dtype, because a signed one need not hold them
-    start = xp.concat([zeros[..., :1], xp.where(ids[..., 1:] != ids[..., :-1], i[1:], 0 * i[1:])], axis=-1)
-    step = 1
-    while step < length:
-        later, earlier = start[..., step:], start[..., :-step]
-        start = xp.concat([start[..., :step], xp.where(later > earlier, later, earlier)], axis=-1)
-        step *= 2
+    start = lib.cumulative_max(xp.where(ids != xp.roll(ids, 1, axis=-1), i, zeros))
     in_document = ids != 0 if lib.dtype_name(ids.dtype).startswith("uint") else ids > 0  # torch lacks uint64 > 0
     return xp.where(in_document, i - start, zeros)
 
@@ -327,9 +338,9 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     if isinstance(length, tuple | list) and isinstance(starts, int):
         hint = f"the starts come first: from_starts({brief(length)}, {brief(starts)})"
         raise ArgumentTypeError("length", "be an integer", length, hint)
-    n, first = int32("length", length, least=0), _integers("starts", starts, like=like)
-    if not is_array(starts):
-        int32("starts + length - 1", max([0, *starts]) + max(n - 1, 0))
+    n, first = int32_or_symbol("length", length, least=0), _integers("starts", starts, like=like)
+    if not is_array(starts) and not is_symbol(n):
+        int32("starts + length - 1", max([0, *known(starts)]) + max(n - 1, 0))
     return first[..., None] + consecutive(0, n, like=first)
 
 
@@ -377,7 +388,7 @@ def unrotated(
     [[0 0 0 1 1]
      [0 0 1 0 1]]
     """
-    head, tail = int32("before", before, least=0), int32("after", after, least=0)
+    head, tail = int32_or_symbol("before", before, least=0), int32_or_symbol("after", after, least=0)
     p, width = as_position_array(positions, like=like), () if axes is None else (int32("axes", axes, least=1),)
     shape, seq_axis = tuple(p.shape), -1 - len(width)
     if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
@@ -436,7 +447,7 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     >>> rope = Rope((f, scaling.linear(f, 4.0)), pairing="half")
     >>> k = rope.apply(np.ones((1, 2, 6, 64)), p)
     """
-    n, p = int32("count", count, least=0), as_position_array(positions, like=like)
+    n, p = int32_or_symbol("count", count, least=0), as_position_array(positions, like=like)
     xp = library(positions=p).xp
     first, zero_positions = p < n, xp.zeros_like(p)
     return xp.stack([xp.where(first, p, zero_positions), xp.where(first, zero_positions, p)], axis=-1)
@@ -514,8 +525,8 @@ def grid(
 
 def _axis_positions(points: Positions, /, *, like: Array) -> Array:
     """Return positions on one axis of a grid as an array ``(n,)``; an int n gives 0 to n − 1; raise for others."""
-    if isinstance(points, Integral) and not isinstance(points, bool):
-        points = range(int32("positions", points, least=0))
+    if is_number(points) and not isinstance(points, bool):
+        points = consecutive(0, int32_or_symbol("positions", points, least=0), like=like)
     axis = as_position_array(points, like=like)
     if axis.ndim != 1:
         got = Text(f"shape {tuple(axis.shape)}")
@@ -573,7 +584,7 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
     >>> positions.centred(4)
     (-1.5, -0.5, 0.5, 1.5)
     """
-    n, width = int32("count", count, least=0), positive("step", step)
+    n, width = _host_count(count), positive("step", step)
     return tuple(width * (i - (n - 1) / 2) for i in range(n))
 
 
@@ -610,7 +621,7 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
     >>> positions.scaled(4, 2)
     (0.0, 0.5, 1.0, 1.5)
     """
-    n, size = int32("count", count, least=0), positive("reference", reference)
+    n, size = _host_count(count), positive("reference", reference)
     return tuple(i * size / n for i in range(n))
 
 
@@ -651,7 +662,7 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
     >>> positions.normalised(3, edges=True)
     (-1.0, 0.0, 1.0)
     """
-    n = int32("count", count, least=0)
+    n = _host_count(count)
     if flag("edges", edges):
         return tuple(2 * i / max(n - 1, 1) - 1 for i in range(n))
     return tuple((2 * i + 1) / n - 1 for i in range(n))
@@ -692,8 +703,16 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
     >>> positions.frames(4, fps=12.0, base_fps=24.0)
     (0.0, 2.0, 4.0, 6.0)
     """
-    n, base, rate = int32("count", count, least=0), positive("base_fps", base_fps), positive("fps", fps)
+    n, base, rate = _host_count(count), positive("base_fps", base_fps), positive("fps", fps)
     return tuple(i * base / rate for i in range(n))
+
+
+def _host_count(count: int) -> int:
+    """Return `count`, of points, as an int; raise unless it is from 0 to 2³¹ − 1; symbols other than ints are none."""
+    if is_symbol(count) and not isinstance(count, int):
+        hint = "give grid an array of coordinates, made of arange(count)"
+        raise ArgumentTypeError("count", "be a known integer, because the result is a tuple", count, hint)
+    return int32("count", count, least=0)
 
 
 # --- shards of a sequence ---------------------------------------------------------------------------------------------
@@ -834,7 +853,8 @@ def _chunks(
 ) -> tuple[int, list[tuple[int, int]]]:
     """Return (chunks per document, [(first token, tokens per chunk) of nonempty documents]); raise if indivisible."""
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
-    n, wanted = int32("length", length, least=1), f"a multiple of {count}, the number of chunks for {ranks} ranks"
+    n = int32_or_symbol("length", length, least=1)
+    wanted = f"a multiple of {count}, the number of chunks for {ranks} ranks"
     if cumulative_lengths is None:
         if n % count:
             raise ArgumentValueError("length", f"be {wanted}", n)
@@ -847,7 +867,8 @@ def _chunks(
         if (end - begin) % count:
             got = Text(f"{end - begin} tokens in document {document}")
             raise ArgumentValueError(name, f"give each document {wanted}", got, "pad the document")
-    return count, [(begin, (end - begin) // count) for begin, end in pairwise(ends) if end > begin]
+    filled = [(begin, end) for begin, end in pairwise(ends) if known_difference(end, begin) != 0]
+    return count, [(begin, (end - begin) // count) for begin, end in filled]
 
 
 def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
@@ -869,6 +890,10 @@ def _positions_in_chunks(documents: list[tuple[list[Any], int]], *, like: Array 
 
 Spans: TypeAlias = Sequence[int | Sequence[int | Sequence[float]]]
 """Numbers of text tokens; or the frames, rows and columns of an image or a video, and any tokens of its audio."""
+
+
+_Axis: TypeAlias = int | Sequence[float]
+"""The coordinates of a span on one axis; a count n stands for 0, 1, ..., n - 1."""
 
 
 def mrope(
@@ -948,7 +973,7 @@ def mrope(
     dtype = as_position_array([0.0 if isinstance(end, float) else 0], like=like).dtype
     parts = []
     for axes in placed:
-        own = (lib.cast(as_position_array(axis, like=like), dtype) for axis in axes)
+        own = (lib.cast(_coordinate_array(*axis, like=like), dtype) for axis in axes)
         columns = lib.xp.meshgrid(*own, indexing="ij")
         if diagonal:
             columns = [columns[0], *(columns[0] + column for column in columns[1:])]
@@ -996,9 +1021,9 @@ def mrope_end(
 
 def _place_spans(
     spans: Spans, /, *, start: int, time_advances: bool, diagonal: float, chunk: float
-) -> tuple[list[Coordinates], float]:
+) -> tuple[list[list[tuple[float, _Axis]]], float]:
     """
-    Return the coordinates by axis of each run of `_runs`, and the end: one more than the largest coordinate.
+    Return (origin, coordinates) by axis of each run of `_runs`, and the end: one more than the largest coordinate.
 
     The runs of a span have one origin: `start`, or one more than the largest coordinate in the last run of the span
     before; unless `time_advances`, times don't count there. With `diagonal`, only times count, for the end too, and
@@ -1013,52 +1038,61 @@ def _place_spans(
     counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)
     whole = [_span_axes(f"spans[{i}]", span) for i, span in enumerate(spans)]
     is_real = step or any(isinstance(axis[0], float) for axes in whole for axis in axes if isinstance(axis, list))
-    first = end = float(int32("start", start)) if is_real else int32("start", start)
+    first = end = float(int32("start", start)) if is_real else int32_or_symbol("start", start)
     placed = []
     for axes in whole:
         for run in _runs(axes, step, width):
             placed.append((first, run))
             end = max(end, first + _span_length(run[:1] if step else run))
         first += _span_length(run[:1] if step else run[counted])
-    int32("the end of spans", math.ceil(end))
+    if not is_symbol(end):
+        int32("the end of spans", math.ceil(end))
     # rows and columns of VideoRoPE are added to the time
-    return [tuple(_shifted(axis, 0 if step and i else at) for i, axis in enumerate(run)) for at, run in placed], end
+    return [[(0 if step and i else at, axis) for i, axis in enumerate(run)] for at, run in placed], end
 
 
-def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
+def _runs(axes: Sequence[_Axis], step: float, chunk: float) -> list[Sequence[_Axis]]:
     """
     Return a span's coordinates by axis in runs: one, or for video with audio runs of frames and of audio.
 
     A `step` other than 0 multiplies the times of an image or video and centres its rows and columns on 0. In each
     `chunk` of time frames come before audio; if it is 0, tokens are in the order of time.
     """
-    if step and len(axes) > 1:  # VideoRoPE: rows and columns are counted from their middle
-        sides = [[c - int(max(side)) // 2 for c in side] for side in axes[1:3]]
-        axes = ([step * time for time in axes[0]], *sides, *axes[3:])
-    if len(axes) < 4:
+    if len(axes) == 1 or (len(axes) == 3 and not step):
         return [axes]
-    times, rows, columns, audio = axes  # in the order of time; in each chunk frames come before audio
+    points = [*map(_points, axes)]
+    if step:  # VideoRoPE: rows and columns are counted from their middle
+        sides = [[c - int(max(side)) // 2 for c in side] for side in points[1:3]]
+        points = [[step * time for time in points[0]], *sides, *points[3:]]
+    if len(points) < 4:
+        return [points]
+    times, rows, columns, audio = points  # in the order of time; in each chunk frames come before audio
     tokens = sorted((t // chunk if chunk else t, kind, t) for kind, axis in enumerate((times, audio)) for t in axis)
     runs = [(kind, [t for *_, t in run]) for kind, run in groupby(tokens, key=lambda token: token[1])]
     return [(run,) if is_audio else (run, rows, columns) for is_audio, run in runs]
 
 
-def _shifted(axis: Sequence[float], first: float) -> Sequence[float]:
-    """Return coordinates with `first` added; a range, which must be ``range(n)``, as a range if `first` is an int."""
-    if isinstance(axis, range) and isinstance(first, int):
-        return range(first, first + len(axis))
-    return [first + point for point in axis]
+def _coordinate_array(first: float, axis: _Axis, /, *, like: Array) -> Array:
+    """Return an array of coordinates with `first` added; of a count n, those from 0 to n - 1."""
+    if not isinstance(first, float) and not isinstance(axis, Sequence):
+        return consecutive(first, axis, like=like)
+    return as_position_array([first + point for point in _points(axis)], like=like)
 
 
-def _span_length(axes: Coordinates) -> float:
-    """Return one more than the largest coordinate on any axis; a range is taken as ``range(n)``."""
-    return max(len(axis) if isinstance(axis, range) else 1 + max(axis) for axis in axes)
+def _points(axis: _Axis) -> Sequence[float]:
+    """Return the coordinates of an axis: of a count n, those from 0 to n - 1."""
+    return axis if isinstance(axis, Sequence) else range(axis)
 
 
-def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordinates:
+def _span_length(axes: Sequence[_Axis]) -> float:
+    """Return one more than the largest coordinate on any axis; of a count n that is n."""
+    return max(1 + max(axis) if isinstance(axis, Sequence) else axis for axis in axes)
+
+
+def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Sequence[_Axis]:
     """Return coordinates by axis: one for text (a count), else frames, rows, columns[, audio]; raise for others."""
-    if isinstance(span, Integral):
-        return (range(int32(name, span, least=0)),)
+    if is_number(span):
+        return (int32_or_symbol(name, span, least=0),)
     wanted = "be a number of text tokens or (frames, rows, columns)"
     if not isinstance(span, tuple | list):
         raise ArgumentTypeError(name, wanted, span)
@@ -1068,10 +1102,10 @@ def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordi
     return tuple(_coordinates(f"{axis} of {name}", points) for axis, points in zip(names, span, strict=False))
 
 
-def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
-    """Return coordinates: ``range(n)`` for a count n, else as given, all floats if one is; raise unless 0 to < 2³¹."""
+def _coordinates(name: str, axis: int | Sequence[float]) -> _Axis:
+    """Return a count as it is, coordinates as a list, all floats if one is; raise unless from 0 to < 2³¹."""
     if not isinstance(axis, range | tuple | list):
-        return range(int32(name, axis, least=1))
+        return int32_or_symbol(name, axis, least=1)  # type: ignore[no-any-return]  # a symbol counts as an int
     if not axis:
         raise ArgumentValueError(name, "have at least one coordinate", Text("none"))
     points = [int32(name, point, least=0) if isinstance(point, Integral) else real(name, point) for point in axis]
@@ -1149,7 +1183,7 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     >>> print(far.queries, far.keys)
     [2 2 3 3 4 4 5 5] [0 0 1 1 2 2 3 3]
     """
-    g, w = int32("group", group, least=1), int32("window", window, least=0)
+    g, w = int32_or_symbol("group", group, least=1), int32_or_symbol("window", window, least=0)
     grouped = _integer_positions(positions, like) // g
     # far m, n meet at m//G − n//G + W − W//G
     return Far(grouped + (w - w // g), grouped)
@@ -1195,7 +1229,7 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     >>> print(far.queries, far.keys)
     [2 2 2 2] [0 0 0 0]
     """
-    w, p = int32("window", window, least=0), _integer_positions(positions, like)
+    w, p = int32_or_symbol("window", window, least=0), _integer_positions(positions, like)
     zero_positions = p * 0
     return Far(zero_positions + w, zero_positions)
 
@@ -1246,9 +1280,9 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
     >>> rope = Rope(scaling.linear(frequencies(64), 8.0), pairing="half")
     >>> k = rope.apply(np.ones((1, 2, 4, 64)), far.keys)
     """
-    w, k = int32("window", window, least=0), int32("factor", factor, least=1)
+    w, k = int32_or_symbol("window", window, least=0), int32_or_symbol("factor", factor, least=1)
     # (m + w·(k − 1) − n) / k = w + (m − n − w) / k
-    offset = int32("window * (factor - 1)", w * (k - 1))
+    offset = int32_or_symbol("window * (factor - 1)", w * (k - 1))
     p = _integer_positions(positions, like)
     return Far(p + offset, p)
 
@@ -1301,14 +1335,14 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     >>> print(at.successive, at.inter)
     [3 4 5 3 4 5 3 4] [5 5 5 5 5 5 5 5]
     """
-    size = int32("chunk_size", chunk_size, least=1)
-    if not (local := int32("local_size", local_size, least=0)) < size:
+    size, local = int32_or_symbol("chunk_size", chunk_size, least=1), int32_or_symbol("local_size", local_size, least=0)
+    if _is_less(size, local + 1):
         raise ArgumentValueError("local_size", f"be less than `chunk_size`, {size}", local)
     c = size - local
     p = _integer_positions(positions, like)
     xp = library(positions=p).xp
-    keys = p % c
-    return DualChunk(keys, keys, xp.minimum(keys + c, p * 0 + size), p * 0 + min(2 * c - 1, size))
+    keys, longest = p % c, p * 0 + size
+    return DualChunk(keys, keys, xp.minimum(keys + c, longest), xp.minimum(p * 0 + (2 * c - 1), longest))
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -1338,4 +1372,5 @@ def _host_integers(name: str, values: Any, /, *, least: int) -> list[int]:
         hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
         hint = f"write {name}.tolist()" if is_array(values) else hint
         raise ArgumentTypeError(name, "be a sequence of integers", values, hint)
-    return [int32(name, value, least=least) for value in values]
+    check = int32 if len(known(values)) == len(values) else int32_or_symbol
+    return [check(name, value, least=least) for value in values]

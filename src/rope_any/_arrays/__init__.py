@@ -8,6 +8,7 @@ first array arrives. Other modules use the record and name no library.
 import importlib
 import pkgutil
 import sys
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import array_api_compat as compat
@@ -59,6 +60,36 @@ def find(x: object) -> Library | None:
 def is_compiling() -> bool:
     """Whether torch.compile is tracing now. If so, callers neither read nor write caches."""
     return getattr(sys.modules.get("torch.compiler"), "is_compiling", bool)()
+
+
+def is_symbol(value: object) -> bool:
+    """Whether `value` is an integer that a tracer knows only by a symbol, as a dynamic length under torch.export."""
+    kind = type(value)
+    if kind is int:
+        return is_compiling() and not _is_static(value)  # torch.compile shows its symbols as ints
+    # no other number converts to an int and not to a float
+    return hasattr(kind, "__int__") and hasattr(kind, "__floordiv__") and not hasattr(kind, "__float__")
+
+
+def known(numbers: Sequence[Any]) -> Sequence[Any]:
+    """Return the numbers whose values a tracer knows, all in eager code: those without symbols."""
+    if not is_compiling() and {*map(type, numbers)} <= {int, float}:  # the common case
+        return numbers
+    return [number for number in numbers if not is_symbol(number)]
+
+
+def known_difference(n: Any, m: Any) -> Any:
+    """Return n - m of lengths; None if a tracer does not know it. To compare symbols would raise, or add a guard."""
+    difference = n - m
+    unknown = not _is_static(difference) if is_compiling() else is_symbol(difference)
+    return None if unknown else difference
+
+
+def _is_static(value: Any) -> bool:
+    """Whether the value of an int is known while torch traces."""
+    from rope_any._arrays.torch import has_static_value
+
+    return has_static_value(value)
 
 
 def break_graph(reason: str) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import array_api_compat as compat
@@ -185,6 +185,15 @@ IMMUTABLE = "one whose elements cannot be assigned", "leave out `out`, and use t
 """What `why_read_only` returns for immutable and lazy arrays."""
 
 
+def _cumulative_max(xp: Any, x: Array) -> Array:
+    """Return the largest element up to each one along the last axis, by functions of the standard."""
+    step = 1
+    while step < x.shape[-1]:
+        x = xp.concat([x[..., :step], xp.maximum(x[..., step:], x[..., :-step])], axis=-1)
+        step *= 2
+    return x
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Library:
     """Properties and operations of an array library. Fields that are functions take the arrays in question."""
@@ -249,6 +258,8 @@ class Library:
     """Join arrays along their features."""
     cumulative_sum: Callable[..., Array] = _FROM_XP
     """``(x, axis=-1)``: the cumulative sum along an axis, in the dtype of x."""
+    cumulative_max: Callable[[Array], Array] = _FROM_XP
+    """The largest element up to each one along the last axis."""
     reshape_last_axes: Callable[..., Array] = _FROM_XP
     """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; other lengths may be unknown."""
     empty_like: Callable[[Array], Array] = _FROM_XP
@@ -299,6 +310,7 @@ class Library:
             ),
             "concat": lambda parts: xp.concat(parts, axis=-1),
             "cumulative_sum": lambda x, axis=-1: xp.cumulative_sum(x, axis=axis, dtype=x.dtype),
+            "cumulative_max": partial(_cumulative_max, xp),
             "reshape_last_axes": lambda x, axes, *lengths: xp.reshape(x, (*x.shape[: x.ndim - axes], *lengths)),
             "empty_like": xp.empty_like,
             "put": lambda data, device: xp.asarray(data, **({} if device is None else {"device": device})),
@@ -372,7 +384,7 @@ class Library:
         """Return for each value how many of the ascending `bounds`, of one axis, are less than or equal to it."""
         try:
             return self.xp.searchsorted(bounds, values, side="right")
-        except (AttributeError, ValueError):  # before 2023.12 it is missing; array-api-strict's needs 64-bit types
+        except Exception:  # noqa: BLE001  # it is missing before 2023.12, needs 64-bit types, or a known number of bounds
             at_or_below = self.xp.astype(bounds <= values[:, None], values.dtype)
             return self.xp.sum(at_or_below, axis=-1, dtype=values.dtype)
 

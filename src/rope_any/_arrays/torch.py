@@ -27,6 +27,13 @@ _is_functional: Any = torch._is_functional_tensor  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
+def has_static_value(value: int) -> bool:
+    """Whether the value of an int is known under torch.compile and torch.export, and is no symbol."""
+    from torch.fx.experimental import symbolic_shapes  # slow to import, and loaded if anything is compiled
+
+    return bool(symbolic_shapes.has_static_value(value))
+
+
 def _refusal(x: Array) -> Refusal | None:
     """Return why a tensor is refused: nested and sparse ones are; None for others."""
     if x.is_nested:
@@ -399,6 +406,7 @@ LIBRARY = Library(
     map_partitions=_sharding.map_shards,
     concat=lambda parts: torch.cat(parts, dim=-1),  # the only name with a batching rule
     cumulative_sum=lambda x, axis=-1: x.cumsum(axis, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
+    cumulative_max=lambda x: x.cummax(-1).values,
     empty_like=_empty_like,
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
     initialise_trig=_initialise_trig,
