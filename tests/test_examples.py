@@ -122,6 +122,18 @@ def test_generate_torch_runs():
 
 
 @pytest.mark.usefixtures("one_thread")
+def test_generate_torch_compiles_at_most_three_times():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    counter, example, cache = pytest.importorskip("torch._dynamo.testing").CompileCounter(), load("generate_torch"), {}
+    torch._dynamo.reset()
+    decoder = torch.compile(example.decoder, fullgraph=True, backend=counter)
+    weights, text = example.model_of(0), torch.arange(16)
+    for _ in range(65):
+        decoder(weights, text[-1:] if cache else text, cache)
+    assert cache[0][0].shape[1] == 80
+    assert counter.frame_count <= 3
+
+
 def test_generate_torch_detects_steps_that_all_begin_at_0(monkeypatch):
     table = ra.Rope.table
     monkeypatch.setattr(ra.Rope, "table", lambda rope, at, **options: table(rope, range(len(at)), **options))

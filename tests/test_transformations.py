@@ -397,7 +397,7 @@ def positions_of(q, cache, ends, n):
         p.grid(length, n, like=q),
         p.grid(2 * length, 4, order="columns", window=(2, 2), like=q),
         p.shard(4 * length, 2, 1, zigzag=True, like=q),
-        p.shard(4 * n, 2, ends[0], zigzag=False),
+        p.shard(4 * n, 2, ends[0], zigzag=False, like=ends),
         p.gather_order(2 * n, 2, zigzag=False, like=q),
         p.mrope(spans, start=past, like=q),
         ends + p.mrope_end(spans, start=past),
@@ -417,8 +417,7 @@ def lengths_of(rng, make, tokens, cached, sequences):
 
 @pytest.mark.long
 @pytest.mark.thread_unsafe(reason="torch exports one program at a time")
-@pytest.mark.parametrize("strict", [False, True])
-def test_torch_export_keeps_lengths_dynamic(torch, rng, strict):
+def test_torch_export_keeps_lengths_dynamic(torch, rng):
     class Module(torch.nn.Module):
         """A module of all calls."""
 
@@ -432,7 +431,7 @@ def test_torch_export_keeps_lengths_dynamic(torch, rng, strict):
     batch, tokens, cached, sequences = (torch.export.Dim(name) for name in ("batch", "tokens", "cached", "sequences"))
     shapes = {0: batch, 2: tokens}, {0: batch, 2: tokens}, {0: batch, 2: cached}, {0: sequences}, None
     example = *lengths_of(rng, torch.tensor, 6, 9, 4), torch.tensor(5)
-    exported = torch.export.export(Module(), example, dynamic_shapes=shapes, strict=strict)
+    exported = torch.export.export(Module(), example, dynamic_shapes=shapes)
     torch.export.save(exported, file := io.BytesIO())
     file.seek(0)
     for program in (exported, torch.export.load(file)):
@@ -455,12 +454,13 @@ def test_jax_export_keeps_lengths_symbolic(jax, rng):
     example = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
     exported = export.export(jax.jit(calls))(*example, jax.ShapeDtypeStruct((sequences,), np.int32))
     for sizes in ((33, 17, 3), (1, 2, 8)):
-        given = lengths_of(rng, jax.numpy.asarray, *sizes)
-        assert_close(exported.call(*given), calls(*given))
+        given = lengths_of(rng, np.asarray, *sizes)
+        assert_close(exported.call(*given), calls(*given))  # with NumPy
 
 
 @pytest.mark.thread_unsafe(reason="torch exports one program at a time")
-def test_torch_export_in_its_default_mode_takes_the_length_of_a_cache(torch, rng, rope):
+@pytest.mark.parametrize(("rope", "strict"), [(ROPES[0], False), (ROPES[1], True)], ids=["default", "strict"])
+def test_torch_export_takes_the_length_of_a_cache(torch, rng, rope, strict):
     class Module(torch.nn.Module):
         """A module whose keys follow those of a cache."""
 
@@ -470,7 +470,7 @@ def test_torch_export_in_its_default_mode_takes_the_length_of_a_cache(torch, rng
 
     tokens, cached = torch.export.Dim("tokens"), torch.export.Dim("cached")
     q, k = qk(rng, torch.tensor)
-    program = torch.export.export(Module(), (k, q), dynamic_shapes=({2: tokens}, {2: cached}))
+    program = torch.export.export(Module(), (k, q), dynamic_shapes=({2: tokens}, {2: cached}), strict=strict)
     (_, k), (cache, _) = qk(rng, torch.tensor, tokens=33), qk(rng, torch.tensor, tokens=7)
     rotated, p = program.module()(k, cache)
     assert p.tolist() == [[*range(7, 40)]]
@@ -497,35 +497,35 @@ def test_symbols_that_cannot_be_used_are_refused(jax):
 # --- compiled decoding: two programs for all lengths ----------------------------------------------------------
 
 
-def compiled_loop(torch, step, lengths):
-    """Compare a compiled step with itself at all lengths of a cache; return how often it was compiled."""
-    counter = pytest.importorskip("torch._dynamo.testing").CompileCounter()
-    torch._dynamo.reset()
-    compiled = torch.compile(step, fullgraph=True, backend=counter)
-    for n in lengths:
-        cache = torch.ones(1, 2, n, 20)
-        assert_close(compiled(cache, n), step(cache, n))
-    return counter.frame_count
-
-
 @pytest.mark.long
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-def test_torch_compiles_twice_for_all_lengths(torch, rng):
-    rope, p = ROPES[0], ra.positions
+def test_torch_compiles_a_step_twice_for_all_lengths(torch, rng):
+    counter, rope, p = pytest.importorskip("torch._dynamo.testing").CompileCounter(), ROPES[0], ra.positions
     q, k = (x[:1, :, :1] for x in qk(rng, torch.tensor))
-    for step in (
-        lambda _, n: rope(q, k, n),
-        lambda cache, _: rope(q, k, cache.shape[2]),
-        lambda _, n: [rope.apply(q, [n])],
-        lambda _, n: rope(q, k, rope.table(torch.arange(n, n + 1))),
-        lambda _, n: rope(q, k, p.from_starts([n], 1, like=q)),
-        lambda cache, _: rope(q, torch.cat([cache, k], dim=2)),
-        lambda cache, _: [rope.reposition(cache, cache.shape[2], 0)],
-        lambda cache, n: [p.segments((cache[:, 0, :, 0] > 0).to(torch.int64)), p.grid(n, 4, like=q)],
-        lambda _, n: [p.packed([0, 3, n], like=q), p.shard(4 * n, 2, 1, zigzag=True, like=q)],
-        lambda _, n: [p.mrope([n, (1, 2, 3)], like=q)],
-    ):
-        assert compiled_loop(torch, step, range(16, 80)) == 2
+
+    def step(cache, n):
+        """Return what all forms of positions give that grow with a cache."""
+        return [
+            *rope(q, k, n),
+            *rope(q, k, cache.shape[2]),
+            *rope(q, k, rope.table(torch.arange(n, n + 1))),
+            *rope(q, k, p.from_starts([n], 1, like=q)),
+            *rope(q, torch.cat([cache, k], dim=2)),
+            rope.apply(q, [n]),
+            rope.reposition(cache, n, 0),
+            p.segments((cache[:, 0, :, 0] > 0).to(torch.int64)),
+            p.grid(n, 4, like=q),
+            p.packed([0, 3, n], like=q),
+            p.shard(4 * n, 2, 1, zigzag=True, like=q),
+            p.mrope([n, (1, 2, 3)], like=q),
+        ]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    for n in range(16, 80):
+        cache = torch.ones(1, 2, n, 20)
+        assert_close(compiled(cache, n), step(cache, n))
+    assert counter.frame_count == 2
 
 
 def loop_of(page):

@@ -102,7 +102,7 @@ def broadcaster(
     -2: such a table broadcasts as it is.
     """
     x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
-    if seq == x.ndim - 2 and (positions_shape == (1,) or positions_shape == (x.shape[seq],)):
+    if seq == x.ndim - 2 and (positions_shape == (x.shape[seq],) or positions_shape == (1,)):
         return None  # the most common shapes
     along, last = _axes_along(tokens, positions_shape, "positions", given, axes), len(positions_shape) - 1
     missing = [axis for axis in range(min(along) + 1, x.ndim - 1) if axis not in along]
