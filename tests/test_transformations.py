@@ -481,14 +481,14 @@ def test_torch_export_takes_the_length_of_a_cache(torch, rng, rope, strict):
 def test_symbols_that_cannot_be_used_are_refused(jax):
     from jax import export
 
-    n, m = export.symbolic_shape("n, m")
+    (n,) = export.symbolic_shape("n")
     q, p = jax.ShapeDtypeStruct((1, 2, n, 20), np.float32), ra.positions
     for call, wanted in (
         (lambda q: p.centred(q.shape[-2]), "count must be a known integer.* give grid an array of coordinates"),
         (lambda q: p.shard(q.shape[-2], 2, 0, zigzag=False, like=q), "length must be a multiple of 2.* got n"),
         (lambda q: p.shard(8, q.shape[-2], 0, zigzag=False, like=q), "ranks must be an integer"),
-        (lambda q: p.packed([0, m, m - 1], like=q), "cumulative_lengths must start at 0 and not fall"),
-        (lambda q: ROPES[0].apply(q, n * 1.5), "positions must be .* 0-d|positions must be an integer"),
+        (lambda q: p.packed([0, 5, n, 4], like=q), "cumulative_lengths must start at 0 and not fall"),
+        (lambda q: p.packed([0, n], n - 1, like=q), "length must be at least the last of `cumulative_lengths`, n"),
     ):
         with pytest.raises((TypeError, ValueError), match=wanted):
             jax.eval_shape(call, q)
