@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import oracle
 import pytest
+from public_calls import CALLS
 
 import rope_any as ra
 from rope_any._arrays import find
@@ -193,7 +194,24 @@ def test_torch_autocast_leaves_tables_exact(torch, rope, dtype):
     assert_close(table, oracle.cos_sin(p.numpy(), F), atol=1.2e-7)
 
 
+EAGER = [name for name in CALLS if "fused" not in name]  # with `fused`, a mode makes calls warn
+
+
 # --- jax --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_jax_calls_need_no_rank_promotion(jax, x64):
+    with jax.enable_x64(x64):
+        for name in set(EAGER) - {"apply, out"}:  # JAX has no `out`
+            call, *arrays = CALLS[name]
+            with jax.numpy_rank_promotion("raise"):
+                jax.eval_shape(call, *map(jax.numpy.asarray, arrays))
+        call, *arrays = CALLS["apply, inverse"]
+        given = [*map(jax.numpy.asarray, arrays)]
+        expected = call(*given)
+        with jax.numpy_rank_promotion("raise"):
+            np.testing.assert_array_equal(call(*given), expected)
 
 
 def test_jax_jit_accepts_a_static_rope_and_a_traced_offset(jax, rng, rope):

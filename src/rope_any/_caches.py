@@ -38,35 +38,43 @@ def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) 
     return found[key]  # type: ignore[no-any-return]  # likewise
 
 
-def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
-    """Return rows of `field` as arrays on `like`'s device, kept if `lib` can; raise if a capture must make them."""
+def constants(
+    lib: Library, prepared: PreparedFrequencies, field: str, positions: Array, /, *, dtype: Any
+) -> list[Array]:
+    """
+    Return rows of `field`, as arrays that columns of `positions` can be multiplied by, on their device.
+
+    They are kept for later calls if `lib` can keep arrays now. Raises if a graph capture must make them.
+    """
 
     def make() -> list[Array]:
-        """Create one array for each row of the field, on the device of `like`."""
-        place = lib.device_kwargs(like)
+        """Create one array for each row of the field, on the device of the positions."""
+        place = lib.device_kwargs(positions)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
-    may_keep = lib.keeps_constants()
-    if may_keep is False:
-        return make()
-    # By field, because it decides the dtype; then by device, which can be compared in all libraries, but not hashed.
-    key, device = (lib, field), lib.placement(like)
-    for known, arrays in _CONSTANTS.get(prepared, {}).get(key, ()):
-        if known == device:
-            return arrays  # type: ignore[no-any-return]  # as `make` returns them
-    if lib.is_capturing(like):
-        msg = (
-            "frequencies must be on the device before a graph is captured: "
-            "call once before, outside of the capture, with the same Rope and arrays like these"
-        )
-        raise RuntimeError(msg)
-    with lib.constant_context():
-        made = make()
-    if may_keep or all(lib.holds_numbers(array) for array in made):
-        # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
-        kept: list[tuple[Any, list[Array]]] = cached(prepared, key, list)
-        kept.append((device, made))
-    return made
+    def kept() -> list[Array]:
+        """Return the rows that are kept for the device of the positions, or make them; raise in a graph capture."""
+        # By field, because it decides the dtype; then by device, which can be compared in all libraries, but not hashed.
+        key, device = (lib, field), lib.placement(positions)
+        for known, rows in _CONSTANTS.get(prepared, {}).get(key, ()):
+            if known == device:
+                return rows  # type: ignore[no-any-return]  # as `make` returns them
+        if lib.is_capturing(positions):
+            msg = (
+                "frequencies must be on the device before a graph is captured: "
+                "call once before, outside of the capture, with the same Rope and arrays like these"
+            )
+            raise RuntimeError(msg)
+        with lib.constant_context():
+            made = make()
+        if lib.keeps_constants() or all(map(lib.holds_numbers, made)):
+            # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
+            rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, list)
+            rows_by_device.append((device, made))
+        return made
+
+    rank, rows = positions.ndim + (prepared.axes is None), make() if lib.keeps_constants() is False else kept()
+    return [lib.broadcast_to_rank(row, rank) for row in rows]
 
 
 def reposition_frequencies(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:

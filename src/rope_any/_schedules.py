@@ -89,7 +89,7 @@ def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: An
 def _rotate_at_once(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate one array of any library in whole-array operations, into `out` or a new array."""
     lib, pairing, start, *_ = rotation
-    c, s = rotation.factors(x, table)
+    c, s = (lib.broadcast_to_rank(part, x.ndim) for part in rotation.factors(x, table))
     a, b = (lib.cast(part, c.dtype) for part in split(x, pairing, start, c.shape[-1]))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
     members = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)

@@ -273,10 +273,10 @@ def _joined_table(
     wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(reference)
     numbers = lib.cast(given, xp.int64 if wraps else xp.float64)
     if wraps:
-        fixed_point = constants(lib, frequencies, "fixed_point", dtype=numbers.dtype, like=numbers)
+        fixed_point = constants(lib, frequencies, "fixed_point", numbers, dtype=numbers.dtype)
         make = partial(_table_by_int64, lib, fixed_point=fixed_point, axes=frequencies.axes)
     else:
-        pieces = [constants(lib, frequencies, field, dtype=numbers.dtype, like=numbers) for field in ("high", "low")]
+        pieces = [constants(lib, frequencies, field, numbers, dtype=numbers.dtype) for field in ("high", "low")]
         make = partial(_table_by_float64, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
 
@@ -542,7 +542,7 @@ def _table_by_int32(
     """Return the float32 table of ``numbers + position_rest`` (int32, float32 or None), computed without float64."""
     xp = lib.xp
     dtype = xp.float32
-    words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=numbers))
+    words = iter(constants(lib, frequencies, "words", numbers, dtype=xp.int32))
     phase = _sum(
         _high_product(n, *word)
         for n, *word in zip(_columns(numbers, frequencies.axes), words, words, words, strict=True)
@@ -561,7 +561,7 @@ def _table_by_int32(
     near = _add_angle(c, s, small, small * small * 0.5)
     if position_rest is None:
         return near
-    rows = constants(lib, frequencies, "rows", dtype=position_rest.dtype, like=position_rest)
+    rows = constants(lib, frequencies, "rows", position_rest, dtype=position_rest.dtype)
     angle = _weighted(position_rest, rows, frequencies.axes)
     return _add_angle(*near, xp.sin(angle), 1 - xp.cos(angle))
 
@@ -587,7 +587,8 @@ def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequenc
             raise ArgumentValueError("positions", wanted, tuple(position.shape))
         position = xp.expand_dims(position, axis=-3)  # (..., 1, seq, axes)
         rows = [xp.expand_dims(row, axis=-2) for row in rows]  # (heads, 1, pairs)
-    angle = _weighted(position, rows, axes)
+    rank = position.ndim + (axes is None)
+    angle = _weighted(position, [lib.broadcast_to_rank(row, rank) for row in rows], axes)
     return _table_of_radians(lib, angle, dtype)
 
 

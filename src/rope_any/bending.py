@@ -80,7 +80,8 @@ def xpos(
     xp, step = lib.xp, 1 / (n + n * g)
     i = xp.arange(n, dtype=distance.dtype, **lib.device_kwargs(distance))
     near, far = xp.log1p((i - n) * step), xp.log(i * step + g / (1 + g))
-    power = distance[..., None] * (xp.where(i + i > n, near, far) / b)
+    rates = lib.broadcast_to_rank(xp.where(i + i > n, near, far) / b, distance.ndim + 1)
+    power = distance[..., None] * rates
     return _scale_table(lib, table, lib.xp.exp(power)), _scale_table(lib, table, lib.xp.exp(-power))
 
 

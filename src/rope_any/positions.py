@@ -240,7 +240,7 @@ def segments(ids: Array, /) -> Array:
     zeros, length = 0 * _integers("ids", ids, like=None), ids.shape[-1]
     if not length:
         return zeros
-    xp, i = lib.xp, consecutive(0, length, like=ids)
+    xp, i = lib.xp, lib.broadcast_to_rank(consecutive(0, length, like=ids), ids.ndim)
     # start of a document = the last i at or before this one at which the number changes.
     # Numbers are compared in their own dtype, because a signed one need not hold them
     start = lib.cumulative_max(xp.where(ids != xp.roll(ids, 1, axis=-1), i, zeros))
@@ -341,7 +341,8 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     n, first = int32_or_symbol("length", length, least=0), _integers("starts", starts, like=like)
     if not is_array(starts) and not is_symbol(n):
         int32("starts + length - 1", max([0, *known(starts)]) + max(n - 1, 0))
-    return first[..., None] + consecutive(0, n, like=first)
+    lib, i = library(starts=first), consecutive(0, n, like=first)
+    return first[..., None] + lib.broadcast_to_rank(i, first.ndim + 1)
 
 
 def unrotated(

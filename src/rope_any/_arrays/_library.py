@@ -115,6 +115,11 @@ def _return_none(*_: Array) -> None:
     """Return None for any arrays: the default of fields of `Library` that are functions."""
 
 
+def _return_first(x: X, *_: Any) -> X:
+    """Return the first argument unchanged: the default of fields of `Library` that need nothing done to an array."""
+    return x
+
+
 def _device(x: Array) -> Any:
     """Return the device of an array, or None if arrays of its library have none."""
     return getattr(x, "device", None)
@@ -262,6 +267,8 @@ class Library:
     """The largest element up to each one along the last axis."""
     reshape_last_axes: Callable[..., Array] = _FROM_XP
     """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; other lengths may be unknown."""
+    broadcast_to_rank: Callable[[Array, int], Array] = _return_first
+    """``(x, rank)``: x with axes of length 1 in front, up to this rank, if the library may refuse to add them itself."""
     empty_like: Callable[[Array], Array] = _FROM_XP
     """An uninitialised array like x, without gradients."""
     initialise_trig: Callable[[Array], None] = _return_none

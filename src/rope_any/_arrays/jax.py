@@ -45,6 +45,7 @@ LIBRARY = Library(
     has_float64=lambda _: "float64" in xp.__array_namespace_info__().dtypes(kind="real floating"),
     keeps_constants=lambda: trace_state_clean() and not _has_mesh(),
     cumulative_max=lambda x: jax.lax.cummax(x, axis=x.ndim - 1),
+    broadcast_to_rank=jax.lax.broadcast_to_rank,  # under jax_numpy_rank_promotion="raise", operators add no axes
     compiler=Compiler(lambda *_: None, compile=jax.jit),
     vjp=lambda function, x, g: jax.vjp(function, x)[1](g)[0],
     module=jax,
