@@ -14,6 +14,7 @@ from public_calls import CALLS
 
 import rope_any as ra
 from rope_any._arrays import find
+from rope_any import bending
 
 ROOT = Path(__file__).parents[1]
 F = ra.frequencies(16, base=100.0)
@@ -194,7 +195,66 @@ def test_torch_autocast_leaves_tables_exact(torch, rope, dtype):
     assert_close(table, oracle.cos_sin(p.numpy(), F), atol=1.2e-7)
 
 
+def leaves(result):
+    """Return the arrays of a result, nested or not, as a flat list."""
+    return [leaf for part in result for leaf in leaves(part)] if isinstance(result, tuple) else [result]
+
+
+def same(torch, got, expected):
+    """Whether results have the same dtypes and bits."""
+    pairs = zip(leaves(got), leaves(expected), strict=True)
+    return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in pairs)
+
+
 EAGER = [name for name in CALLS if "fused" not in name]  # with `fused`, a mode makes calls warn
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_torch_autocast_changes_no_call(torch, dtype):
+    changed = []
+    for name in EAGER:
+        call, *arrays = CALLS[name]
+        tensors = [torch.tensor(x) for x in arrays]
+        expected = call(*tensors)
+        with torch.autocast("cpu", dtype=getattr(torch, dtype)):
+            if not same(torch, call(*tensors), expected):
+                changed.append(name)
+    assert not changed
+
+
+@pytest.mark.parametrize("autocast", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_torch_autocast_joins_arrays_of_any_dtype(torch, rng, dtype, autocast):
+    x, p = torch.tensor(rng.uniform(-1, 1, (2, 6, 16))).to(getattr(torch, dtype)), torch.arange(6)
+    table = ROPES[0].table(p, dtype=x.dtype)
+    blocks, eye = ra.Rope(F, pairing="half", blocks=2), torch.eye(8)
+    calls = [
+        lambda: blocks.apply(x, p),
+        lambda: torch.func.vmap(ROPES[0].apply, (0, None))(x, p),
+        lambda: ra.layouts.pack(table, "transformers"),
+        lambda: ra.layouts.pack(table, "vllm", dtype=None if dtype != "float64" else "float32"),
+        lambda: bending.fope(table, eye, eye, pairs=9, sine_padding=1.0),
+    ]
+    for call in calls:
+        expected = call()
+        with torch.autocast("cpu", dtype=getattr(torch, autocast)):
+            assert same(torch, call(), expected)
+
+
+@pytest.mark.long
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
+def test_torch_compiled_calls_ignore_autocast(torch):
+    def call(x, p, c):
+        """Return a rotated array and a bent table, made under autocast."""
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            table = ROPES[0].table(p)
+            return ROPES[0].apply(x, table), *bending.fope(table, c, c, pairs=8, sine_padding=0.0)
+
+    x, p, c = torch.linspace(-1, 1, 96, dtype=torch.float16).reshape(6, 16), torch.arange(6), torch.rand(8, 8)
+    torch._dynamo.reset()
+    got = torch.compile(call, fullgraph=True, backend="aot_eager")(x, p, c)
+    for a, b in zip(got, call(x, p, c), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-3 if a.dtype == torch.float16 else 1e-6)
 
 
 # --- jax --------------------------------------------------------------------------------------------------

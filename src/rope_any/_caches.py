@@ -73,7 +73,8 @@ def constants(
             rows_by_device.append((device, made))
         return made
 
-    rank, rows = positions.ndim + (prepared.axes is None), make() if lib.keeps_constants() is False else kept()
+    rows = make() if lib.keeps_constants() is False else kept()
+    rank = positions.ndim + (prepared.axes is None)
     return [lib.broadcast_to_rank(row, rank) for row in rows]
 
 

@@ -57,5 +57,5 @@ def split(x: Any, pairing: Pairing, start: int, pairs: int) -> tuple[Any, Any]:
 
 def join(lib: Library, first: Any, second: Any, pairing: Pairing) -> Any:
     """Join first and second members, each ``(..., pairs)``, to features ``(..., 2 * pairs)`` in a pairing's order."""
-    stacked = lib.xp.stack([first, second], axis=_MEMBER_AXIS[pairing])
+    stacked = lib.stack([first, second], axis=_MEMBER_AXIS[pairing])
     return lib.reshape_last_axes(stacked, 2, 2 * first.shape[-1])

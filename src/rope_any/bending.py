@@ -118,7 +118,7 @@ def fope(
     Notes
     -----
     Hua et al., *Fourier Position Embedding*, arXiv:2412.17739: ``cos' = cos @ C`` and ``sin' = sin @ S``, by the
-    library's own matmul and at its precision.
+    library's own matmul and at its precision, which autocast does not change.
 
     The authors' code, SGLang 0.5.23 and vLLM 0.33 pad the sine with 1, which adds the other feature of the pair;
     another revision of vLLM pads with 0, and the pair passes through. Use the padding of the checkpoint's training. If
@@ -168,10 +168,10 @@ def fope(
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
             part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)
-        product = xp.matmul(part, lib.cast(coefficients, part.dtype))
+        product = lib.matmul(part, lib.cast(coefficients, part.dtype))
         shape = (*product.shape[:-1], n - product.shape[-1])
         rest = xp.full(shape, padding, dtype=part.dtype, **lib.device_kwargs(part))
-        return xp.concat([product, rest], axis=-1)
+        return lib.concat([product, rest])
 
     return BentTable(mix(table.cos, cos_coefficients, 1), mix(table.sin, sin_coefficients, sine_padding))
 

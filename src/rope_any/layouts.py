@@ -508,7 +508,7 @@ def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layo
     x = parts[0]
     if len(parts) > 1:
         names = [name for name in engine_layout.names if name in {"part", *names}]
-        x = lib.xp.stack(parts, axis=names.index("part"))
+        x = lib.stack(parts, axis=names.index("part"))
     sizes = {"copy": 2, "1": 1, "batch": 1} | dict(zip(names, x.shape, strict=True))
     x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in engine_layout.names))
     x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in engine_layout.names))

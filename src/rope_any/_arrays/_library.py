@@ -116,7 +116,7 @@ def _return_none(*_: Array) -> None:
 
 
 def _return_first(x: X, *_: Any) -> X:
-    """Return the first argument unchanged: the default of fields of `Library` that need nothing done to an array."""
+    """Return x unchanged: the default of fields of `Library` that are functions of an array and options."""
     return x
 
 
@@ -265,10 +265,14 @@ class Library:
     """``(x, axis=-1)``: the cumulative sum along an axis, in the dtype of x."""
     cumulative_max: Callable[[Array], Array] = _FROM_XP
     """The largest element up to each one along the last axis."""
+    stack: Callable[..., Array] = _FROM_XP
+    """``(arrays, axis=)``: join floating-point arrays of one shape and dtype along a new axis."""
+    matmul: Callable[[Array, Array], Array] = _FROM_XP
+    """The matrix product of arrays of one dtype, in that dtype."""
     reshape_last_axes: Callable[..., Array] = _FROM_XP
     """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; other lengths may be unknown."""
     broadcast_to_rank: Callable[[Array, int], Array] = _return_first
-    """``(x, rank)``: x with axes of length 1 in front, up to this rank, if the library may refuse to add them itself."""
+    """``(x, rank)``: x with axes of length 1 in front, up to this rank, if operators may not add them; else x."""
     empty_like: Callable[[Array], Array] = _FROM_XP
     """An uninitialised array like x, without gradients."""
     initialise_trig: Callable[[Array], None] = _return_none
@@ -318,6 +322,8 @@ class Library:
             "concat": lambda parts: xp.concat(parts, axis=-1),
             "cumulative_sum": lambda x, axis=-1: xp.cumulative_sum(x, axis=axis, dtype=x.dtype),
             "cumulative_max": partial(_cumulative_max, xp),
+            "stack": xp.stack,
+            "matmul": xp.matmul,
             "reshape_last_axes": lambda x, axes, *lengths: xp.reshape(x, (*x.shape[: x.ndim - axes], *lengths)),
             "empty_like": xp.empty_like,
             "put": lambda data, device: xp.asarray(data, **({} if device is None else {"device": device})),

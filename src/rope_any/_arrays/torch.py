@@ -5,6 +5,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import array_api_compat.torch
@@ -242,6 +243,15 @@ def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
         torch.mul(x, factor, out=out)
 
 
+def _without_autocast(function: Callable[..., Array], first: Array, *others: Any, **options: Any) -> Array:
+    """Return ``function(first, *others, **options)`` in the dtype of the tensors, or the list of them, `first`."""
+    device = (first[0] if isinstance(first, list) else first).device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return function(first, *others, **options)
+    with torch.autocast(device, enabled=False):  # it rounds products, and refuses to join the other half precision
+        return function(first, *others, **options)
+
+
 _HUGE_PAGES_FROM = 2**22  # bytes
 
 
@@ -404,7 +414,9 @@ LIBRARY = Library(
     is_sharded=_is_sharded,
     is_partitioned=_is_sharded,
     map_partitions=_sharding.map_shards,
-    concat=lambda parts: torch.cat(parts, dim=-1),  # the only name with a batching rule
+    concat=lambda parts: _without_autocast(torch.cat, parts, dim=-1),  # the only name with a batching rule
+    stack=partial(_without_autocast, torch.stack),
+    matmul=lambda a, b: _without_autocast(torch.matmul, a, b),
     cumulative_sum=lambda x, axis=-1: x.cumsum(axis, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
     cumulative_max=lambda x: x.cummax(-1).values,
     empty_like=_empty_like,
