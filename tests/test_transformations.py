@@ -241,6 +241,23 @@ def test_torch_autocast_joins_arrays_of_any_dtype(torch, rng, dtype, autocast):
             assert same(torch, call(), expected)
 
 
+def test_torch_tables_of_inference_mode_can_be_trained_with(torch, rng, rope):
+    given, eye = rng.uniform(-2, 2, (3, 6, 20)).astype(np.float32), torch.eye(8, requires_grad=True)
+    with torch.inference_mode():
+        tables = [rope.table(torch.arange(6)), rope.table(range(6), like=torch.zeros(1))]
+        tables.append(bending.temperature(tables[0], range(6), beta=0.1, original_length=2))
+    for table in tables:
+        assert table.cos.is_inference()
+        normal = type(table)(*(part.clone() for part in table))
+        gradients = []
+        for each in (table, normal):
+            x = torch.tensor(given, requires_grad=True)
+            mixed = bending.fope(each, eye, eye, pairs=8, sine_padding=0.0)
+            y = rope.apply(rope.apply(x, each), mixed)
+            gradients.append(torch.autograd.grad((y**2).sum(), (x, eye)))
+        assert same(torch, *gradients)
+
+
 @pytest.mark.long
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_calls_ignore_autocast(torch):

@@ -252,6 +252,13 @@ def _without_autocast(function: Callable[..., Array], first: Array, *others: Any
         return function(first, *others, **options)
 
 
+def _saveable(x: Array) -> Array:
+    """Return x as autograd can save it: a copy of an inference tensor, unless inference mode or a compiler is on."""
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not x.is_inference():
+        return x
+    return x.clone()
+
+
 _HUGE_PAGES_FROM = 2**22  # bytes
 
 
@@ -380,9 +387,8 @@ class _Rotation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Array], vjp: Callable[..., Any], *arrays: Array) -> Array:
         """Return ``forward(*arrays)``, of the arrays x, cos and sin; save in `ctx` what `backward` needs."""
-        _, cos, sin = arrays
-        needs_x = any(ctx.needs_input_grad[3:])
-        ctx.save_for_backward(*arrays) if needs_x else ctx.save_for_backward(None, cos, sin)
+        needed = arrays if any(ctx.needs_input_grad[3:]) else (None, *arrays[1:])
+        ctx.save_for_backward(*(None if x is None else _saveable(x) for x in needed))
         ctx.vjp = vjp
         return forward(*arrays)
 
@@ -416,7 +422,7 @@ LIBRARY = Library(
     map_partitions=_sharding.map_shards,
     concat=lambda parts: _without_autocast(torch.cat, parts, dim=-1),  # the only name with a batching rule
     stack=partial(_without_autocast, torch.stack),
-    matmul=lambda a, b: _without_autocast(torch.matmul, a, b),
+    matmul=lambda a, b: _without_autocast(torch.matmul, _saveable(a), _saveable(b)),
     cumulative_sum=lambda x, axis=-1: x.cumsum(axis, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
     cumulative_max=lambda x: x.cummax(-1).values,
     empty_like=_empty_like,
