@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import oracle
 import pytest
-from public_calls import CALLS
+from public_calls import CALLS, READING
 
 import rope_any as ra
+from rope_any import bending, weights
 from rope_any._arrays import find
-from rope_any import bending
 
 ROOT = Path(__file__).parents[1]
 F = ra.frequencies(16, base=100.0)
@@ -258,6 +258,75 @@ def test_torch_tables_of_inference_mode_can_be_trained_with(torch, rng, rope):
         assert same(torch, *gradients)
 
 
+def fake_and_real(torch, name):
+    """Return the results of a call on fake tensors and on real ones."""
+    call, *arrays = CALLS[name]
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = call(*(mode.from_tensor(torch.tensor(x)) for x in arrays))
+    return leaves(fake), leaves(call(*map(torch.tensor, arrays)))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("names", [["apply, out"], pytest.param(EAGER, marks=pytest.mark.long)], ids=["out", "all"])
+def test_torch_fake_tensors_have_the_shapes_of_real_ones(torch, names):
+    for name in names:
+        fake, real = fake_and_real(torch, name)
+        for x, y in zip(fake, real, strict=True):
+            assert type(x) is torch._subclasses.FakeTensor, name
+            assert (x.shape, x.dtype, x.device) == (y.shape, y.dtype, y.device), name
+
+
+@pytest.mark.long
+def test_torch_meta_tensors_have_the_shapes_of_real_ones(torch):
+    for name in EAGER:
+        call, *arrays = CALLS[name]
+        real = leaves(call(*map(torch.tensor, arrays)))
+        for x, y in zip(leaves(call(*(torch.tensor(x, device="meta") for x in arrays))), real, strict=True):
+            assert (x.shape, x.dtype, x.device.type) == (y.shape, y.dtype, "meta"), name
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["rope, heads", "rope, tokens before heads, rows by head", "reposition, heads"],
+        pytest.param(EAGER, marks=pytest.mark.long),
+    ],
+    ids=["by head", "all"],
+)
+def test_torch_vmap_maps_each_call(torch, names):
+    for name in names:
+        call, *arrays = CALLS[name]
+        tensors = [torch.tensor(x) for x in arrays]
+        mapped = torch.func.vmap(call)(*(torch.stack([x, x]) for x in tensors))
+        assert_close([x[1] for x in leaves(mapped)], leaves(call(*tensors)), atol=5e-6)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_caches_without_values_are_refused(torch, name):
+    (call, given), refused = READING[name], pytest.raises(ra.ArgumentValueError, match="cache must have values to read")
+    x = torch.tensor(given)
+    with torch._subclasses.FakeTensorMode() as mode, refused:
+        call(mode.from_tensor(x))
+    with refused:
+        torch.func.vmap(call)(x[None])
+    with refused:  # of which torch itself makes an array at a null address
+        torch.func.functionalize(call)(x)
+    assert call(x) == call(given)
+
+
+@pytest.mark.long
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
+@pytest.mark.parametrize(
+    "name", ["rope, heads", "reposition, heads", "reposition, reals", "rope, tokens before heads, rows by head"]
+)
+def test_torch_compiles_axes_of_symbolic_lengths(torch, name):
+    call, *arrays = CALLS[name]
+    tensors = [torch.tensor(x) for x in arrays]
+    torch._dynamo.reset()
+    compiled = torch.compile(call, dynamic=True, fullgraph=True, backend="eager")
+    assert_close(leaves(compiled(*tensors)), leaves(call(*tensors)), atol=5e-6)
+
+
 @pytest.mark.long
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_calls_ignore_autocast(torch):
@@ -272,6 +341,18 @@ def test_torch_compiled_calls_ignore_autocast(torch):
     got = torch.compile(call, fullgraph=True, backend="aot_eager")(x, p, c)
     for a, b in zip(got, call(x, p, c), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-3 if a.dtype == torch.float16 else 1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
+def test_torch_compile_of_a_state_dict_says_to_convert_it_outside(torch):
+    def convert(w):
+        """Convert a checkpoint of one weight."""
+        return weights.convert_state_dict({"a.0.wq.weight": w}, 4, source="half", target="interleaved")
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="call convert_state_dict outside of the compiled function"):
+        torch.compile(convert, fullgraph=True, backend="eager")(torch.zeros(8, 2))
 
 
 # --- jax --------------------------------------------------------------------------------------------------

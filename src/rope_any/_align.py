@@ -109,8 +109,8 @@ def broadcaster(
 
     def align(part: Array) -> Array:
         """Move the token axis of cos or sin to its place in x; insert axes of length 1 for axes of x that it skips."""
-        if seq < last:
-            part = xp.moveaxis(part, last, seq)
+        if seq < last:  # not by moveaxis, which torch.vmap does not know
+            part = xp.permute_dims(part, (*range(seq), last, *range(seq, last), last + 1))
         for axis in missing:
             part = xp.expand_dims(part, axis=axis - min(along))
         return part
@@ -142,8 +142,9 @@ def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[
     """Return x's axis for each of positions: the first but `seq_axis`, then it; None if a length isn't x's or 1."""
     last = len(positions_shape) - 1
     axes = (*(axis + (axis >= seq_axis) for axis in range(last)), seq_axis)
+    # not by `in`, with which torch.compile finds no symbol equal to another
     fits = 0 <= last < len(shape) - 1 and all(
-        n in (shape[axis], 1) for n, axis in zip(positions_shape, axes, strict=True)
+        n == shape[axis] or n == 1 for n, axis in zip(positions_shape, axes, strict=True)
     )
     return axes if fits else None
 

@@ -223,7 +223,8 @@ def table(
     lib = lib or library(cos=made.cos)
     # (..., seq, heads · pairs) → (..., heads, seq, pairs)
     by_head = (lib.reshape_last_axes(part, 1, frequencies.heads, frequencies.pairs) for part in made)
-    return Table(*(lib.xp.moveaxis(part, -3, -2) for part in by_head))
+    batch, seq, heads, pairs = range(made.cos.ndim - 2), *range(made.cos.ndim - 2, made.cos.ndim + 1)
+    return Table(*(lib.xp.permute_dims(part, (*batch, heads, seq, pairs)) for part in by_head))
 
 
 def _joined_table(

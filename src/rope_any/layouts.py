@@ -337,8 +337,8 @@ def unpack(
         is missing or is of no use for the layout.
     ValueError
         If the layout is unknown, the shape does not fit it, an option is wrong, angles are not those of the positions
-        0, 1, 2, ..., a divisor or reciprocal is 0, or a tensor of angles, divisors or reciprocals is on the meta device
-        and has no values.
+        0, 1, 2, ..., a divisor or reciprocal is 0, or an array of angles, divisors or reciprocals has no values: it is
+        traced, fake or on the meta device.
 
     Notes
     -----
@@ -410,12 +410,13 @@ def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = N
 
 
 def values_of(x: Array) -> Any:
-    """Return an array of a cache as NumPy, half precision as float32; raise for a torch tensor without values."""
+    """Return an array of a cache as NumPy, half precision as float32; raise if it has no values to read."""
     lib = require_array("cache", x)
     try:
         return lib.get(x if "complex" in lib.dtype_name(x.dtype) else lib.cast(x, lib.compute_dtype(x)))
-    except NotImplementedError:  # torch
-        raise ArgumentValueError("cache", "have values to read", Text(f"an array on the device {x.device}")) from None
+    except (NotImplementedError, RuntimeError, TypeError) as error:  # of torch; of JAX, whose errors are TypeErrors
+        got = Text("one that is traced, fake or on the meta device")
+        raise ArgumentValueError("cache", "have values to read", got) from error
 
 
 # --- tables -----------------------------------------------------------------------------------------------

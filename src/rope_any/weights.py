@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypeVar
 
-from rope_any._arrays import X, library, require_array, type_name
+from rope_any._arrays import X, break_graph, library, require_array, type_name
 from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
 from rope_any._pairing import Pairing, as_pairing, members
 
@@ -194,6 +194,7 @@ def convert_state_dict(
     [0 2 1 3 4 6 5 7]
     [0 1 2 3 4 5 6 7]
     """
+    break_graph("call convert_state_dict outside of the compiled function")
     if not isinstance(state, Mapping):
         hint = "give state.state_dict()" if hasattr(state, "state_dict") else ""
         hint = "load the file, or use rope-any convert" if isinstance(state, str | os.PathLike) else hint

@@ -172,8 +172,8 @@ def _supports_out(*tensors: Array | None) -> bool:
 
 def _address(x: Array) -> int | None:
     """Return the address of the first element; None for an empty, meta, fake, traced or wrapped (vmap, grad) tensor."""
-    if torch.compiler.is_compiling():
-        return None
+    if torch.compiler.is_compiling() or type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return None  # asked for its address, a fake tensor warns
     try:
         return int(x.data_ptr()) or None
     except RuntimeError:
@@ -183,6 +183,16 @@ def _address(x: Array) -> int | None:
 def _is_readable(x: Array) -> bool:
     """Whether memory holds a tensor's values: False for a negative bit, zero tensor or freed storage; raise if fake."""
     return not x.is_neg() and _has_memory(x)
+
+
+def _get(x: Array) -> Any:
+    """Return a tensor of any device as a NumPy array; raise if it has no values: on meta, fake, under a transform."""
+    x = x.detach().cpu().resolve_conj().resolve_neg()
+    found = x.numpy()
+    if not torch.compiler.is_compiling() and not _has_memory(x):  # torch returns an array at a null address
+        msg = "a tensor must have memory to be read"
+        raise RuntimeError(msg)
+    return found
 
 
 def _mark_written(x: Array) -> None:
@@ -456,6 +466,6 @@ LIBRARY = Library(
     vjp=_vjp,
     module=torch,
     devices=_devices,
-    get=lambda x: x.detach().cpu().resolve_conj().resolve_neg().numpy(),
+    get=_get,
     wait=_wait,
 )
