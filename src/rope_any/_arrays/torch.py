@@ -172,8 +172,8 @@ def _supports_out(*tensors: Array | None) -> bool:
 
 def _address(x: Array) -> int | None:
     """Return the address of the first element; None for an empty, meta, fake, traced or wrapped (vmap, grad) tensor."""
-    if torch.compiler.is_compiling() or type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return None  # asked for its address, a fake tensor warns
+    if torch.compiler.is_compiling():
+        return None
     try:
         return int(x.data_ptr()) or None
     except RuntimeError:
@@ -218,6 +218,8 @@ def _span(x: Array) -> tuple[int, int] | None:
 
 def _addresses(x: Array) -> Any:
     """Return a NumPy array at the addresses of x, only for overlap checks: it must not be read; None if unknown."""
+    if type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return None  # asked for its address, a fake tensor warns
     size = x.element_size()
     return _memory.view_at(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
 
