@@ -54,7 +54,7 @@ def constants(
 
     def kept() -> list[Array]:
         """Return the rows that are kept for the device of the positions, or make them; raise in a graph capture."""
-        # By field, because it decides the dtype; then by device, which can be compared in all libraries, but not hashed.
+        # By field, which decides the dtype; then by device, which can be compared in all libraries, but not hashed.
         key, device = (lib, field), lib.placement(positions)
         for known, rows in _CONSTANTS.get(prepared, {}).get(key, ()):
             if known == device:
