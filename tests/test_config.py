@@ -1658,15 +1658,24 @@ HYBRIDS = {
         | {"layer_types": ["mamba", "attention", "mamba", "mamba"], "position_embedding_type": "rope"},
         1,
     ),
+    "granite": (  # Granite 4.0 Micro, a hybrid's class without hybrid layers
+        {"block_count": 4, "embedding_length": 256, "attention.head_count": 4, "attention.head_count_kv": [8] * 4}
+        | {"rope.dimension_count": 64, "rope.freq_base": 1e7, "rope.scaling.finetuned": True, "ssm.conv_kernel": 4},
+        {"model_type": "granitemoehybrid", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
+        | {"layer_types": ["attention"] * 4, "position_embedding_type": "rope", "rope_theta": 1e7},
+        4,
+    ),
     "exaone4": (  # without a window, all layers rotate
         {"block_count": 4, "attention.key_length": 64, "context_length": 4096},
         {"model_type": "exaone4", "num_hidden_layers": 4, "head_dim": 64, "sliding_window": None},
         4,
     ),
-    "olmo2": (
-        {"block_count": 4, "attention.key_length": 64, "attention.sliding_window": 4096, "rope.freq_base": 1e6},
-        {"model_type": "olmo3", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
-        | {"rope_parameters": {name: {"rope_theta": 1e6} for name in ("sliding_attention", "full_attention")}},
+    "olmo2": (  # OLMo 3, whose converter writes the attention factor of the config.json, in float32
+        {"block_count": 4, "attention.key_length": 64, "attention.sliding_window": 4096, "rope.freq_base": 5e5}
+        | {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 8192}
+        | {"rope.scaling.yarn_attn_factor": 1.2079441547393799},
+        {"model_type": "olmo3", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 5e5}
+        | {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192}},
         4,
     ),
 }
@@ -1678,7 +1687,8 @@ def test_layers_of_gguf_are_those_of_the_config_json(arch):
     layers = config.layers({"general.architecture": arch} | {f"{arch}.{key}": value for key, value in keys.items()})
     expected = config.layers(model)
     assert sum(rope is not None for rope in layers) == count
-    assert [rope and rope.frequencies for rope in layers] == [rope and rope.frequencies for rope in expected]
+    factors = [(rope and rope.frequencies, rope and rope.attention_factor) for rope in layers]
+    assert factors == [(rope and rope.frequencies, rope and rope.attention_factor) for rope in expected]
 
 
 LLAMA_31 = {"context_length": 131_072, "vocab_size": 128_256, "rope__freq_base": 5e5}
@@ -1746,12 +1756,23 @@ def test_gguf_of_models_without_that_scaling_is_read(name):
     assert Rope.from_config(gguf(arch, **keys)).frequencies == ra.frequencies(128, base=keys["rope__freq_base"])
 
 
-def test_gguf_with_longrope_is_read_from_its_tensor():
-    metadata = gguf("phi3", rope__scaling__original_context_length=4096, rope__scaling__attn_factor=1.19)
-    with pytest.raises(
-        ValueError, match=r"unpack\(.*, base=10000\.0, pairing=\"half\"\) and dataclasses\.replace\(rope, "
-    ):
-        Rope.from_config(metadata)
+@pytest.mark.parametrize(("name", "length"), [("short", 4096), ("long", 131_072)])
+def test_gguf_with_longrope_is_read_from_its_tensor(name, length):
+    """The error's code gives the rotation of the config.json: Phi-4 mini's shape, with other factors."""
+    factors = {f"{kind}_factor": [step * (1 + i) for i in range(48)] for kind, step in (("short", 1.0), ("long", 3.0))}
+    model = {"model_type": "phi3", "head_dim": 128, "partial_rotary_factor": 0.75, "max_position_embeddings": 131_072}
+    model |= {"rope_scaling": {"rope_type": "longrope", **factors}, "original_max_position_embeddings": 4096}
+    expected = Rope.from_config(model, sequence_length=length)
+    keys = {"rope__scaling__attn_factor": expected.attention_factor, "rope__scaling__original_context_length": 4096}
+    with pytest.raises(ValueError, match="phi3 must be read from its config") as caught:
+        Rope.from_config(gguf("phi3", rope__dimension_count=96, **keys))
+    call = r'unpack\(tensor, "llama.cpp", base=(.*), pairing="(.*)"\) and dataclasses.replace\(rope, attention_factor=(.*)\);'
+    base, pairing, factor = re.search(call, str(caught.value)).groups()
+    tensor = np.float32(factors[f"{name}_factor"])
+    rope = ra.layouts.unpack(tensor, "llama.cpp", base=float(base), pairing=pairing)
+    rope = dataclasses.replace(rope, attention_factor=float(factor))
+    np.testing.assert_allclose(rope.frequencies, expected.frequencies, rtol=1e-14)
+    assert (rope.pairing, rope.attention_factor) == (expected.pairing, expected.attention_factor)
 
 
 def test_errors_of_gguf_name_its_keys():
@@ -2483,7 +2504,7 @@ WRONG = {
     "keys that are no names": ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
     "an architecture of GGUF": (
         {"general.architecture": "lama"},
-        "general.architecture must be one whose pairing is known; got 'lama'; did you mean llama",
+        "general.architecture must be one whose pairing is known; got 'lama'; read the config.json",
     ),
     "a key of GGUF": (
         gguf("llama", rope__freq_bse=1e4),
@@ -2493,10 +2514,18 @@ WRONG = {
     "longrope of GGUF": (gguf("minicpm", rope__scaling__type="longrope"), "must be read from its config.json"),
     "longrope of GGUF without its type": (
         gguf("phi3", rope__scaling__original_context_length=4096),
-        "rope_factors_short.weight and rope_factors_long.weight",
+        "scaling: rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond",
     ),
-    "longrope of GGUF without its original length": (gguf("phi3"), "rope_factors_short.weight and rope_fac"),
-    "longrope of MiniCPM3": (gguf("minicpm3"), "rope_factors_short.weight and rope_factors_long.weight"),
+    "longrope of GGUF without its original length": (gguf("phi3"), "rope_factors_short.weight up to 4096 tokens"),
+    "longrope of MiniCPM3": (gguf("minicpm3"), "rope_factors_short.weight up to the trained length"),
+    "an attention factor that llama.cpp does not read": (
+        gguf("olmo2", rope__scaling__factor=8.0, rope__scaling__yarn_attn_factor=1.5, **YARN_KEYS),
+        "olmo2.rope.scaling.yarn_attn_factor must equal what llama.cpp derives from the factor, 1.2079",
+    ),
+    "an architecture like a known one": (
+        {"general.architecture": "exaone-moe"},
+        "must be one whose pairing is known; got 'exaone-moe'; read the config.json",
+    ),
     "heads of a hybrid in one number": (
         gguf("lfm2", attention__head_count_kv=8),
         "lfm2.attention.head_count_kv must be a list, with 0 for each layer without attention; got 8",
@@ -2517,7 +2546,7 @@ WRONG = {
             "attention__rope_pattern": [True],
             "attention__key_length_swa": 64,
             "rope__dimension_count_swa": 64,
-            "rope__scaling__yarn_attn_factor": 1.5,
+            "rope__scaling__yarn_ext_factor": 1.0,
             "rope__scaling__yarn_log_multiplier": 0.1,
             "rope__scaling__alpha": 1000.0,
             "ssm__conv_kernel": 4,

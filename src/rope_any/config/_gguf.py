@@ -9,11 +9,11 @@ models have that scaling, unless its factor is given.
 import re
 from collections.abc import Mapping
 from functools import partial
+from math import isclose
 from numbers import Integral
 from typing import Any, get_args
 
 from rope_any._checks import NOTHING, ArgumentValueError, integer, positive, real
-from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any.config import _data
 from rope_any.config._load import typed
@@ -145,7 +145,7 @@ def _architecture(keys: Keys) -> str:
         hint = f"clip is a vision or audio tower, and {why}: read its config.json"
         raise ArgumentValueError(_ARCHITECTURE, wanted, arch, hint)
     if arch not in ARCHITECTURES:
-        raise ArgumentValueError(_ARCHITECTURE, wanted, arch, did_you_mean(arch, ARCHITECTURES) or _READ_CONFIG)
+        raise ArgumentValueError(_ARCHITECTURE, wanted, arch, _READ_CONFIG)
     return arch
 
 
@@ -256,8 +256,9 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
     original = given.get(ORIGINAL, 4096 if arch in ("phi3", "phimoe") else 0)  # of all their long models
     extended = not is_yarn and isinstance(length, Integral) and 0 < original < int(length)
     if kind == "longrope" or (not is_yarn and attention_factor != 1) or extended or arch == "minicpm3":
-        why = "its scaling is in the tensors rope_factors_short.weight and rope_factors_long.weight"
-        wanted = f"be read from its config.json or a tensor: {why}"
+        lengths = f"up to {original} tokens" if original else "up to the trained length"
+        why = f"rope_factors_short.weight {lengths}, rope_factors_long.weight beyond"
+        wanted = f"be read from its config.json or a tensor that has its scaling: {why}"
         raise ArgumentValueError(arch, wanted, NOTHING, _unpack_hint(arch, arch_keys))
     given["factor"] = given.get("factor", arch_keys.get(_LINEAR)) or 1.0  # 0 means none, as in llama.cpp
     found: dict[str, Any] = {}
@@ -291,7 +292,11 @@ def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, s
         if arch != "mistral3":  # for others, the converter writes 0.1 times the config's value
             c *= 10
         mscale = {"mscale": c if arch == "deepseek2" else 1.0, "mscale_all_dim": c}
+    derived = yarn_attention_factor(positive(f"{arch}.{names['factor']}", given["factor"]), **mscale)
+    unread = given.get("config_attention_factor", derived)  # of the config.json: llama.cpp derives it
+    if not isclose(unread, derived, rel_tol=1e-6):
+        wanted = f"equal what llama.cpp derives from the factor, {derived}"
+        raise ArgumentValueError(f"{arch}.{names['config_attention_factor']}", wanted, unread, _READ_CONFIG)
     if attention_factor == 1:
         return found | mscale
-    derived = yarn_attention_factor(positive(f"{arch}.{names['factor']}", given["factor"]), **mscale)
     return found | {"attention_factor": attention_factor * derived}  # llama.cpp multiplies cos and sin by both
