@@ -405,9 +405,19 @@ def test_a_missing_base_has_its_default():
         assert rope(LLAMA_2 | {"vocab_size": vocab_size}) == rope(LLAMA_2 | {"rope_theta": 1e4})
 
 
+def test_a_temperature_of_zero_is_none():
+    """Devstral 2 has it; its factor is 64, and cos and sin are multiplied."""
+    yarn = {"original_max_position_embeddings": 4096, "factor": 64, "apply_scale": True, "beta": 4, "alpha": 1}
+    scaling = {"original_max_position_embeddings": 4096, "beta": 0}
+    devstral = MISTRAL_7B | {"yarn": yarn, "rope_theta": 1e6}
+    assert rope(devstral | {"llama_4_scaling": scaling}) == rope(devstral)
+    assert rope(devstral).attention_factor == pytest.approx(0.1 * np.log(64) + 1)
+
+
 def test_mamba_has_no_rotary():
     with pytest.raises(ValueError, match="got none: mamba2 has no rotary embedding"):
         rope(CODESTRAL_MAMBA)
+    assert config.layers(CODESTRAL_MAMBA) == [None] * 64
 
 
 # --- DeepSeek's own configs -------------------------------------------------------------------------------------

@@ -135,7 +135,8 @@ def _mistral(keys: Keys) -> Translation:
     if keys.get("model_type") == "mamba":
         for key in filter(_ROTARY.search, keys):
             raise ArgumentValueError(key, "not be given for model_type mamba, which has no rotary embedding")
-        return {"model_type": "mamba2"}, {}, Model(rotary=False)
+        names = {"num_hidden_layers": "n_layers"}
+        return {"model_type": "mamba2", **_sizes(keys, names)}, names, Model(rotary=False)
     names = _toml_table("sizes") | _toml_table("sizes_mistral")
     config = _sizes(keys, names)
     has_slice = any(key in keys for key in _SLICES)
@@ -211,7 +212,7 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
 def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """Return {"llama_4_scaling_beta": β} for queries, or {}; add its original length to `config`, keys to `names`."""
     given = _object(keys, "llama_4_scaling", (ORIGINAL, "beta"))
-    if "llama_4_scaling" not in keys:
+    if "llama_4_scaling" not in keys or given.get("beta") == 0:  # 0 in Devstral 2: no temperature
         return {}
     path = "llama_4_scaling."
     beta, original = (positive(f"{path}{key}", _needed(given, key, path)) for key in ("beta", ORIGINAL))
