@@ -1712,6 +1712,7 @@ def test_gguf_whose_scaling_is_a_tensor_is_refused_with_ways_out(name):
         Rope.from_config(metadata)
     hint = str(caught.value)
     assert f"it is {factor:g}" in hint or f", {factor:g} for" in hint
+    assert "or, for layers that rotate, read the tensor" in hint
     assert "read the config.json of the model" in hint
     plain = ra.frequencies(keys.get("attention__key_length", 128), base=keys["rope__freq_base"])
     high = 1.0 if arch == "llama4" else 4.0
@@ -1766,7 +1767,7 @@ def test_gguf_with_longrope_is_read_from_its_tensor(name, length):
     keys = {"rope__scaling__attn_factor": expected.attention_factor, "rope__scaling__original_context_length": 4096}
     with pytest.raises(ValueError, match="phi3 must be read from its config") as caught:
         Rope.from_config(gguf("phi3", rope__dimension_count=96, **keys))
-    call = r'unpack\(tensor, "llama.cpp", base=(.*), pairing="(.*)"\) and dataclasses.replace\(rope, attention_factor=(.*)\);'
+    call = r'unpack\(tensor, "llama.cpp", base=(.*), pairing="(.*)"\) and .*replace\(rope, attention_factor=(.*)\);'
     base, pairing, factor = re.search(call, str(caught.value)).groups()
     tensor = np.float32(factors[f"{name}_factor"])
     rope = ra.layouts.unpack(tensor, "llama.cpp", base=float(base), pairing=pairing)

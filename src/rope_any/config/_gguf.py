@@ -216,8 +216,8 @@ def _llama3(keys: Keys, arch: str, arch_keys: Keys, factor: float | None, *, is_
         return {}
     if factor is None:
         wanted = "be given: the tensor rope_freqs.weight may scale this model, which the metadata does not say"
-        hint = f"it is {factors[arch]}, 1 if the file has no such tensor; or {_unpack_hint(arch, arch_keys)}"
-        raise ArgumentValueError("factor", wanted, NOTHING, hint)
+        hint = f"it is {factors[arch]}, 1 if the file has no such tensor; or, for layers that rotate, "
+        raise ArgumentValueError("factor", wanted, NOTHING, hint + _unpack_hint(arch, arch_keys))
     if positive("factor", factor) == 1:
         return {}
     high = 1.0 if arch == "llama4" else 4.0
