@@ -320,6 +320,7 @@ def test_tables_of_diffusers_are_right_and_refilled(name):
     """Wan has two real tables with each value twice, QwenImage complex attributes, one of negative positions."""
     diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed")
     model = getattr(diffusers, name)(**WIDTHS, **TRANSFORMERS[name])
+    assert audit(torch.compile(model, backend="eager"))
     assert len(audit(model)) == 2 and audit(model), str(audit(model))
     state = {found.name: tensors(model)[found.name] for found in audit(model)}
     fresh = {path: x.clone() for path, x in state.items()}
@@ -517,7 +518,7 @@ def test_without_a_config_half_precision_is_rounded():
 
 def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
     model, _ = build("llama")
-    model.config = {"model_type": "unheard_of"}
+    model.config = model.rotary_emb.config = {"model_type": "unheard_of"}
     report = audit(model)
     assert report and all("unheard_of" in found.text for found in report)
     with pytest.raises(ra.ArgumentValueError, match="unheard_of"):
@@ -575,6 +576,11 @@ def test_each_model_in_a_module_has_its_own_config():
     report = audit(nn.ModuleDict({"first": first, "second": second, "alone": alone}))
     assert [found.verdict for found in report] == ["right", "other", "unknown"]
     assert "there is no config" in report[2].text
+    of_one_config = [Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config) for _ in range(2)]
+    assert verdicts(nn.ModuleList(of_one_config)) == ["right", "right"]
+    assert verdicts(Wrapper("draft", nn.ModuleList([first, second]), config)) == ["right", "other"]
+    second.config["rope_theta"] = 500_000.0
+    assert audit(Wrapper("draft", nn.ModuleList([first, second]), config | {"rope_theta": 1e4}))
 
 
 class RotaryEmbeddingOfTimm(nn.Module):

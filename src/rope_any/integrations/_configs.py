@@ -11,32 +11,42 @@ def model_configs(model: nn.Module, read: Callable[[Any], object], /) -> tuple[d
     Return {path: config} of the models in a module, the module itself among them; and the first error of `read`.
 
     A model is a module with a ``config`` of which `read` returns something true, rather than raise a TypeError or
-    ValueError. Modules in a model are not looked at: its config is theirs too.
+    ValueError. A module in a model is one of its own only if its config is no part of the model's.
     """
     found: dict[str, Any] = {}
-    tried: list[object] = []
+    others: list[object] = []  # configs of many modules, of which each is read once
     errors: list[Exception] = []
     for path, module in model.named_modules():
-        own = getattr(module, "config", None)
-        if own is None or model_around(path, found) is not None or any(own is config for config in tried):
+        config, around = _config_of(module), model_around(path, found)
+        if config is None or any(config is other for other in others):
             continue
-        tried.append(own)
-        config = _with_class_name(own, module)
+        if around is not None and _has(found[around], config):
+            continue
         try:
             if read(config):
                 found[path] = config
+                continue
         except (TypeError, ValueError) as error:
             errors.append(error)
+        others.append(config)
     return found, next(iter(errors), None)
 
 
 def model_around(path: str, models: Iterable[str], /) -> str | None:
-    """Return the path, of those of `models`, of the model around a module or tensor; None if there is none."""
-    return next((model for model in models if not model or f"{path}.".startswith(f"{model}.")), None)
+    """Return the path, of those of `models`, of the innermost one around a module or tensor; None if there is none."""
+    around = (model for model in models if not model or f"{path}.".startswith(f"{model}."))
+    return max(around, key=len, default=None)
 
 
-def _with_class_name(config: Any, module: nn.Module) -> Any:
-    """Return the config of a module of diffusers with the name of its class, which it lacks; any other unchanged."""
+def _has(config: Any, part: Any) -> bool:
+    """Whether `part` is a config or one in it, such as that of its text or vision, or equal to one."""
+    inner = config.values() if isinstance(config, Mapping) else getattr(config, "__dict__", {}).values()
+    return part is config or bool(part == config) or any(_has(each, part) for each in inner if hasattr(each, "to_dict"))
+
+
+def _config_of(module: nn.Module) -> Any:
+    """Return the config of a module or None; of diffusers, with the name of the module's class, which it lacks."""
+    config = getattr(module, "config", None)
     names = (kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("diffusers."))
     name = next(names, None)
     return {"_class_name": name, **config} if name and isinstance(config, Mapping) else config
