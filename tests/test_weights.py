@@ -405,6 +405,9 @@ LORAS = {  # up and down, with the shapes of B and A; what else there is
     "kohya, inside": ("down_blocks.0.q_proj.lora_up.weight", "down_blocks.0.q_proj.lora_down.weight", {}),
     "diffusers": ("down_blocks.0.q_proj.lora.up.weight", "down_blocks.0.q_proj.lora.down.weight", {}),
     "old diffusers": ("down_blocks.0.processor.q_proj_lora.up.weight", "x.processor.q_proj_lora.down.weight", {}),
+    "torchtune": ("q_proj.lora_b.weight", "q_proj.lora_a.weight", {"q_proj.magnitude": (16,)}),
+    "NeMo": ("q_proj.adapter.linear_out.weight", "q_proj.adapter.linear_in.weight", {}),
+    "llama.cpp": ("q_proj.weight.lora_b", "q_proj.weight.lora_a", {}),
     "LoHa": ("q_proj.hada_w1_a", "q_proj.hada_w1_b", {}),
 }
 
@@ -445,11 +448,12 @@ def test_the_parts_of_adapters_beside_a_weight_are_told_apart():
 
 def test_a_broad_pattern_leaves_scales_that_are_not_of_rows():
     shapes = {"weight": (2048, 2048), "weight_scale_inv": (16, 16), "input_scale": (2048,), "scale": ()}
+    shapes["layer_norm_weight"] = (2048,)  # Transformer Engine's, of the input
     state = {f"a.q_proj.{name}": np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
     assert changed(state, 16, names={"*.q_proj.*": 0}) == {"a.q_proj.weight"}
 
 
-@pytest.mark.parametrize("part", ["vera_lambda_b", "lokr_w1", "oft_r", "boft_R", "fourierft_spectrum.default"])
+@pytest.mark.parametrize("part", ["vera_lambda_b", "lokr_w1", "boft_R", "hra_u.default", "road_theta", "hada_t1"])
 def test_adapters_in_which_features_share_numbers_are_refused(part):
     state = {f"a.q_proj.{part}": np.zeros((16, 6))}
     with pytest.raises(ValueError, match=rf"names must match no adapter .* got a.q_proj.{part}; merge it"):

@@ -32,18 +32,22 @@ NAMES: Mapping[str, int] = {
 
 # A tensor of such a name belongs to a module, as do the others in it.
 _LEAVES = (".weight", ".bias", ".kernel")
-_PACKED = (".qweight", ".qzeros", ".weight_packed")  # in GPTQ, AWQ, compressed-tensors: several numbers in an integer
+# In GPTQ, AWQ, compressed-tensors, bitsandbytes: of integers that hold several numbers.
+_PACKED = (".qweight", ".qzeros", ".weight_packed", ".absmax", ".quant_map")
 # Other modules that compute queries or keys, alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
 _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
 # Common names of a module's other tensors: those with output features, and those with input features.
 _OF_OUTPUT = re.compile(
     r"(weight[._]+)?(scales|zeros)|weight[._]+(scale(_inv)?|zero_point)|SCB|dora_scale|lora[._]up\.weight"
-    r"|(lora_B|lora_magnitude_vector|ia3_l|hada_w[12]_a)(\..+)?"
+    r"|(lora_[Bb]|lora_magnitude_vector|ia3_l|hada_w[12]_a)(\..+)?"
 )
-_OF_INPUT = re.compile(r"(input|pre_quant|smooth|act)[\w.]*(scales?|zero_point)")
+_OF_INPUT = re.compile(r"(input|pre_quant|smooth|act)[\w.]*(scales?|zero_point)|layer_norm_(weight|bias)")
 # Parts of adapters: without output features, such as A of a LoRA, and with numbers that several features share.
-_OF_RANK = re.compile(r"(.+[._])?(lora_(embedding_)?[AE]|lora[._](down|mid)|hada_(w[12]_b|t[12]))(\..+)?")
-_MIXED = re.compile(r"(.+\.)?(vera|lokr|b?oft|fourierft|randlora|shira|bone|miss)_\w+(\..+)?")
+_OF_RANK = re.compile(r"(.+[._])?(lora_(embedding_)?[AaE]|lora[._](down|mid)|adapter\.linear_in|hada_w[12]_b)(\..+)?")
+_MIXED = re.compile(
+    r"(.+\.)?(p?vera|vblora|lokr|b?oft|psoft|fourierft|waveft|randlora|gralora|delora|shira|bone|miss|hra|road|c3a|lily"
+    r"|poly|hada(?=_t))_\w+(\..+)?"
+)
 _NUMBER = re.compile(r"(?:^|\.)\d+\.")
 
 
@@ -179,7 +183,7 @@ def convert_state_dict(
     all rows, or of the input stay. Packed tensors and other scales are refused.
 
     Of adapters, what has a number for each row is reordered: B of a LoRA, the magnitudes of DoRA, the vector of IA3.
-    What has a rank instead stays, such as A of a LoRA, even if a pattern matches it. VeRA, LoKr and OFT are refused.
+    What has a rank instead stays, such as A of a LoRA, even if a pattern matches it. Others are refused.
 
     Examples
     --------
