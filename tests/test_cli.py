@@ -952,6 +952,8 @@ def test_verify_tells_a_cache_that_is_shorter_than_the_length_of_the_config(cach
     assert (done.returncode, done.stderr, "likely cause" in done.stdout) == (int(is_short), "", False)
     assert (f"  300 rows for {needed} tokens are too few\n" in done.stdout) == is_short
     assert ("not checked: the number of rows, as the config gives no length" in done.stdout) == (needed is None)
+    is_one_of_several = "dynamic" in str(config)
+    assert ("compared with the rotation for 300 tokens; if they are more, give" in done.stdout) == is_one_of_several
     assert (found["passed"], found["length"], found["wrong"]) == (not is_short, needed, 0)
 
 

@@ -63,6 +63,8 @@ def verify_cache(
         typer.echo(f"{', '.join(dict.fromkeys(map(str, files)))}: {report}")
         if report.length is None and "seq" in layout_of(layout).names:
             typer.echo("\n  not checked: the number of rows, as the config gives no length; give --sequence-length")
+        if sequence_length is None and any("length" in one.facts for one in read_as):  # of a scheme that depends on it
+            typer.echo(f"\n  compared with the rotation for {length} tokens; if they are more, give --sequence-length")
     return report.passed
 
 
