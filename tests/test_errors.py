@@ -415,7 +415,7 @@ CASES = {
     "a table of heads that x lacks": (
         lambda: ROPE.apply(X, ra.Table(*(part[None, None] for part in (COS, SIN)))),
         ValueError,
-        r"positions must be \(seq,\) .* got a table of shape \(1, 1, 3, 4\)",
+        r"positions must be \(seq, 4\) .* got a table of shape \(1, 1, 3, 4\)",
     ),
     "a table for a table": (
         lambda: ROPE.table(ROPE.table([1], like=X), like=X),
@@ -753,6 +753,7 @@ def test_an_error_shows_the_whole_shape_of_positions(heads, axes, shape):
     with pytest.raises(ra.ArgumentValueError) as caught:
         rope.apply(x, table)
     assert caught.value.got == f"a table of shape {table.cos.shape}"
+    assert caught.value.wanted.startswith("be (seq, 4) or (batch, ..., seq, 4)")
 
 
 def test_the_hint_for_too_many_positions_of_several_axes_is_right():
@@ -771,7 +772,7 @@ def test_the_hint_for_too_many_positions_of_several_axes_is_right():
         (lambda: ra.frequencies(rotary_dim=64), "rotary_dim", "frequencies(64)"),
         (lambda: ra.Rope(F), "pairing", 'write pairing="half" or pairing="interleaved"'),
         (lambda: ra.Rope(F, "half"), "pairing", 'write pairing="half" or pairing="interleaved"'),
-        (lambda: ra.Rope(dim=64, theta=1e6), "dim", "write Rope(frequencies(rotary_dim, base=theta), pairing=...)"),
+        (lambda: ra.Rope(dim=64), "dim", "write Rope(frequencies(rotary_dim, base=theta), pairing=...)"),
         (lambda: ra.Rope(F, pairing="half", theta=1e6), "theta", "write Rope(frequencies("),
     ],
     ids=["theta", "dim", "rotary_dim", "no pairing", "pairing without its name", "dim of Rope", "theta of Rope"],

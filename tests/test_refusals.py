@@ -146,7 +146,9 @@ STATIC = "write {}(array), or make it a static argument of the compiled function
 
 def shapes(name, shape, axis, got, hint):
     """Return the message for shapes that don't fit."""
-    return f"{SHAPES.format(f'{name} of shape {shape}', axis, name)}; got {got}; {hint}"
+    text = f"{SHAPES.format(f'{name} of shape {shape}', axis, name)}; got {got}; {hint}"
+    is_table = isinstance(got, str)
+    return text.replace("(seq,)", "(seq, 4)").replace("..., seq)", "..., seq, 4)") if is_table else text
 
 
 def pairing(name):

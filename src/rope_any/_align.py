@@ -126,12 +126,13 @@ def _axes_along(
     along = _axes_if_fits(x.shape, seq, positions_shape)
     if along is None:
         require_known(argument, positions_shape)
-        shapes = "(seq,) or (batch, ..., seq)" if axes is None else f"(seq, {axes}) or (batch, ..., seq, {axes})"
+        is_table = isinstance(given, Table)
+        last = given.cos.shape[-1] if is_table else axes
+        shapes = "(seq,) or (batch, ..., seq)" if last is None else f"(seq, {last}) or (batch, ..., seq, {last})"
         wanted = (
             f"be {shapes} for {name} of shape {tuple(x.shape)}, "
             f"with tokens along axis {seq}; each length 1 or that of {name}"
         )
-        is_table = isinstance(given, Table)
         shape = tuple((given.cos if is_table else as_position_array(given, like=x, lib=lib)).shape)
         got = Text(f"{'a table of shape ' if is_table else ''}{shape}")
         raise ArgumentValueError(argument, wanted, got, _positions_hint(tokens, positions_shape, axes))

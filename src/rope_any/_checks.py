@@ -210,17 +210,11 @@ def keyword_hints(hints: Mapping[str, str], /) -> Callable[[F], F]:
             try:
                 return function(*args, **options)
             except TypeError as error:
-                if isinstance(error, ArgumentError):
+                own = [each.name for each in signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+                name = next((name for name in hints if (name in options) is not (name in own)), None)
+                if name is None or isinstance(error, ArgumentError):
                     raise
-                own = signature(function).parameters.values()
-                named = {each.name for each in own if each.kind is not each.POSITIONAL_ONLY}
-                absent = [each.name for each in own if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
-                wrong = [name for name in options if name not in named and name in hints]
-                missing = [name for name in absent if name not in options and name in hints]
-                if not wrong and not missing:
-                    raise
-                wanted = "not be given by this name" if wrong else "be given"
-                name = (wrong or missing)[0]
+                wanted = "be given" if name in own else "not be given by this name"
             raise ArgumentTypeError(name, wanted, NOTHING, hints[name])
 
         return cast("F", hinted)
