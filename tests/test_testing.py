@@ -726,6 +726,8 @@ def test_a_fault_of_every_call_is_reported_once():
     cause = f"function(x, positions) must return the rotated x; it {refusal}"
     assert (report.passed, report.errors, report.causes) == (False, {}, (cause,))
     assert set(report.refusals.values()) == {refusal}
+    (own_mistake,) = check_rotary(lambda *_: len(None), **PLAIN).causes  # nothing says that it writes into x
+    assert own_mistake.endswith("it raised TypeError: object of type 'NoneType' has no len()")
     assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
 
 

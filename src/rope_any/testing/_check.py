@@ -419,7 +419,7 @@ def _hints(subject: _Subject, why: str) -> Iterator[str]:
     """Yield texts on the option of `check_rotary`, `keys` or `like`, that a function may need; `why` is its failure."""
     if "missing 1 required positional argument" in why and _takes_three(subject.function):
         yield "function(q, k, positions) needs keys=True, on the command line --keys"
-    if "NoneType" in why and "in_place" not in subject.asked:
+    if why.startswith("returned NoneType") and "in_place" not in subject.asked:
         yield "a function that writes into x needs in_place=True, on the command line --in-place"
     if "numpy.ndarray" in why and isinstance(subject.like, np.ndarray):
         yield "a function of torch needs like=torch.empty(0), on the command line --library torch"
