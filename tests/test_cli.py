@@ -925,6 +925,12 @@ def test_verify_reports_a_wrong_cache(caches):
 
 
 LLAMA = {"model_type": "llama", "head_dim": 16, "hidden_size": 64, "num_attention_heads": 4, "rope_theta": 5e5}
+LONGROPE = {
+    "model_type": "phi3",
+    "max_position_embeddings": 1200,
+    "original_max_position_embeddings": 300,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 300}
 
 
@@ -940,6 +946,9 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         ({"rope_scaling": YARN, "max_position_embeddings": 1200}, (), 1200),
         # the unscaled cache is for the trained length, and an engine makes another one beyond it
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}, "max_position_embeddings": 300}, (), 300),
+        # but a config that states both lengths is for the longer one
+        (LONGROPE, (), 1200),
+        (LONGROPE, ("--sequence-length", "300"), 300),
     ],
 )
 def test_verify_tells_a_cache_that_is_shorter_than_the_length_of_the_config(caches, config, args, needed):
@@ -952,8 +961,8 @@ def test_verify_tells_a_cache_that_is_shorter_than_the_length_of_the_config(cach
     assert (done.returncode, done.stderr, "likely cause" in done.stdout) == (int(is_short), "", False)
     assert (f"  300 rows for {needed} tokens are too few\n" in done.stdout) == is_short
     assert ("not checked: the number of rows, as the config gives no length" in done.stdout) == (needed is None)
-    is_one_of_several = "dynamic" in str(config)
-    assert ("compared with the rotation for 300 tokens; if they are more, give" in done.stdout) == is_one_of_several
+    is_one_of_several = ("dynamic" in str(config) or "longrope" in str(config)) and "--sequence-length" not in args
+    assert ("compared with the rotation for 300 tokens; for another length" in done.stdout) == is_one_of_several
     assert (found["passed"], found["length"], found["wrong"]) == (not is_short, needed, 0)
 
 

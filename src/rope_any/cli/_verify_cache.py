@@ -1,5 +1,6 @@
 """``rope-any verify --cache``: compare an engine's rotary cache in a file with the rotation of a config."""
 
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from rope_any._checks import ArgumentValueError
 from rope_any._safetensors import read_tensor
 from rope_any.cli._common import echo_json, load_array, status
 from rope_any.cli._configs import explained, explained_parts, only, title
-from rope_any.config._recipe import needed_length
+from rope_any.config import Explanation
+from rope_any.config._recipe import longest_length
 from rope_any.layouts import layout_of
 from rope_any.testing import check_cache
 
@@ -45,7 +47,7 @@ def verify_cache(
     options["sequence_length"] = sequence_length
     read_as = explained(config, part=part, layer_type=layer_type, **options)
     rope, _ = only(config, read_as)
-    length = sequence_length or max((needed_length(one.facts) or 0 for one in read_as), default=0) or None
+    length = sequence_length or max((longest_length(one.facts) or 0 for one in read_as), default=0) or None
     rotations = explained_parts(config, **options)
     others = {
         f"{name}, {title(one)}": one.rope
@@ -63,9 +65,14 @@ def verify_cache(
         typer.echo(f"{', '.join(dict.fromkeys(map(str, files)))}: {report}")
         if report.length is None and "seq" in layout_of(layout).names:
             typer.echo("\n  not checked: the number of rows, as the config gives no length; give --sequence-length")
-        if sequence_length is None and any("length" in one.facts for one in read_as):  # of a scheme that depends on it
-            typer.echo(f"\n  compared with the rotation for {length} tokens; if they are more, give --sequence-length")
+        if sequence_length is None and (at := next(_lengths_of_rotation(read_as), None)):
+            typer.echo(f"\n  compared with the rotation for {at} tokens; for another length give --sequence-length")
     return report.passed
+
+
+def _lengths_of_rotation(read_as: Iterable[Explanation]) -> Iterator[int]:
+    """Yield the length in tokens that each rotation is for, if it depends on the length."""
+    return (int(one.facts["length"].value) for one in read_as if "length" in one.facts)
 
 
 def _read_tensor(file: Path, tensor: str | None) -> tuple[Any, str]:

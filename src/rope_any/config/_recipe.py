@@ -64,17 +64,12 @@ LENGTH_KINDS = ("trained", "extended", "stated")  # facts such as "trained_lengt
 OUTSIDE = ("rope_theta", "partial_rotary_factor")  # keys that may be outside of the parameters
 
 
-def needed_length(facts: Mapping[str, Fact]) -> int | None:
-    """
-    Return for how many tokens a table of a rotation with these facts must have rows; None if the config doesn't say.
-
-    It is the longest length of the config, or that which the rotation is for, if this is shorter.
-    """
-    named = [facts[name].value for kind in LENGTH_KINDS if (name := f"{kind}_length") in facts]
-    longest = max(named, default=None)
-    if "length" in facts:  # of a scheme that depends on it
-        longest = min(facts["length"].value, longest or LONGEST)
-    return None if longest is None else int(longest)
+def longest_length(facts: Mapping[str, Fact]) -> int | None:
+    """Return the longest sequence, in tokens, that a config with these facts is for; None if it doesn't say."""
+    known = [fact for kind in LENGTH_KINDS if (fact := facts.get(f"{kind}_length")) is not None]
+    if "length" in facts:  # frequencies depend on it: beyond the lengths in the file, engines make other tables
+        known = [fact for fact in known if "*" not in fact.source]
+    return max((int(fact.value) for fact in known), default=None)
 
 
 Sizes: TypeAlias = Mapping[str, Fact]

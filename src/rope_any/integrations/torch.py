@@ -30,7 +30,7 @@ from rope_any._frequencies import Row, as_rows, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any._table import cos_sin
-from rope_any.config._recipe import LONGEST, needed_length
+from rope_any.config._recipe import LONGEST, longest_length
 from rope_any.config._towers import TOWERS
 from rope_any.integrations._configs import model_around, model_configs
 from rope_any.layouts import LAYOUTS, Layout, arranged
@@ -328,7 +328,7 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
     verdict, text, error, to_write = _verdict(slot, options, why_unknown, has_config=any(config_rotations))
     if slot.kind is None and verdict not in ("right", "rounded"):
         return None
-    need = max((needed_length(one.facts) or 0 for one in config_rotations[0]), default=0) if options else 0
+    need = max(map(_needed_rows, config_rotations[0]), default=0) if options else 0
     is_buffer = slot.holder is vars(slot.owner)["_buffers"]
     if verdict == "right" and is_buffer and len(slot.shape) > 1 and slot.shape[0] < need:
         verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
@@ -345,6 +345,12 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
     ):
         to_write, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
     return State(slot, Finding(slot.path, verdict, text, error), to_write)
+
+
+def _needed_rows(rotation: ConfigRotation) -> int:
+    """Return how many rows a table of this rotation must have: for all tokens that it is for; 0 if that is unknown."""
+    longest, length = longest_length(rotation.facts) or 0, rotation.facts.get("length")
+    return longest if length is None else min(longest, int(length.value))
 
 
 def _is_filled_by_class(slot: Slot) -> bool:
