@@ -219,23 +219,21 @@ def _plan_launch(
     table: Table,
     outs: tuple[Array | None, ...],
     *,
-    launch: Callable[[int], object],
+    launch: Callable[[tuple[Array, ...]], object],
 ) -> Plan:
     """Return the plan that rotates by Numba's loop, `launch` (see `_launcher`); copies if a launch returns False."""
     host: Any = rotation.lib.host
     dtype, writes = rotation.dtype(xs[0]), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
     is_partial, has_two_arrays = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), len(xs) == 2
-    pack_addresses, allocators = host.pack_addresses, [host.allocator(x) for x in xs]
+    allocators = [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by the loop, into `outs` or new arrays; if one is unaligned, copies of all."""
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
         results: Any = outs if writes else tuple(map(call, allocators, xs))
-        packed = pack_addresses(
-            (*xs, *results, cos, sin) if has_two_arrays else (*xs, *xs, *results, *results, cos, sin)
-        )
-        if not launch(id(packed)):
+        arrays = (*xs, *results, cos, sin) if has_two_arrays else (*xs, *xs, *results, *results, cos, sin)
+        if not launch(arrays):
             return _rotate_copies(rotation, xs, table, outs)
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):
@@ -249,8 +247,8 @@ def _plan_launch(
 
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
-) -> Callable[[int], object]:
-    """Return a function: ``id`` of packed addresses → rotate such arrays, return True; or False if one is unaligned."""
+) -> Callable[[tuple[Array, ...]], object]:
+    """Return a function: (q, k, their results, cos, sin) → rotate, return True; or False if one is unaligned."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
@@ -269,6 +267,7 @@ def _launcher(
         factors[0].shape[-1],
         batches,
         item_sizes=item_sizes,
+        pack_addresses=host.pack_addresses,
         threads=host.threads,
         has_out=has_out,
         feature_offset=start * item_sizes[0],

@@ -453,7 +453,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         address = 0 if 0 in shape else (lib.span(given) or [1])[0]
         if address % 8 or not host.is_readable(given):
             return "Numba's loop needs aligned positions in memory, without torch's negative bit"
-    cos, sin = map(host.wrap_host_data, table_maker(shape, factor, address, real, first, step, keep_alive=given))
+    cos, sin = map(host.wrap_host_data, table_maker(shape, factor, address, real, first, step, given=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 

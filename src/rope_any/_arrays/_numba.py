@@ -1,13 +1,12 @@
 """Prepare calls of the rotation loop compiled by Numba, for CPU arrays of any library."""
 
-import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from math import prod
 from typing import Any
 
 from rope_any._arrays._layout import MOST_PAIRS, BatchAxes, encode
-from rope_any._arrays._library import FLOATING
+from rope_any._arrays._library import FLOATING, Array
 from rope_any._arrays._memory import has_huge_pages
 from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 
@@ -43,12 +42,13 @@ def launcher(
     batches: Sequence[BatchAxes],
     *,
     item_sizes: tuple[int, int],
+    pack_addresses: Callable[[tuple[Array, ...]], Any],
     threads: Callable[[], int],
     has_out: bool,
     **options: Any,
-) -> Callable[[int], object]:
+) -> Callable[[tuple[Array, ...]], object]:
     """
-    Return a function that rotates one or two arrays by the compiled loop; it needs only their addresses.
+    Return a function that rotates one or two arrays by the compiled loop.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ def launcher(
         The dtype of x, the pairing, and whether to rotate backwards.
     pairs, batches, item_sizes, options
         As for `_layout.encode`; `options` are `feature_offset` and `packed_offsets`.
-    threads : function
-        Returns how many threads a large call may use.
+    pack_addresses, threads : function
+        As in `HostMemory`; the latter says how many threads a large call may use.
     has_out : bool
         Whether results are written into arrays of the caller. Large new arrays bypass the caches only if the system
         has huge pages.
@@ -65,8 +65,8 @@ def launcher(
     Returns
     -------
     function
-        It takes the ``id`` of what `HostMemory.pack_addresses` returns, and returns whether all arrays are aligned;
-        if not, nothing is written.
+        It takes a tuple of q, k, their results, cos and sin, and returns whether all of them are aligned; if not,
+        nothing is written.
     """
     from rope_any._arrays import _rotation_loop
 
@@ -77,19 +77,25 @@ def launcher(
     layout, units = encode(batches, pairs, item_sizes=item_sizes, past_caches=past_caches, **options)
     zero: float = 0.0 if dtype in {"float32", "float64"} else 0
     direction, address = -1.0 if inverse else 1.0, layout.buffer_info()[0]
-    loop = partial(_rotation_loop.rotation_loop(dtype, pairing), zero, direction, address)
-    run_serial = partial(loop, 0, units)
-    vars(run_serial)["layout"] = layout  # keeps the layout alive: the loop uses its address
-    if count < THREADED_FROM:
-        return run_serial
+    loop = _rotation_loop.rotation_loop(dtype, pairing)
 
-    def run_threaded(packed: int) -> object:
-        """Run the loop in up to `threads()` threads; return whether all arrays at the address `packed` are aligned."""
+    def run(arrays: tuple[Array, ...], begin: int = 0, end: int = units) -> object:
+        """Rotate the units `begin` to ``end - 1``; return whether the arrays are aligned."""
+        # Memory given by its address lives as long as this frame: each thread calls the loop through it.
+        packed = pack_addresses(arrays)
+        return loop(zero, direction, address, begin, end, id(packed))
+
+    vars(run)["layout"] = layout  # keeps the layout alive
+    if count < THREADED_FROM:
+        return run
+
+    def run_threaded(arrays: tuple[Array, ...]) -> object:
+        """Rotate all units in up to `threads()` threads; return whether the arrays are aligned."""
         workers = threads()
         if workers == 1:
-            return run_serial(packed)
+            return run(arrays)
         chunk = max(-(-units // (4 * workers)), 1)
-        calls = [(begin, min(begin + chunk, units), packed) for begin in range(0, units, chunk)]
-        return run_in_threads(loop, calls, workers, (layout, ctypes.cast(packed, ctypes.py_object).value))
+        calls = [(arrays, begin, min(begin + chunk, units)) for begin in range(0, units, chunk)]
+        return run_in_threads(run, calls, workers)
 
     return run_threaded

@@ -178,11 +178,15 @@ def table_maker(
     """Return `make`, which returns cos, sin of positions as a float32 ``(2, *shape, pairs)``, large ones in threads."""
     rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 
-    def make(shape: tuple[int, ...], *call: Any, keep_alive: object = None) -> npt.NDArray[np.float32]:
+    def run(_: tuple[Any, ...], *call: Any) -> int:
+        """Call the loop; the arrays in the first argument, whose addresses are in `call`, live until it returns."""
+        return rows(*call)
+
+    def make(shape: tuple[int, ...], *call: Any, given: object = None) -> npt.NDArray[np.float32]:
         """
         Return cos and sin of positions of `shape` (without their axes) as one array ``(2, *shape, pairs)``.
 
-        `call` has the parameters `factor` to `step` of `_make_rows`, `keep_alive` the array of positions.
+        `call` has the parameters `factor` to `step` of `_make_rows`, and `given` is the array of the positions.
         """
         table = np.empty((2, *shape, pairs), dtype=np.float32)  # one allocation, which malloc reuses
         count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
@@ -190,9 +194,9 @@ def table_maker(
         if workers == 1:
             rows(*begin, 0, count, cos, cos + half)
         else:
-            each = -(-count // (4 * workers))
-            chunks = [(*begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
-            run_in_threads(rows, chunks, workers, (frequencies, table, keep_alive))
+            arrays, each = (frequencies, table, given), -(-count // (4 * workers))
+            calls = [(arrays, *begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
+            run_in_threads(run, calls, workers)
         return table
 
     return make

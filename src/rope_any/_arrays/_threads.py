@@ -1,12 +1,14 @@
 """Run work on large CPU arrays in several threads."""
 
 import os
-import threading
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 THREADED_FROM = 2**19  # elements, or angles of a table; for fewer, waking threads takes longer than the work
@@ -20,53 +22,87 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_in_threads(
-    work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int, keep_alive: object = None
-) -> bool:
-    """Call `work` with each tuple in up to `count` threads, this included; return whether all returned true."""
-    left, results = deque(calls), list[Any]()
+def run_in_threads(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int) -> bool:
+    """
+    Call `work` with each tuple in up to `count` threads, this included; return whether all returned true.
 
-    # After an interrupt, threads may be done later than this call: they keep the arrays that they use by address.
-    def run_calls(_: object = keep_alive) -> None:
+    If an exception is raised, also in the middle by a signal, no thread begins another call, and the exception leaves
+    this function when all threads have finished. A second one may leave it earlier, if it comes within microseconds
+    of the first. The threads keep `work` and their tuples, so what these refer to lives as long as it is in use.
+    """
+    left = deque(partial(work, *call) for call in calls)
+    results, errors, busy = list[Any](), list[BaseException](), list[Lock]()
+
+    def run_calls() -> None:
         """Take calls from the queue that all threads share and run them, until none is left."""
         while True:
             try:
                 call = left.popleft()
             except IndexError:
                 return
-            results.append(work(*call))
+            results.append(call())
 
-    others: list[Future[None]] = []
+    def help_out() -> None:
+        """Run calls in another thread, which is in `busy` before it takes one and until it has finished."""
+        finished = Lock()
+        finished.acquire()
+        busy.append(finished)
+        try:
+            run_calls()
+        except BaseException as error:  # noqa: BLE001  # raised in the calling thread
+            left.clear()
+            errors.append(error)
+        finally:
+            busy.remove(finished)
+            finished.release()
+
     try:
-        with suppress(RuntimeError):  # at interpreter exit no thread can start; then this one runs all calls
-            for _ in range(min(count, len(calls)) - 1):
-                others.append(_pool(count).submit(copy_context().run, run_calls))  # noqa: PERF401  # keep those begun
+        _submit(help_out, min(count, len(calls)) - 1)
         run_calls()
-        for other in others:
-            if not other.cancel():  # it has begun
-                other.result()
     finally:
-        left.clear()  # after an interrupt no thread begins another call
+        left.clear()  # before it looks at `busy`: a thread that is not in it finds no call
+        _wait_for(busy)
+    if errors:
+        raise errors.pop()  # in no list: a cycle of references would keep the arrays
     return all(results)
 
 
-def _pool(count: int) -> ThreadPoolExecutor:
-    """Return the latest pool if it has `count` threads or more; else a new one, which later calls share."""
-    with _LOCK:
-        if not _POOLS or _POOLS[-1][0] < count:
-            _POOLS.append((count, ThreadPoolExecutor(count, thread_name_prefix="rope_any")))
-        return _POOLS[-1][1]
+def _wait_for(busy: list[Lock]) -> None:
+    """Return when the threads of these locks have finished; raise what is raised meanwhile, but not before."""
+    try:
+        for finished in tuple(busy):
+            finished.acquire()
+    except BaseException:
+        _wait_for(busy)  # a lock that was acquired is no longer in the list
+        raise
 
 
-_POOLS: list[tuple[int, ThreadPoolExecutor]] = []
-_LOCK = threading.Lock()
+# The threads wait for tasks in C. Locks, futures and threads written in Python stay locked if an exception is raised
+# within their methods, and then hang this process, even at its exit. Nothing waits for a thread that has no call.
+_TASKS: SimpleQueue[Callable[[], object]] = SimpleQueue()
+_THREADS: list[int] = []
+
+
+def _submit(task: Callable[[], object], count: int) -> None:
+    """Have so many waiting threads run `task`, in the context of this one; start those that are missing."""
+    with suppress(RuntimeError):  # at interpreter exit no thread can start
+        while len(_THREADS) < count:
+            _THREADS.append(start_new_thread(_run_tasks, (_TASKS,)))
+    for _ in range(min(count, len(_THREADS))):
+        _TASKS.put(partial(copy_context().run, task))
+
+
+def _run_tasks(tasks: SimpleQueue[Callable[[], object]]) -> None:
+    """Run task after task, as they come, until the process ends."""
+    while True:
+        tasks.get()()
 
 
 def _forget_threads() -> None:
     """Drop the parent's threads in a forked process, which does not have them."""
-    global _LOCK  # noqa: PLW0603  # a thread of the parent may have held it
-    _LOCK = threading.Lock()
-    _POOLS.clear()
+    global _TASKS  # noqa: PLW0603  # a thread of the parent may have held the lock of the queue
+    _TASKS = SimpleQueue()
+    _THREADS.clear()
 
 
 if hasattr(os, "register_at_fork"):
