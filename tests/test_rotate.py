@@ -166,14 +166,50 @@ def test_q_inside_a_qkv_buffer_is_rotated_in_place(name, rng):
     np.testing.assert_allclose(np.asarray(qkv), expected, atol=3e-15, rtol=0)
 
 
-def test_another_view_of_the_same_elements_can_be_the_output(rng):
-    full = draw(rng, (3, 4, 32))
-    x, out = full[:1, :, :16], full[::2][:1, :, :16]  # the strides of the first axis differ
-    assert x.strides != out.strides
-    cos, sin = oracle.cos_sin(np.arange(4), F)
-    expected = ra.rotate(x.copy(), cos, sin, pairing="half")
-    ra.rotate(x, cos, sin, pairing="half", out=out)
-    np.testing.assert_array_equal(x, expected)
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_another_view_of_the_same_elements_can_be_the_output(name, pairing, fused, rng):
+    xp = pytest.importorskip(name)
+    if fused:
+        pytest.importorskip("numba", reason="numba is not installed")
+    full = xp.asarray(draw(rng, (3, 4, 32)).astype(np.float32))
+    cos, sin = (xp.asarray(part.astype(np.float32)) for part in oracle.cos_sin(np.arange(4), F))
+    for start, width in ((0, 16), (0, 24), (3, 24)):
+        x, out = full[:1, :, :width], full[::2][:1, :, :width]  # the strides of the first axis differ
+        given, strides = np.asarray(x).copy(), [np.asarray(view).strides for view in (x, out)]
+        assert strides[0] != strides[1]
+        options = {"pairing": pairing, "start": start, "fused": fused}
+        expected = np.asarray(ra.rotate(xp.asarray(given), cos, sin, **options))
+        assert ra.rotate(x, cos, sin, **options, out=out) is out
+        np.testing.assert_array_equal(np.asarray(x), expected)
+    rope = ra.Rope(F, pairing=pairing)  # q and k in one call, k of one token of a longer buffer
+    q, k = full[:1, :1, :24], full[1:2, :1, :24]
+    expected = rope(*(xp.asarray(np.asarray(x).copy()) for x in (q, k)), 7, fused=fused)
+    outs = full[::2][:1, :1, :24], full[1::2][:1, :1, :24]
+    rope(q, k, 7, fused=fused, out=outs)
+    for x, wanted in zip((q, k), expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("tokens", [1, 20_000])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_lazily_negated_tensors_are_read_and_never_written(dtype, tokens, rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope = ra.Rope(F, pairing="half", start=2)
+    x = torch.from_numpy(draw(rng, (4, tokens, 24))).to(getattr(torch, dtype))
+    table = rope.table(range(tokens), like=x)
+    expected = rope.apply(-x, table)
+    assert torch.equal(rope.apply(torch._neg_view(x), table), expected)
+    memory = x.clone()
+    assert torch.equal(rope.apply(torch._neg_view(memory), table, out=memory), expected)
+    negated_table = ra.Table(*(torch._neg_view(part) for part in table))
+    torch.testing.assert_close(rope.apply(x, negated_table)[..., 2:18], expected[..., 2:18], rtol=0, atol=0)
+    out, before = torch._neg_view(memory), memory.clone()
+    for given in (x, out):
+        with pytest.raises(ValueError, match=r"out must .* negative bit.*leave out `out`"):
+            rope.apply(given, table, out=out)
+    assert torch.equal(memory, before)
 
 
 def test_tables_can_have_another_precision(lib, rng):

@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Any
 
 from rope_any._arrays import Array, Library, X, library, signature
-from rope_any._arrays._memory import passes_fast_overlap_check, require_writable
+from rope_any._arrays._memory import replace_by_outs_if_sure, require_writable
 from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, as_pairing
@@ -43,7 +43,8 @@ def rotate(
     start : int, optional
         The first rotated feature.
     out : array, optional
-        Where to write: x itself (in place), or an array like x that does not overlap it.
+        Where to write: x itself (in place), or an array like x that does not overlap it. If an exception such as
+        KeyboardInterrupt ends the call, `out` is rotated in part, and nothing is written to it after that.
     fused : bool, optional
         Compile the rotation to one loop: by Numba (extra ``numba``) for NumPy and torch on a CPU, else by
         torch.compile, jax.jit, mlx.compile or cupy.fuse. The first call with a dtype takes seconds to compile. What
@@ -205,7 +206,7 @@ def plan_of(
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             """Rotate all arrays by one table in one schedule; if there are outputs, first check them for overlap."""
             if writes:
-                require_no_overlap(rotation.lib, names, xs, (table,), outs)
+                xs = replace_by_outs(rotation.lib, names, xs, (table,), outs)
             return plan(xs, broadcast(table) if broadcast else table, outs)
 
         return run if writes or broadcast else plan
@@ -215,7 +216,7 @@ def plan_of(
         """Rotate each array in its own schedule, by its table or the only one; first check any outputs for overlap."""
         by_array: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
         if writes:
-            require_no_overlap(rotation.lib, names, xs, by_array, outs)
+            xs = replace_by_outs(rotation.lib, names, xs, by_array, outs)
         calls = zip(each, broadcasters, xs, by_array, outs, strict=True)
         return tuple(
             [run((x,), broadcast(table) if broadcast else table, (out,))[0] for run, broadcast, x, table, out in calls]
@@ -224,22 +225,31 @@ def plan_of(
     return run_each
 
 
-def require_no_overlap(
+def replace_by_outs(
     lib: Library,
     names: tuple[str, ...],
     xs: tuple[Array, ...],
     tables: tuple[Table, ...],
     outs: tuple[Array | None, ...],
     /,
-) -> None:
-    """Raise if one of `outs` can't be written, or overlaps an array of the call, other than by being its own x."""
-    if passes_fast_overlap_check(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
-        return
+) -> tuple[Array, ...]:
+    """
+    Return xs, each replaced by its out if that has the same memory: in place, x and out are one object for schedules.
+
+    Raise if one of `outs` can't be written, or overlaps an array of the call, other than by being its own x.
+    """
+    others = tables[0] + (tables[-1] if len(tables) > 1 else ())
+    if (replaced := replace_by_outs_if_sure(lib, outs, xs, others)) is not None:
+        return replaced
     parts = [("cos", tables[0].cos), ("sin", tables[0].sin)]
     if tables[-1] is not tables[0]:
         parts += [("cos of the keys", tables[-1].cos), ("sin of the keys", tables[-1].sin)]
+    found = list(xs)
     for i, (x, out) in enumerate(zip(xs, outs, strict=True)):
         if out is not None:
             written = {f"the out of {name}": other for name, other in zip(names[:i], outs[:i], strict=True)}
             read = {name: other for j, (name, other) in enumerate(zip(names, xs, strict=True)) if j != i}
-            require_writable(lib, "out", out, onto=x, onto_name=names[i], others={**dict(parts), **read, **written})
+            named = {**dict(parts), **read, **written}
+            if require_writable(lib, "out", out, onto=x, onto_name=names[i], others=named):
+                found[i] = out
+    return tuple(found)

@@ -200,9 +200,7 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     host: Any = lib.host
     results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
     factors = [host.contiguous(part, dtype) for part in table]
-    if not all(map(host.is_readable, (*xs, *results, *factors))):
-        warn_fallback("the loop needs tensors with memory of their own and without a negative bit")
-    elif any(prod(x.shape) for x in xs):
+    if any(prod(x.shape) for x in xs):
         if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
             return partial(_rotate_copies, rotation)  # strided features or unaligned rows
         try:

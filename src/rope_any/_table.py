@@ -422,7 +422,7 @@ def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callabl
         return f"Numba failed ({type(error).__name__})"
 
 
-_NOT_TRACEABLE = "transforms, tracers and gradients cannot follow Numba's loop"
+_NOT_TRACEABLE = "transforms, tracers and gradients cannot follow Numba's loop, nor does it see torch's negative bit"
 
 
 def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
@@ -451,8 +451,8 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         shape, real = tuple(by_axis(given, axes)[0].shape), int(not lib.is_integer(given))
         given = host.contiguous(given, xp.float64 if real else xp.int64)
         address = 0 if 0 in shape else (lib.span(given) or [1])[0]
-        if address % 8 or not host.is_readable(given):
-            return "Numba's loop needs aligned positions in memory, without torch's negative bit"
+        if address % 8:
+            return "Numba's loop needs positions that are aligned in memory"
     cos, sin = map(host.wrap_host_data, table_maker(shape, factor, address, real, first, step, given=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 

@@ -89,8 +89,6 @@ class HostMemory(NamedTuple):
     # For compiled loops, which read and write memory without the library
     why_no_loop: Callable[[Array], str | None]
     """Why no loop can be compiled for arrays like x, or None."""
-    is_readable: Callable[[Array], bool]
-    """Whether memory holds the values of x (a negative bit negates them). It is part of the `signature`."""
     pack_addresses: Callable[[tuple[Array, ...]], Any]
     """One Python object that holds the addresses of six arrays."""
     packed_offsets: tuple[int, int]
@@ -248,7 +246,10 @@ class Library:
     records_gradients: Callable[..., bool] = _no
     """Whether gradients are recorded and nothing else is active, so that `with_gradient` can be used."""
     supports_out: Callable[..., bool] = _no
-    """``(x, *others)``, some None → whether `host` can be used: all on a CPU, none traced, transformed or recorded."""
+    """
+    ``(x, *others)``, some None → whether `host` can be used: all in CPU memory, which holds their values (torch's
+    negative bit negates them), and none traced, transformed or recorded.
+    """
 
     # --- chunked and sharded arrays ---
     is_sharded: Callable[[Array], bool] = _no

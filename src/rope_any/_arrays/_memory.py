@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 def require_writable(
     lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, others: dict[str, Array]
-) -> None:
+) -> bool:
     """
-    Raise unless x, called `name`, is writable, is `onto` itself or disjoint from it, and disjoint from `others`.
+    Return whether x, called `name`, has the memory of `onto`; raise unless it can be written.
 
-    Raises also if x overlaps itself, or is not sharded as `onto` is. Without known addresses overlap is not checked.
+    It must be writable, `onto` itself or disjoint from it, and disjoint from `others`. Raises also if x overlaps
+    itself, or is not sharded as `onto` is. Without known addresses overlap is not checked.
     """
+    is_onto = x is onto
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
@@ -34,32 +36,42 @@ def require_writable(
         raise ArgumentValueError(name, "be an array that can be written", Text(got), hint)
     target = lib.addresses(x)
     if target is None:
-        return  # overlap cannot be checked
+        return is_onto  # overlap cannot be checked
     if _overlaps_itself(target):
         got = Text("a broadcast or self-overlapping view")
         raise ArgumentValueError(name, "have an address for each element", got)
     source = lib.addresses(onto)
-    if source is not None and not _identical(target, source) and _overlap(target, source):
+    if source is not None and _identical(target, source):
+        is_onto = is_onto or _shows_memory(lib, onto)
+    elif source is not None and _overlap(target, source):
         got = Text("a view that overlaps it in part")
         raise ArgumentValueError(name, f"be {onto_name} itself or not overlap it", got)
     for other, array in others.items():
         if array is not None and (source := lib.addresses(array)) is not None and _overlap(target, source):
             raise ArgumentValueError(name, f"not overlap {other}", Text("arrays that share memory"))
+    return is_onto
 
 
-def passes_fast_overlap_check(
+def replace_by_outs_if_sure(
     lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
-) -> bool:
-    """Whether each out is writable, and has exactly its x's memory or that of no array of the call; False if unsure."""
-    spans = [lib.span(array) for array in (*outs, *xs, *others)]
+) -> tuple[Array, ...] | None:
+    """Return xs, each replaced by its out if that has its memory; None unless outs can be written for sure."""
+    spans: list[Any] = [lib.span(array) for array in (*outs, *xs, *others)]
     if None in spans or any(map(lib.why_read_only, outs)):
-        return False
-    for i, (start, end) in enumerate(spans[: len(outs)]):  # type: ignore[misc]  # none is None
-        own = i, i + len(outs)
-        for j, span in enumerate(spans):
-            if span[0] < end and start < span[1] and not (j in own and span == (start, end)):  # type: ignore[index]
-                return False
-    return True
+        return None
+    for i, out in enumerate(outs):
+        (start, end), own = spans[i], i + len(outs)
+        for j, (first, last) in enumerate(spans):
+            if first < end and start < last and j != i and (j != own or first != start or last != end):
+                return None
+        if xs[i] is not out and spans[own] == spans[i] and _shows_memory(lib, xs[i]):
+            xs = (*xs[:i], out, *xs[i + 1 :])
+    return xs
+
+
+def _shows_memory(lib: Library, x: Array) -> bool:
+    """Whether the elements of x are what its memory holds; False if unsure, as for a lazily negated tensor."""
+    return lib.signature((x,)) is not None
 
 
 pack_addresses = struct.Struct("6Q").pack

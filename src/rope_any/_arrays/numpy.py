@@ -158,7 +158,6 @@ LIBRARY = Library(
         allocator=_allocator,
         wrap_host_data=lambda x: x,
         why_no_loop=_why_no_loop,
-        is_readable=lambda _: True,
         pack_addresses=tuple if _HAS_KNOWN_OFFSETS else _pack_addresses,
         packed_offsets=_OFFSETS if _HAS_KNOWN_OFFSETS else _memory.PACKED_OFFSETS,
         mark_written=lambda _: None,

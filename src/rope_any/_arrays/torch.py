@@ -155,11 +155,12 @@ def _records_gradients(*tensors: Array) -> bool:
 
 
 def _supports_out(*tensors: Array | None) -> bool:
-    """Whether tensors (or None) are plain, on a CPU, not traced, transformed or needing grad; raise if one is freed."""
+    """Whether tensors (or None) are plain, readable in CPU memory, untraced, not recorded; raise if one is freed."""
     if torch.compiler.is_compiling():
         return False
     recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
-    if any(type(x) not in _PLAIN or not x.is_cpu or (recording and x.requires_grad) for x in given):
+    # copy_ between float16 and float32 ignores the negative bit (torch 2.13), and so do loops over memory.
+    if any(type(x) not in _PLAIN or not x.is_cpu or x.is_neg() or (recording and x.requires_grad) for x in given):
         return False
     if _is_transformed(*given):
         return False
@@ -180,11 +181,6 @@ def _address(x: Array) -> int | None:
         return None
 
 
-def _is_readable(x: Array) -> bool:
-    """Whether memory holds a tensor's values: False for a negative bit, zero tensor or freed storage; raise if fake."""
-    return not x.is_neg() and _has_memory(x)
-
-
 def _get(x: Array) -> Any:
     """Return a tensor of any device as a NumPy array; raise if it has no values: on meta, fake, under a transform."""
     x = x.detach().cpu().resolve_conj().resolve_neg()
@@ -202,11 +198,14 @@ def _mark_written(x: Array) -> None:
 
 
 def _why_read_only(x: Array) -> tuple[str, str] | None:
-    """Return (got, hint) of an error for an inference tensor outside of inference mode; None for other tensors."""
-    # torch raises only after it has written
-    if torch.compiler.is_compiling() or not x.is_inference() or torch.is_inference_mode_enabled():
+    """Return (got, hint) of an error for a lazy negation, or an inference tensor outside of its mode; else None."""
+    if torch.compiler.is_compiling():
         return None
-    return "an inference tensor", "call within torch.inference_mode(), or leave out `out`"
+    if x.is_neg():  # copy_ to float16 ignores the bit (torch 2.13)
+        return "a lazy negation (torch's negative bit)", "leave out `out`, or give a tensor without it"
+    if not x.is_inference() or torch.is_inference_mode_enabled():
+        return None
+    return "an inference tensor", "call within torch.inference_mode(), or leave out `out`"  # torch writes, then raises
 
 
 def _span(x: Array) -> tuple[int, int] | None:
@@ -456,7 +455,6 @@ LIBRARY = Library(
         allocator=lambda x: torch.empty_like if x.nbytes < _HUGE_PAGES_FROM else _empty_like,
         wrap_host_data=torch.from_numpy,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
-        is_readable=_is_readable,
         pack_addresses=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
         packed_offsets=_memory.PACKED_OFFSETS,
         mark_written=_mark_written,
