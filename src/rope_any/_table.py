@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple, cast
 
-from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
+from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
 from rope_any._caches import cached, constants
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag
@@ -144,6 +144,7 @@ def cos_sin(
     >>> print(cos[:, 0])
     [1.         0.5403023  0.93675214]
     """
+    refuse_foreign("frequencies", frequencies)
     source = frequencies if is_array(frequencies) else prepare(as_frequencies(frequencies))
     fused = flag("fused", fused)
     return table(positions, source, attention_factor=attention_factor, dtype=dtype, like=like, fused=fused)
@@ -489,10 +490,9 @@ def _table_in_tiles(
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
     """Return `dtype`; for None float64 if an array in `deciding` is, else float32; raise for float64 if unsupported."""
-    xp = lib.xp
     if dtype is None:
         found = any(a is not None and lib.dtype_name(a.dtype) == "float64" for a in deciding)
-        dtype = xp.float64 if found else xp.float32
+        dtype = "float64" if found else "float32"
     dtype = lib.floating_dtype(dtype)
     if not (wide and lib.has_float64_cosine) and lib.dtype_name(dtype) == "float64":
         wanted = f"not be float64 on {lib.name} here, which has no float64 cosine"

@@ -441,7 +441,8 @@ def _pack_table(layout: str, engine_layout: Layout, source: Table, dtype: Any) -
     name = engine_layout.dtypes[0] if dtype is None else lib.name_of(dtype)
     name = own if dtype is None and own in engine_layout.dtypes else name
     if name not in engine_layout.dtypes:
-        raise ArgumentTypeError("dtype", f"be {' or '.join(engine_layout.dtypes)} for the layout {layout}", Text(name))
+        wanted = f"be {' or '.join(engine_layout.dtypes)} for the layout {layout}"
+        raise ArgumentTypeError("dtype", wanted, Text(name) if name else dtype)
     if DIGITS[name] > DIGITS[own]:
         hint = f"make the table in {name.replace('complex64', 'float32')}"
         raise ArgumentTypeError("source", f"be no narrower than the {name} of the cache", Text(own), hint)

@@ -349,15 +349,14 @@ class Library:
         """Return the name of a dtype of this library or of another one, or of a name itself; "" if it has none."""
         if isinstance(dtype, str):
             return dtype
-        name = ""
         for dtype_name in (self.dtype_name, _dtype_name):
             try:
                 name = dtype_name(dtype)
-            except Exception:  # noqa: BLE001  # `dtype` may be anything, such as a list nested too deeply
-                name = ""
+            except Exception:  # noqa: BLE001, S112  # `dtype` may be anything, such as a list nested too deeply
+                continue
             if name.isidentifier():
-                break
-        return name
+                return name
+        return ""
 
     def floating_dtype(self, dtype: Any) -> Any:
         """Return the library's dtype for a name in FLOATING (float16 to float64) or a dtype so named; or raise."""
