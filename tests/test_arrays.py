@@ -7,7 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,7 +55,8 @@ def test_objects_that_imitate_arrays_have_no_record():
     if find_spec("torch"):
         assert _arrays.find(Imitation()) is None
     for thing, got in (
-        (np.float32(1), r"numpy.float32; convert it by numpy.asarray\(\)"),
+        (np.float32(1), r"numpy.float32; make an array of it, as by asarray\(\)"),
+        (memoryview(b"x"), r"memoryview; make an array of it, as by asarray\(\)"),
         (np.dtype("float32"), "numpy.Float32DType"),
         (np.random.default_rng(), "numpy.Generator"),
         ([1.0], r"list; make an array of it, as by asarray\(\)"),
@@ -175,6 +176,8 @@ _FOREIGN = {
     "positions of a table": _ROPE.table,
     "positions of a grid": lambda t: positions.grid(t, t),
     "positions of cos_sin": lambda t: ra.cos_sin(t, F),
+    "positions of tokens": lambda t: _ROPE.apply(_X, [t] * 6),
+    "frequencies": lambda t: ra.cos_sin(_AT, t),
     "like": lambda t: _ROPE.table(range(6), like=t),
     "out": lambda t: _ROPE.apply(_X, out=t),
     "the out of q": lambda t: _ROPE(_X, _X, out=(t, t)),
@@ -211,6 +214,24 @@ def test_the_ways_to_convert_a_tensor_are_those_that_it_has():
     np.testing.assert_array_equal(_ROPE.apply(np.asarray(frame)), _ROPE.apply(np.ones((6, 8))))
     with pytest.raises(TypeError, match=r"^k must be an array; got int; write apply"):
         _ROPE(_X, 5)
+    with pytest.raises(TypeError, match=r"^positions must .* got numpy.float32; write int\(p\) for a start p"):
+        _ROPE.apply(_X, np.float32(1))
+    quantity = tensor_class("pint", units="m", magnitude=_X, __array__=lambda x, *_, **__: x.magnitude)()
+    with pytest.raises(TypeError, match=r"got pint.Tensor; give its magnitude$"):
+        _ROPE.apply(quantity)
+
+
+def test_a_tensor_whose_namespace_is_empty_is_of_an_unsupported_library():
+    tensor = tensor_class("things", ndim=2, __array_namespace__=lambda *_, **__: ModuleType("things"))()
+    with pytest.raises(TypeError, match=r"got things.Tensor; things does not follow the array API"):
+        _ROPE.apply(tensor)
+
+
+def test_frequencies_in_a_tensor_without_tolist_are_converted_as_the_error_says():
+    frequencies = tensor_class("tensorflow", __iter__=lambda _: iter(np.asarray(F)))()
+    with pytest.raises(TypeError, match=r"got Tensor; write tuple\(map\(float, frequencies\)\)$"):
+        ra.Rope(frequencies, pairing="half")
+    assert ra.Rope(tuple(map(float, frequencies)), pairing="half") == _ROPE
 
 
 class Quantity(np.ndarray):
@@ -241,10 +262,19 @@ _WITH_UNIT = {
 @pytest.mark.parametrize("name", _WITH_UNIT)
 def test_arrays_with_a_unit_are_refused(name):
     argument = name.partition(" ")[0]
-    hint = "Quantity, whose unit would be lost; give its value$"
+    hint = "Quantity, whose unit would be lost" + ("$" if name == "out" else "; give its value$")  # it may be a copy
     with pytest.raises(TypeError, match=rf"^{argument} must be a plain array; got test_arrays.{hint}"):
         _WITH_UNIT[name](lambda x: x.view(Quantity))
     _WITH_UNIT[name](lambda x: x.view(Quantity).value)
+
+
+def test_arrays_with_a_mask_are_refused():
+    masked = type("Masked", (np.ndarray,), {"mask": False})  # as astropy's, which is no MaskedArray
+    for x in (_X.view(masked), np.ma.array(_X)):
+        with pytest.raises(TypeError, match=r"^x must be a plain array; got .* mask would be lost; give its filled"):
+            _ROPE.apply(x)
+        with pytest.raises(TypeError, match=r"^out must be a plain array; got .* whose mask would be lost$"):
+            _ROPE.apply(_X, out=x)
 
 
 def test_other_subclasses_of_numpy_arrays_are_rotated():
@@ -280,8 +310,10 @@ def test_jagged_tensors_can_be_rotated_as_the_error_says(torch):
         assert torch.allclose(found if axis == -3 else found.transpose(0, 1), want, atol=1e-6)
     with pytest.raises(TypeError, match=r"got a torch.sparse_coo tensor; give its to_dense"):
         rope.apply(parts[0].to_sparse())
-    with pytest.raises(TypeError, match=r"got a nested tensor; rotate each of its unbind"):
-        rope.apply(torch.nested.nested_tensor(parts))
+    ragged_features = torch.nested.nested_tensor([part[:, 0] for part in parts], layout=torch.jagged).transpose(1, 2)
+    for x in (torch.nested.nested_tensor(parts), ragged_features):
+        with pytest.raises(TypeError, match=r"got a nested tensor; rotate each of its unbind"):
+            rope.apply(x)
 
 
 # --- libraries without a record ---------------------------------------------------------------------------------------
@@ -465,6 +497,8 @@ def test_opaque_dtypes_can_be_given_and_are_named_in_errors(opaque):
         table = _ROPE.table(at, dtype=dtype)
         assert table.cos.dtype == opaque.float64
     assert layouts.pack(table, "vllm", dtype=opaque.float32).dtype == opaque.float32
+    with pytest.raises(TypeError, match=r"dtype must be float32 or .* for the layout vllm; got list \[\]$"):
+        layouts.pack(table, "vllm", dtype=[])
     with pytest.raises(TypeError, match=r"dtype must be one of .*; got int64"):
         _ROPE.table(at, dtype=opaque.int64)
     with pytest.raises(TypeError, match=r"x must be floating-point .*; got int64; cast it"):

@@ -164,7 +164,7 @@ def _require_sequence(values: object, name: str) -> Sequence[object]:
 def _frequencies_hint(values: object) -> str:
     """Return what to write instead of frequencies of a wrong type, as the hint of an error; "" if unknown."""
     if hasattr(values, "shape"):
-        return LEARNED
+        return LEARNED if hasattr(values, "tolist") else "write tuple(map(float, frequencies))"
     if type(values).__name__ == "Rope":  # this module can't import it
         return "give rope.frequencies"
     if isinstance(values, int) and 2 <= values <= MAX_FEATURES:

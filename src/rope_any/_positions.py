@@ -233,6 +233,7 @@ def _flatten(positions: Any, name: str, deepest: int = 64) -> tuple[list[float],
     if is_symbol(positions):
         return [positions], ()
     if isinstance(positions, bool) or not isinstance(positions, Real):
+        refuse_foreign(name, positions)
         raise ArgumentTypeError(name, _WANTED, Text(type_name(positions)), _number_hint(positions))
     number = int(positions) if isinstance(positions, Integral) else float(positions)
     if not _is_plain(number):

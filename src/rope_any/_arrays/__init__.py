@@ -9,11 +9,12 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any, TypeGuard
 
 import array_api_compat as compat
 
-from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X, type_name
+from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X, refuse_unit, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
 __all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X", "type_name"]  # re-exported from `_library`
@@ -123,9 +124,9 @@ def _look_up(kind: type, x: object) -> Library | None:
         return None
     try:
         xp = compat.array_namespace(x)
-    except Exception:  # noqa: BLE001  # an object that looks like an array may raise anything
+        return _DEFAULT_RECORDS.setdefault(xp, Library(name=str(kind.__module__).partition(".")[0], xp=xp))
+    except Exception:  # noqa: BLE001  # an object that looks like an array may raise anything, and its xp lack anything
         return None
-    return _DEFAULT_RECORDS.setdefault(xp, Library(name=str(kind.__module__).partition(".")[0], xp=xp))
 
 
 def is_array(x: object) -> TypeGuard[Array]:
@@ -142,7 +143,8 @@ def require_array(name: str, x: object) -> Library:
         wanted = "be an array (NumPy, CuPy, PyTorch, JAX, ...)"
         raise ArgumentTypeError(name, wanted, Text(type_name(x)), _array_hint(name, x))
     if (refusal := record.refusal(x)) is not None:
-        raise ArgumentTypeError(name, f"be {refusal.wanted}", Text(refusal.got), refusal.hint)
+        hint = "" if _is_output(name) else refusal.hint
+        raise ArgumentTypeError(name, f"be {refusal.wanted}", Text(refusal.got), hint)
     return record
 
 
@@ -169,7 +171,7 @@ def _array_hint(name: str, x: object) -> str:
         return "give like=q, an array of the library and on the device that are wanted"
     if name == "w" and is_array(getattr(x, "weight", None)):
         return "give w.weight"
-    if isinstance(x, int | float | list | tuple):
+    if isinstance(x, Number | list | tuple | memoryview):
         return "" if _is_output(name) else "make an array of it, as by asarray()"
     return ""
 
@@ -186,8 +188,10 @@ def _conversion_hint(name: str, x: object) -> str:
     package, view, copy = type_name(x).partition(".")[0], hasattr(x, "__dlpack__"), hasattr(x, "__array__")
     copy = (copy or hasattr(x, "__array_interface__")) and not _is_output(name)
     is_foreign = package not in _FILES and hasattr(x, "shape")
-    if isinstance(x, type) or not (is_foreign or view or copy):
+    if isinstance(x, type | Number | memoryview) or not (is_foreign or view or copy):
         return ""
+    if (with_unit := refuse_unit(x)) is not None and with_unit.hint:
+        return with_unit.hint
     ways = ["by from_dlpack() of a library that does"] * view + ["by numpy.asarray()"] * copy
     way = f"convert it {', or '.join(ways)}" if ways else "convert it to an array of one that does"
     return way if package in _FILES else f"{package} does not follow the array API; {way}"

@@ -15,7 +15,7 @@ from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refu
 
 def _refusal(x: Array) -> Refusal | None:
     """Return why a NumPy array is refused: masked arrays, matrices and those with a unit are; None for others."""
-    if isinstance(x, np.ma.MaskedArray):
+    if hasattr(x, "mask"):  # of NumPy or astropy
         return Refusal("a plain array", f"{type_name(x)}, whose mask would be lost", "give its filled(0)")
     if isinstance(x, np.matrix):
         return Refusal("an array of any axes", f"{type_name(x)}, whose axes are always two", "give np.asarray() of it")

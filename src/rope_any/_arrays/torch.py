@@ -39,8 +39,8 @@ def _refusal(x: Array) -> Refusal | None:
     """Return why a tensor is refused: nested and sparse ones are; None for others."""
     if x.is_nested:
         hint = "rotate each of its unbind()"
-        if x.layout == torch.jagged:
-            axis = x._ragged_idx - x.ndim  # noqa: SLF001  # no public function says which axis is ragged
+        # No public function says which axis is ragged; the last has features.
+        if x.layout == torch.jagged and (axis := x._ragged_idx - x.ndim) < -1:  # noqa: SLF001
             at = f"positions.packed(x.offsets(), x.values().shape[{axis}])"
             hint = f"rotate its values: apply(x.values(), {at}" + (")" if axis == -2 else f", seq_axis={axis})")
         return Refusal("a dense array", "a nested tensor", hint)
