@@ -216,11 +216,7 @@ def public_calls(make: Any) -> dict[str, Any]:
     """Return calls of the public functions that may be made again and again, by name, on arrays that `make` makes."""
     data = np.random.default_rng(0).standard_normal((2, 4, 6, 16)).astype(np.float32)
     q, k, at, real = make(data), make(data[:, :2]), make(np.arange(6) + 1000), make(np.arange(6.0) / 3)
-    grid, row, f = (
-        make(np.stack([np.arange(6), np.arange(6) // 2], -1)),
-        make(np.arange(6)[:, None]),
-        ra.frequencies(16),
-    )
+    grid, row = make(np.stack([np.arange(6), np.arange(6) // 2], -1)), make(np.arange(6)[:, None])
     f = ra.frequencies(16)
     rope, table = ra.Rope(f, pairing="half"), ra.Rope(f, pairing="interleaved").table(at)
     axial = ra.Rope(axes.axial(f[:4], f[:4]), pairing="half")
