@@ -733,7 +733,7 @@ def test_a_config_in_the_words_of_its_own_code_is_read_only_in_other_words():
     stated = {"rope_theta": 1e4 * 50, "partial_rotary_factor": 0.5, "layer_types": ["full_attention"] * 28}
     options = {"pairing": "interleaved"}
     for written, message in (
-        (CHATGLM, "or rope_theta, partial_rotary_factor and layer_types be given; got 'chatglm'; read them in"),
+        (CHATGLM, "or rope_theta, partial_rotary_factor and layer_types be given; got 'chatglm'; if it rotates"),
         (CHATGLM | stated, "kv_channels must agree with head_dim, which must be given too; got 128"),
         (CHATGLM | stated | {"head_dim": 128}, "original_rope must not be given for an unknown model_type: only the"),
     ):
@@ -2985,11 +2985,11 @@ HINTS = {
             "DeepseekV3Model": "deepseek_v3",
         }.items()
     },
-    "a class of an unknown version": ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'; read them in the"),
+    "a class of an unknown version": ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'; if it rotates"),
     "architectures alone": ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\?$"),
     "architectures that are no names": (
         {"architectures": [["Llama"], 3]},
-        "^model_type must .* be given; read them in the",
+        "^model_type must .* be given; if it rotates as a .*; if not, read them in its code",
     ),
     "a generation_config.json": ({"do_sample": True}, "; give the config.json: this is a generation_config.json$"),
     **{

@@ -68,7 +68,8 @@ FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # mus
 
 
 _IN_ITS_CODE = (
-    "read them in the model's code: partial_rotary_factor is 1 if the whole head rotates, "
+    "if it rotates as a known model does, write that model_type, such as llama; "
+    "if not, read them in its code: partial_rotary_factor is 1 if the whole head rotates, "
     'layer_types has "full_attention" for each layer that rotates'
 )
 
