@@ -251,7 +251,7 @@ FORMS = {
     "head_dim of null": (LLAMA | {"head_dim": None}, F),
     "head_dim": (LLAMA | {"head_dim": 64}, ra.frequencies(64)),
     "qk_rope_head_dim": (
-        LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "head_dim": 192},
+        LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "head_dim": 64},
         ra.frequencies(64),
     ),
     "the default base of the model": (LLAMA | {"model_type": "mixtral"}, ra.frequencies(128, base=1e6)),
@@ -2637,7 +2637,7 @@ TWO_READINGS = {
     ),
     "rope_theta in gpt_neox": (
         GPT | {"rope_theta": 5e5},
-        "rope_theta must agree .* gpt_neox; got 500000.0 .rope_theta. and 10000.0 .default of gpt_neox.; leave it out",
+        "rope_theta must agree .* gpt_neox; got 500000.0 .rope_theta. and 10000.0 .*; give it in rope_param.*; if not",
     ),
     "a base for sliding layers that the class does not read": (
         {"model_type": "mimo_v2_flash", "num_hidden_layers": 4, "layer_types": ["sliding_attention"] * 4}
@@ -2651,6 +2651,36 @@ TWO_READINGS = {
     "a scaling by an older name that the class does not read": (
         GEMMA3 | {"rope_scaling": {"type": "linear", "factor": 8.0}},
         "rope_scaling must agree .* gemma3_text; got 'linear' .* and 'default'",
+    ),
+    "a base that only the model's own code reads": (
+        {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "rotary_emb_base": 1e4},
+        "rotary_emb_base must agree .*; give it in rope_parameters if the weights were trained with it; if not, leave",
+    ),
+    "a width of the head that the class does not read": (
+        LLAMA | {"model_type": "deepseek_ocr2_text", "head_dim": 96},
+        "head_dim must agree with what transformers uses .*; got 96 .head_dim. and 128 .*; leave it out$",
+    ),
+    "a head that is not the rotary slice": (
+        {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "head_dim": 192},
+        "head_dim must agree with qk_rope_head_dim, 64; got 192",
+    ),
+    "a share of both slices, which the class reads as one of the rotary slice": (
+        {"model_type": "mistral_large4_text", "qk_rope_head_dim": 64, "qk_nope_head_dim": 64}
+        | {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},
+        "rope_parameters.partial_rotary_factor must give the 64 features of qk_rope_head_dim; got 0.5",
+    ),
+    "a slice whose share is not read": (
+        {"model_type": "mistral4", "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor must be given, with a rope type other than default: if not, the class's table .*; got",
+    ),
+    "pairs of a slice without rotation": (
+        {"model_type": "deepseek_v3", "rope_scaling": {"rope_type": "proportional", "partial_rotary_factor": 0.5}},
+        "rope_scaling.rope_type must not be proportional, which is for whole heads, with a rotary slice of the head",
+    ),
+    "one scaling for kinds of layers with two bases": (
+        {"model_type": "dots3_note_text", "num_hidden_layers": 2}
+        | {"layer_types": ["sliding_attention", "indexed_attention"], "rope_scaling": {"rope_type": "default"}},
+        "rope_scaling must be by kind of layer for dots3_note_text: sliding_attention, indexed_attention",
     ),
     "rotary that only llm-foundry knows": (
         {"model_type": "mpt", "d_model": 64, "n_heads": 1, "attn_config": {"rope": True, "alibi": False}},
@@ -2670,7 +2700,7 @@ SEVERAL_KEYS_WITH_ONE_READING = {
     "equal parameters": LLAMA | {"rope_parameters": {"rope_theta": 1e4}, "rope_scaling": {"type": "default"}},
     "a share of 1": LLAMA | {"partial_rotary_factor": 1.0},
     "the base of the class": {"model_type": "gpt_neox", "head_dim": 128, "rotary_pct": 1.0, "rope_theta": 1e4},
-    "the constant base": {"model_type": "roformer", "head_dim": 128, "rope_theta": 1e4, "rope_scaling": None},
+    "the constant base": LLAMA | {"model_type": "roformer", "head_dim": 128, "rope_theta": 1e4, "rope_scaling": None},
     "no rope": LLAMA | {"attn_config": {"rope": False}},
 }
 

@@ -261,7 +261,7 @@ def _common_parameters(part: Part, label: str | None, written: Written) -> dict[
         return Fact(None, f"{part.name(name)} is null")
     if not content and model.needs_parameters:
         raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}")
-    if content and model.layers and name == OBJECTS[0]:
+    if content and model.layers and (name == OBJECTS[0] or model.one_base_if_flat):
         wanted = f"be by kind of layer for {part.model_type}: {', '.join(model.layers)}"
         raise ArgumentValueError(part.name(name), wanted)
     facts = _with_rope_type(part, content, name)
@@ -531,8 +531,8 @@ def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
             facts[key] = Fact(model.sizes[name], part.default)
     for name in _names_for_label(model.keys, prefix):
         if name != "rope_theta" and (own := part.model_value(name)) is not None:
-            same_width = part.get(name) if name == "head_dim" else None
-            facts[name.removeprefix(prefix)] = agreed(own, same_width) or own
+            same_width = {"head_dim": part.get(name), "qk_rope_head_dim": facts.get(name)}.get(name)
+            facts[name.removeprefix(prefix)] = agreed(same_width, own) or own
     return facts
 
 

@@ -40,7 +40,18 @@ from rope_any.config._canonical import (
 )
 from rope_any.config._load import LARGEST_HEAD, Fact, checked, same
 from rope_any.config._models import CHANGES_ATTENTION, MODELS, several_axes_hint
-from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, OBJECTS, Part, other_file_hint
+from rope_any.config._part import (
+    COUNT,
+    FLAGS,
+    HEADS,
+    HIDDEN,
+    LENGTHS,
+    OBJECTS,
+    ROTARY,
+    SHARE,
+    Part,
+    other_file_hint,
+)
 from rope_any.config._schemes import (
     ARGUMENTS,
     COMMON,
@@ -91,10 +102,13 @@ class Recipe(NamedTuple):
 
 def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) -> dict[str, Fact]:
     """Return ``head_dim``, ``rotary_dim`` (in MLA both the slice's), any ``start``. Raise if they don't fit."""
+    if rope_type == "proportional" and "qk_rope_head_dim" in sizes:
+        name = part.name(written_parameters(part).name, "rope_type")
+        raise ArgumentValueError(name, "not be proportional, which is for whole heads, with a rotary slice of the head")
     own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
         width = _width(own_slice)
-        _require_slice(sizes, share, width)
+        _require_slice(part, sizes, share, width, rope_type)
         return {"head_dim": width, "rotary_dim": width}
     head = _width(_head_dim(part, sizes))
     if rope_type == "proportional":
@@ -184,14 +198,19 @@ def _share_of_head(head: Fact, share: Fact) -> int:
     return int(head.value * p)
 
 
-def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
-    """Raise unless `share` is None or gives `width` (MLA) as share of the slice, ``head_dim`` or sum of slices."""
+def _require_slice(part: Part, sizes: Sizes, share: Fact | None, width: Fact, rope_type: str) -> None:
+    """Raise unless the class's table has `width` features (MLA), by `share` of a slice, the head or both."""
+    by_share, known = part.model.slice_by_share, part.model_type in MODELS
+    if by_share and (rope_type == "default" or (share is None and part.keys.get(OBJECTS[1]))):
+        wanted = "be given, with a rope type other than default: if not, the class's table is as wide as the whole head"
+        raise ArgumentValueError(part.name(OBJECTS[0], SHARE), wanted, None if share is None else share.value)
     if share is None or _share_of_head(width, share) == width.value:
         return
     head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
     heads = [_width(head)] if head else []
     heads += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
-    if not any(_share_of_head(each, share) == width.value for each in heads):
+    is_read = known and not by_share and rope_type != "default"  # as a share of the slice alone
+    if is_read or not any(_share_of_head(each, share) == width.value for each in heads):
         raise ArgumentValueError(share.source, f"give the {width.value} features of {width.source}", share.value)
 
 
@@ -315,8 +334,9 @@ def _other_readings(part: Part, label: str | None) -> Iterator[tuple[str, Part, 
         yield OBJECTS[1], other.without(OBJECTS[0]), wanted, hint
     if ignored:
         wanted = f"agree with what transformers uses in its place, which does not read it for {part.model_type}"
-        is_read = OBJECTS[0] not in part.model.ignored
-        yield ignored[0], other, wanted, f"leave it out{f', or give it in {OBJECTS[0]}' if is_read else ''}"
+        can_move = OBJECTS[0] not in part.model.ignored and ROTARY.search(ignored[0])
+        moved = f"give it in {OBJECTS[0]} if the weights were trained with it; if not, " if can_move else ""
+        yield ignored[0], other, wanted, f"{moved}leave it out"
 
 
 def _given_and_ignored(part: Part, label: str | None) -> list[str]:
