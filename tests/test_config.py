@@ -3004,7 +3004,7 @@ HINTS = {
     "rope_parameters alone": ({"rope_theta": 1e4, "rope_type": "default"}, "; rope_type belongs in the rope_param"),
     "rope_type outside": (LLAMA | {"rope_type": "default"}, "got 'default'; rope_type belongs in the rope_parameters"),
     **{
-        f"the model type {name}": ({"model_type": name}, f"got '{name}'; did you mean {replacement}\\?$")
+        f"the model type {name}": ({"model_type": name}, f"got '{name}'; did you mean {replacement}\\?")
         for name, replacement in {
             "llama3": "llama",
             "LLAMA2": "llama",
@@ -3016,7 +3016,7 @@ HINTS = {
         }.items()
     },
     "a class of an unknown version": ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'; if it rotates"),
-    "architectures alone": ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\?$"),
+    "architectures alone": ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\? If"),
     "architectures that are no names": (
         {"architectures": [["Llama"], 3]},
         "^model_type must .* be given; if it rotates as a .*; if not, read them in its code",

@@ -68,7 +68,7 @@ FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # mus
 
 
 _IN_ITS_CODE = (
-    "if it rotates as a known model does, write that model_type, such as llama; "
+    "If it rotates as a known model does, write that model_type, such as llama; "
     "if not, read them in its code: partial_rotary_factor is 1 if the whole head rotates, "
     'layer_types has "full_attention" for each layer that rotates'
 )
@@ -270,7 +270,8 @@ def _require_known_model(
     classes = keys.get("architectures")
     given = model_type or next(filter(is_name, classes if isinstance(classes, list) else ()), "")
     stem = re.sub("for(causallm|conditionalgeneration)$|model$", "", given.lower())  # of a class's name
-    hint = did_you_mean(stem, MODELS, OTHER_VALUES) or (_IN_ITS_CODE if missing != ["`pairing`"] else "")
+    near, code = did_you_mean(stem, MODELS, OTHER_VALUES), _IN_ITS_CODE if missing != ["`pairing`"] else ""
+    hint = f"{near} {code}".strip() if near else code.replace("If", "if", 1)
     if model_type is not None:
         raise ArgumentValueError(name, f"be one whose rotation is known, {or_given}", model_type, hint)
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
