@@ -228,10 +228,9 @@ def _plan_launch(
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by the loop, into `outs` or new arrays; if one is unaligned, copies of all."""
-        cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
+        factors = table if is_ready else tuple([host.contiguous(part, dtype) for part in table])
         results: Any = outs if writes else tuple(map(call, allocators, xs))
-        arrays = (*xs, *results, cos, sin) if has_two_arrays else (*xs, *xs, *results, *results, cos, sin)
-        if not launch(arrays):
+        if not launch(xs + results + factors if has_two_arrays else xs + xs + results + results + factors):
             return _rotate_copies(rotation, xs, table, outs)
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):

@@ -453,7 +453,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         given = host.contiguous(given, xp.float64 if real else xp.int64)
         address = 0 if 0 in shape else (lib.span(given) or [1])[0]
         if address % 8:
-            return "Numba's loop needs positions that are aligned in memory"
+            return "Numba's loop needs aligned positions"
     cos, sin = map(host.wrap_host_data, table_maker(shape, factor, address, real, first, step, given=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
