@@ -677,7 +677,7 @@ REFUSED = {
     "twice": (lambda: replaced("llama"), ValueError, r"model must not be .* twice; got a LlamaAttention .*"),
     "buffer twice": (lambda: replaced("gptj"), ValueError, r"model must not be .* twice; got a GPTJAttention .*"),
     "no rotary": (lambda: model_of("gpt2"), ValueError, r"model must have rotary embeddings, .*; got a GPT2LM.*"),
-    "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got 'unknown'"),
+    "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got 'unknown'; .*"),
     "other tables": (with_other_tables, ValueError, r"model must make .* config says; got a LlamaRotaryEmbedding .*"),
     "other axes": (with_other_axes, ValueError, r"model must make .* config says; got a Qwen2VLRotaryEmbedding .*"),
     "other buffer": (

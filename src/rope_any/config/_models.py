@@ -132,7 +132,7 @@ class Model(NamedTuple):
     trailing: bool = False  # whether the last features of the head rotate
     backwards: bool = False  # whether pairs rotate by minus the angle
     optional_rotary: bool = False  # whether a base of null means no rotary embedding
-    slice_by_share: bool = False  # whether the rotary slice (MLA) is a share of the head that the class must be given
+    slice_by_share: str = ""  # if the class's table (MLA) has a share of the head: "given" in the file, or "computed"
     one_base_if_flat: bool = False  # whether parameters that are not by kind of layer have one base for all kinds
     flag_sets_pairing: bool = False  # whether ``rope_interleave`` sets the pairing; if not, it must agree with it
     score: Score = Score()

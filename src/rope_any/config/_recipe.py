@@ -201,7 +201,7 @@ def _share_of_head(head: Fact, share: Fact) -> int:
 def _require_slice(part: Part, sizes: Sizes, share: Fact | None, width: Fact, rope_type: str) -> None:
     """Raise unless the class's table has `width` features (MLA), by `share` of a slice, the head or both."""
     by_share, known = part.model.slice_by_share, part.model_type in MODELS
-    if by_share and (rope_type == "default" or (share is None and part.keys.get(OBJECTS[1]))):
+    if by_share == "given" and (rope_type == "default" or (share is None and part.keys.get(OBJECTS[1]))):
         wanted = "be given, with a rope type other than default: if not, the class's table is as wide as the whole head"
         raise ArgumentValueError(part.name(OBJECTS[0], SHARE), wanted, None if share is None else share.value)
     if share is None or _share_of_head(width, share) == width.value:

@@ -421,7 +421,7 @@ def _hints(subject: _Subject, why: str) -> Iterator[str]:
         yield "function(q, k, positions) needs keys=True, on the command line --keys"
     if why.startswith("returned NoneType") and "in_place" not in subject.asked:
         yield "a function that writes into x needs in_place=True, on the command line --in-place"
-    if "numpy.ndarray" in why and isinstance(subject.like, np.ndarray):
+    if why.startswith("raised") and "numpy.ndarray" in why and isinstance(subject.like, np.ndarray):
         yield "a function of torch needs like=torch.empty(0), on the command line --library torch"
 
 
