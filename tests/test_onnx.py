@@ -401,7 +401,7 @@ def config(folder, **entries):
 
 @pytest.mark.long
 def test_a_config_is_exported(tmp_path):
-    file = config(tmp_path, **LLAMA, partial_rotary_factor=0.5)
+    file = config(tmp_path, **LLAMA | {"model_type": "phi", "partial_rotary_factor": 0.5})
     run = command("deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
     assert (run.returncode, run.stderr) == (0, "")
     rope = ra.Rope.from_config(file)
