@@ -548,7 +548,7 @@ def rotations(q, k, cache):
 def positions_of(q, cache, ends, n):
     """Return what the functions of `positions` make of lengths: those of arrays, and a number `n`."""
     p, length, past = ra.positions, q.shape[-2], cache.shape[-2]
-    spans = [length, (1, 2, 3), n]
+    spans = [length, (1, length, past), n]
     return [
         p.packed(ends, length),
         p.packed([0, 1, length], like=q),

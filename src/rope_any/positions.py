@@ -18,6 +18,7 @@ from rope_any._arrays import (
     is_symbol,
     known,
     known_difference,
+    largest,
     library,
     refuse_foreign,
     require_array,
@@ -1044,7 +1045,7 @@ def _place_spans(
     for axes in whole:
         for run in _runs(axes, step, width):
             placed.append((first, run))
-            end = max(end, first + _span_length(run[:1] if step else run))
+            end = largest(end, first + _span_length(run[:1] if step else run))
         first += _span_length(run[:1] if step else run[counted])
     if not is_symbol(end):
         int32("the end of spans", math.ceil(end))
@@ -1087,7 +1088,7 @@ def _points(axis: _Axis) -> Sequence[float]:
 
 def _span_length(axes: Sequence[_Axis]) -> float:
     """Return one more than the largest coordinate on any axis; of a count n that is n."""
-    return max(1 + max(axis) if isinstance(axis, Sequence) else axis for axis in axes)
+    return largest(*(1 + max(axis) if isinstance(axis, Sequence) else axis for axis in axes))  # type: ignore[no-any-return]
 
 
 def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Sequence[_Axis]:

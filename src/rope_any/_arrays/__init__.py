@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
+from functools import reduce
 from numbers import Number
 from typing import Any, TypeGuard
 
@@ -84,6 +85,15 @@ def known_difference(n: Any, m: Any) -> Any:
     difference = n - m
     unknown = not _is_static(difference) if is_compiling() else is_symbol(difference)
     return None if unknown else difference
+
+
+def largest(*numbers: Any) -> Any:
+    """Return the largest of numbers; for JAX's symbols, whose order it may not know, an expression of them."""
+    if any(type(number).__module__.startswith("jax.") for number in numbers):
+        from jax.core import max_dim
+
+        return reduce(max_dim, numbers)
+    return max(numbers)
 
 
 def _is_static(value: Any) -> bool:
