@@ -855,7 +855,9 @@ def test_relative_folders_are_labelled_by_name(models, monkeypatch, capsys):
     ],
 )
 def test_a_plot_of_one_config_names_it(arguments, name, models, monkeypatch, capsys):
-    (models / "none.json").write_text(json.dumps({"head_dim": 32, "rope_theta": 1e4, "rotary_dim": 32}), encoding="utf-8")
+    (models / "none.json").write_text(
+        json.dumps({"head_dim": 32, "rope_theta": 1e4, "rotary_dim": 32}), encoding="utf-8"
+    )
     dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     (models / "dynamic.json").write_text(json.dumps(dynamic), encoding="utf-8")
     assert call(monkeypatch, capsys, models, *arguments.split(), "-o", "w.png")[::2] == (0, "")
