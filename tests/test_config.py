@@ -733,8 +733,8 @@ def test_a_config_in_the_words_of_its_own_code_is_read_only_in_other_words():
     stated = {"rope_theta": 1e4 * 50, "partial_rotary_factor": 0.5, "layer_types": ["full_attention"] * 28}
     options = {"pairing": "interleaved"}
     for written, message in (
-        (CHATGLM, "or rope_theta, partial_rotary_factor and layer_types be given; got 'chatglm'; if it rotates"),
-        (CHATGLM | stated, "kv_channels must agree with head_dim, which must be given too; got 128"),
+        (CHATGLM, "or rope_theta, partial_rotary_factor and layer_types be given; got 'chatglm'; if the model rotates"),
+        (CHATGLM | stated, "kv_channels must equal head_dim, which alone is read for an unknown model; got 128"),
         (CHATGLM | stated | {"head_dim": 128}, "original_rope must not be given for an unknown model_type: only the"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -1712,7 +1712,7 @@ def test_gguf_whose_scaling_is_a_tensor_is_refused_with_ways_out(name):
         Rope.from_config(metadata)
     hint = str(caught.value)
     assert f"it is {factor:g}" in hint or f", {factor:g} for" in hint
-    assert "or, for layers that rotate, read the tensor" in hint
+    assert "or, for the layers that rotate, read the tensor" in hint
     assert "read the config.json of the model" in hint
     plain = ra.frequencies(keys.get("attention__key_length", 128), base=keys["rope__freq_base"])
     high = 1.0 if arch == "llama4" else 4.0
@@ -1765,7 +1765,7 @@ def test_gguf_with_longrope_is_read_from_its_tensor(name, length):
     model |= {"rope_scaling": {"rope_type": "longrope", **factors}, "original_max_position_embeddings": 4096}
     expected = Rope.from_config(model, sequence_length=length)
     keys = {"rope__scaling__attn_factor": expected.attention_factor, "rope__scaling__original_context_length": 4096}
-    with pytest.raises(ValueError, match="phi3 must be read from its config") as caught:
+    with pytest.raises(ValueError, match="phi3 must have its scaling in the metadata") as caught:
         Rope.from_config(gguf("phi3", rope__dimension_count=96, **keys))
     call = r'unpack\(tensor, "llama.cpp", base=(.*), pairing="(.*)"\) and .*replace\(rope, attention_factor=(.*)\);'
     base, pairing, factor = re.search(call, str(caught.value)).groups()
@@ -2511,11 +2511,14 @@ WRONG = {
         gguf("llama", rope__freq_bse=1e4),
         "llama.rope.freq_bse must be a known name; .*did you mean rope.freq_base",
     ),
-    "factors that are tensors": (gguf("phi3", rope__scaling__attn_factor=1.19), "must be read from its config.json"),
-    "longrope of GGUF": (gguf("minicpm", rope__scaling__type="longrope"), "must be read from its config.json"),
+    "factors that are tensors": (
+        gguf("phi3", rope__scaling__attn_factor=1.19),
+        "must have its scaling in the metadata",
+    ),
+    "longrope of GGUF": (gguf("minicpm", rope__scaling__type="longrope"), "must have its scaling in the metadata"),
     "longrope of GGUF without its type": (
         gguf("phi3", rope__scaling__original_context_length=4096),
-        "scaling: rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond",
+        "rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond",
     ),
     "longrope of GGUF without its original length": (gguf("phi3"), "rope_factors_short.weight up to 4096 tokens"),
     "longrope of MiniCPM3": (gguf("minicpm3"), "rope_factors_short.weight up to the trained length"),
@@ -2608,7 +2611,7 @@ TWO_READINGS = {
     ),
     "a share that only other programs read": (
         LLAMA | {"partial_rotary_factor": 0.5},
-        "partial_rotary_factor must be 1: without scaling, .* rotates all 128 .*vLLM, which rotates the first 64",
+        "partial_rotary_factor must be 1: without scaling, .* rotates all 128 .*the first 64 shall rotate, as in vLLM",
     ),
     "a share in rope_parameters": (
         LLAMA | {"model_type": "qwen3", "head_dim": 128, "rope_parameters": {"partial_rotary_factor": 0.25}},
@@ -2637,20 +2640,20 @@ TWO_READINGS = {
     ),
     "rope_theta in gpt_neox": (
         GPT | {"rope_theta": 5e5},
-        "rope_theta must agree .* gpt_neox; got 500000.0 .rope_theta. and 10000.0 .*; give it in rope_param.*; if not",
+        "rope_theta must agree .* its gpt_neox class .*; got 500000.0 .*; give it in rope_param.*; if not",
     ),
     "a base for sliding layers that the class does not read": (
         {"model_type": "mimo_v2_flash", "num_hidden_layers": 4, "layer_types": ["sliding_attention"] * 4}
         | {"swa_rope_theta": 777.0},
-        "swa_rope_theta must agree .* mimo_v2_flash; got 777.0 .swa_rope_theta. and 10000.0",
+        "swa_rope_theta must agree .* its mimo_v2_flash class .*; got 777.0 .swa_rope_theta. and 10000.0",
     ),
     "a base of a class with a constant one": (
         GPTJ | {"rope_theta": 5e5},
-        "rope_theta must agree .* gptj; got 500000.0",
+        "rope_theta must agree .* its gptj class .*; got 500000.0",
     ),
     "a scaling by an older name that the class does not read": (
         GEMMA3 | {"rope_scaling": {"type": "linear", "factor": 8.0}},
-        "rope_scaling must agree .* gemma3_text; got 'linear' .* and 'default'",
+        "rope_scaling must agree .* its gemma3_text class .*; got 'linear' .* and 'default'",
     ),
     "a base that only the model's own code reads": (
         {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "rotary_emb_base": 1e4},
@@ -2675,7 +2678,7 @@ TWO_READINGS = {
     ),
     "pairs of a slice without rotation": (
         {"model_type": "deepseek_v3", "rope_scaling": {"rope_type": "proportional", "partial_rotary_factor": 0.5}},
-        "rope_scaling.rope_type must not be proportional, which is for whole heads, with a rotary slice of the head",
+        "rope_scaling.rope_type must not be proportional with a rotary slice: that type is for whole heads",
     ),
     "one scaling for kinds of layers with two bases": (
         {"model_type": "dots3_note_text", "num_hidden_layers": 2}
@@ -3015,11 +3018,11 @@ HINTS = {
             "DeepseekV3Model": "deepseek_v3",
         }.items()
     },
-    "a class of an unknown version": ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'; if it rotates"),
+    "a class of an unknown version": ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'; if the model rotates"),
     "architectures alone": ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\? If"),
     "architectures that are no names": (
         {"architectures": [["Llama"], 3]},
-        "^model_type must .* be given; if it rotates as a .*; if not, read them in its code",
+        "^model_type must .* be given; if the model rotates as a .*; if not, find these values in its code",
     ),
     "a generation_config.json": ({"do_sample": True}, "; give the config.json: this is a generation_config.json$"),
     **{

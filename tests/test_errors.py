@@ -759,7 +759,7 @@ def test_an_error_shows_the_whole_shape_of_positions(heads, axes, shape):
 def test_the_hint_for_too_many_positions_of_several_axes_is_right():
     rope = ra.Rope((ra.frequencies(8),) * 3, pairing="half")
     x, p = np.ones((2, 4, 16, 8), "f4"), np.arange(60).reshape(20, 3)
-    with pytest.raises(ValueError, match=re.escape("give only the tokens of x: p[..., a:b, :], or")):
+    with pytest.raises(ValueError, match=re.escape("give only the positions of x: p[..., a:b, :], or")):
         rope.apply(x, p)
     rope.apply(x, p[..., 4:20, :])
 

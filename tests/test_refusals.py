@@ -219,7 +219,7 @@ MISTAKES = {
             (2, 8, 10, 8),
             2,
             "a table of shape (4096, 4)",
-            "give only the tokens of x: p[..., a:b], or cos[..., a:b, :] and sin[..., a:b, :] of a table",
+            "give only the positions of x: p[..., a:b], or cos[..., a:b, :] and sin[..., a:b, :] of a table",
         ),
     ),
     "a pair (cos, sin)": (lambda: ROPE(Q, K, (COS, SIN)), ARRAYS.format("tuple of 2", TABLE)),

@@ -219,7 +219,7 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) -> str
         return f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis"
     if last > count:
         part = "p[..., a:b]" if axes is None else "p[..., a:b, :]"
-        return f"give only the tokens of {name}: {part}, or cos[..., a:b, :] and sin[..., a:b, :] of a table"
+        return f"give only the positions of {name}: {part}, or cos[..., a:b, :] and sin[..., a:b, :] of a table"
     if last == 0:
         return f"give a position for each token of {name}; {ROWS_OF_TABLE}"
     keys = "; q takes the last ones" if name == "k" else ""

@@ -183,7 +183,7 @@ def _count_in_sequences(starts: Array, offsets: Array, length: int) -> Array:
 
 
 def _total(name: str, ends: list[int], length: int | None) -> int:
-    """Return `length`, for None the last of `ends`; raise unless `ends` start at 0, never fall, and are ≤ `length`."""
+    """Return length, or if None the last of ends; raise if ends, where known, start above 0, fall or exceed it."""
     if ends[0] != 0 or any(end < before for before, end in pairwise(known(ends))):
         hint = "write [0, *ends], or [0, *accumulate(lengths)]" if min(known(ends), default=1) > 0 else ""
         raise ArgumentValueError(name, "start at 0 and not fall", ends, hint)

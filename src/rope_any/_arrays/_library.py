@@ -27,7 +27,7 @@ SHORT_NAMES |= {"fp64": "float64", "double": "float64"}
 
 
 def type_name(value: object) -> str:
-    """Return the name of a value's class for an error, as ``paddle.Tensor``; without package if Python's or ours."""
+    """Return a class's name after its top-level package, as ``paddle.Tensor``; alone if Python's or ours."""
     kind = type(value)
     package = str(kind.__module__).partition(".")[0]
     return kind.__name__ if package in _OWN_PACKAGES else f"{package}.{kind.__name__}"

@@ -84,7 +84,7 @@ _THREADS: list[int] = []
 
 
 def _submit(task: Callable[[], object], count: int) -> None:
-    """Have so many waiting threads run `task`, in the context of this one; start those that are missing."""
+    """Queue `task` `count` times for helper threads, in copies of this context; start missing threads if possible."""
     with suppress(RuntimeError):  # at interpreter exit no thread can start
         while len(_THREADS) < count:
             _THREADS.append(start_new_thread(_run_tasks, (_TASKS,)))

@@ -216,7 +216,7 @@ def _llama3(keys: Keys, arch: str, arch_keys: Keys, factor: float | None, *, is_
         return {}
     if factor is None:
         wanted = "be given: the tensor rope_freqs.weight may scale this model, which the metadata does not say"
-        hint = f"it is {factors[arch]}, 1 if the file has no such tensor; or, for layers that rotate, "
+        hint = f"it is {factors[arch]}; give 1 if the file has no such tensor; or, for the layers that rotate, "
         raise ArgumentValueError("factor", wanted, NOTHING, hint + _unpack_hint(arch, arch_keys))
     if positive("factor", factor) == 1:
         return {}
@@ -258,7 +258,7 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
     if kind == "longrope" or (not is_yarn and attention_factor != 1) or extended or arch == "minicpm3":
         lengths = f"up to {original} tokens" if original else "up to the trained length"
         why = f"rope_factors_short.weight {lengths}, rope_factors_long.weight beyond"
-        wanted = f"be read from its config.json or a tensor that has its scaling: {why}"
+        wanted = f"have its scaling in the metadata, not in tensors ({why})"
         raise ArgumentValueError(arch, wanted, NOTHING, _unpack_hint(arch, arch_keys))
     given["factor"] = given.get("factor", arch_keys.get(_LINEAR)) or 1.0  # 0 means none, as in llama.cpp
     found: dict[str, Any] = {}

@@ -68,8 +68,8 @@ FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # mus
 
 
 _IN_ITS_CODE = (
-    "If it rotates as a known model does, write that model_type, such as llama; "
-    "if not, read them in its code: partial_rotary_factor is 1 if the whole head rotates, "
+    "If the model rotates as a known model does, write that model_type, such as llama; "
+    "if not, find these values in its code: partial_rotary_factor is 1 if the whole head rotates, "
     'layer_types has "full_attention" for each layer that rotates'
 )
 
@@ -295,7 +295,7 @@ def _require_neutral(part: Part) -> None:
 
 
 def _require_known_keys(part: Part) -> Part:
-    """Return a part unchanged. Raise for a key about rotary that its model does not read, or an unsupported value."""
+    """Return a part; raise for a rotary key that its model does not read, an unsupported value or wrong layer rules."""
     model = part.model
     _require_neutral(part)
     is_unknown, heads = model is UNKNOWN, model_names("head_dim")
@@ -305,7 +305,7 @@ def _require_known_keys(part: Part) -> Part:
         known |= {*OBJECTS, *FLAGS, SHARE, *([] if model.layers else [BASE])}
     for key, value in part.keys.items():
         if is_unknown and key in heads and value is not None and not same(value, part.keys.get("head_dim")):
-            raise ArgumentValueError(part.name(key), "agree with head_dim, which must be given too", value)
+            raise ArgumentValueError(part.name(key), "equal head_dim, which alone is read for an unknown model", value)
         if key in known or key in NEUTRAL or value is None or (key in DECIDED_BY_MODEL and value is False):
             continue
         if not (ROTARY.search(key) or (model.rotary and key in OTHER_KEYS) or (is_unknown and key in DECIDED_BY_MODEL)):

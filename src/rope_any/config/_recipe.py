@@ -104,7 +104,7 @@ def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) ->
     """Return ``head_dim``, ``rotary_dim`` (in MLA both the slice's), any ``start``. Raise if they don't fit."""
     if rope_type == "proportional" and "qk_rope_head_dim" in sizes:
         name = part.name(written_parameters(part).name, "rope_type")
-        raise ArgumentValueError(name, "not be proportional, which is for whole heads, with a rotary slice of the head")
+        raise ArgumentValueError(name, "not be proportional with a rotary slice: that type is for whole heads")
     own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
         width = _width(own_slice)
@@ -178,8 +178,9 @@ def _require_class_reads_share(part: Part, share: Fact, rotary_dim: int, head_di
     known, counted = part.model_type in MODELS, any(map(part.get, part.key_names(COUNT)))
     if known and part.model.partial is None and part.model.rotary_dim is None and not counted:
         wanted = f"be 1: without scaling, transformers rotates all {head_dim} features of {part.model_type}"
-        other = f"for vLLM, which rotates the first {rotary_dim}, Rope(ra.frequencies({rotary_dim}, base=...), ...)"
-        raise ArgumentValueError(share.source, wanted, share.value, f"leave it out, or write, {other}")
+        rope = f"Rope(ra.frequencies({rotary_dim}, base=...), ...)"
+        hint = f"leave it out; or if only the first {rotary_dim} shall rotate, as in vLLM, write {rope}"
+        raise ArgumentValueError(share.source, wanted, share.value, hint)
 
 
 def _required_size(part: Part, key: str) -> int:
@@ -252,7 +253,7 @@ def _ignored(part: Part, facts: Mapping[str, Fact], scheme: Scheme) -> dict[str,
     for key, fact in facts.items():
         if key in OF_FEW_MODELS and key not in part.model.parameters and fact.value is not None:
             wanted = f"not be given for {part.model_type}, whose code does not read it: others {OF_FEW_MODELS[key]}"
-            raise ArgumentValueError(fact.source, wanted, fact.value, "leave it out for the reading of its code")
+            raise ArgumentValueError(fact.source, wanted, fact.value, "leave it out to get what its code computes")
         if key not in KEYS:
             if key in CHANGES_ATTENTION:
                 wanted, hint = "not be given here: it is a key of the config itself", f"{key}: {CHANGES_ATTENTION[key]}"
@@ -333,7 +334,7 @@ def _other_readings(part: Part, label: str | None) -> Iterator[tuple[str, Part, 
         hint = "keep only the one that the weights were trained with"
         yield OBJECTS[1], other.without(OBJECTS[0]), wanted, hint
     if ignored:
-        wanted = f"agree with what transformers uses in its place, which does not read it for {part.model_type}"
+        wanted = f"agree with what transformers uses instead: its {part.model_type} class does not read this key"
         can_move = OBJECTS[0] not in part.model.ignored and ROTARY.search(ignored[0])
         moved = f"give it in {OBJECTS[0]} if the weights were trained with it; if not, " if can_move else ""
         yield ignored[0], other, wanted, f"{moved}leave it out"

@@ -100,7 +100,7 @@ RULES = rules(_by_head, _by_half_a_head, _by_slices, _with_mscale, _by_key, _one
 
 
 def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | None) -> Fact:
-    """Return the factor of q·k before the softmax, with the formula as its source. Raise if learned or unknown."""
+    """Return the factor of q·k before the softmax, and its formula, which names layer_type; raise if not known."""
     name, model = part.name("model_type"), MODELS.get(part.model_type or "", Model(rotary=False))
     if name == "general.architecture" and (scale := part.get("attention_multiplier")):
         return Fact(positive(scale.source, scale.value), scale.source)
