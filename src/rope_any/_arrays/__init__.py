@@ -89,7 +89,7 @@ def known_difference(n: Any, m: Any) -> Any:
 
 def largest(*numbers: Any) -> Any:
     """Return the largest of numbers; for JAX's symbols, whose order it may not know, an expression of them."""
-    if any(type(number).__module__.startswith("jax.") for number in numbers):
+    if not is_compiling() and any(type(number).__module__.startswith("jax.") for number in numbers):
         from jax.core import max_dim
 
         return reduce(max_dim, numbers)
