@@ -208,10 +208,9 @@ def _require_slice(part: Part, sizes: Sizes, share: Fact | None, width: Fact, ro
     if share is None or _share_of_head(width, share) == width.value:
         return
     head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
-    heads = [_width(head)] if head else []
-    heads += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
+    whole = [_width(head)] if head else [Fact(_width(plain).value + width.value, plain.source)] if plain else []
     is_read = known and not by_share and rope_type != "default"  # as a share of the slice alone
-    if is_read or not any(_share_of_head(each, share) == width.value for each in heads):
+    if is_read or not any(_share_of_head(each, share) == width.value for each in whole):
         raise ArgumentValueError(share.source, f"give the {width.value} features of {width.source}", share.value)
 
 
