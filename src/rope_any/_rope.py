@@ -474,7 +474,7 @@ class Rope:
         arrays = xs if outs[0] is None else xs + outs
         positions_key: object = type(positions)
         if positions_key is Table:
-            arrays += positions  # type: ignore[operator]  # a table is a tuple
+            arrays = (*arrays, *positions)  # type: ignore[misc]  # a table is a tuple
         elif positions_key is not int and positions is not None:
             if isinstance(positions, Integral) and positions_key is not bool:
                 positions, positions_key = int(positions), int  # NumPy's integers are numbers
@@ -509,8 +509,8 @@ class Rope:
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
         adds = adds and not (fewer_queries or inverse) and can_add_angles(lib, like, range(1), self._prepared)
         uses_given_table = isinstance(positions, Table) and not (fewer_queries or inverse or self._prepared.heads)
-        call_plan = _CallPlan(lib, fewer_queries, uses_given_table, adds)
-        tables = self._tables(call_plan, call, xs, positions)
+        facts = lib, fewer_queries, uses_given_table, adds
+        tables = self._tables(_CallPlan(*facts), call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _as_pair(tables)[: len(xs)]
         broadcasters, widths = [], tuple([x.shape[-1] for x in xs])
@@ -526,7 +526,7 @@ class Rope:
         if fewer_queries:
             broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
-        return call_plan._replace(run=plan), tables
+        return _CallPlan(*facts, plan), tables
 
     def _require_table_fits(self, lib: Library, made_table: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""

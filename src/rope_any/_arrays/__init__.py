@@ -188,8 +188,8 @@ def _array_hint(name: str, x: object) -> str:
 
 def refuse_foreign(name: str, x: object) -> None:
     """Raise if `x`, the argument called `name`, is an array of a library that is not supported; not for all else."""
-    # torch.compile can't ask a symbol, which is an int there, for attributes
-    if not isinstance(x, int) and not is_array(x) and _conversion_hint(name, x):
+    # torch.compile can't ask a symbol, which is an int there, for attributes, nor, before torch 2.13, a tuple's class
+    if not isinstance(x, int | tuple | list) and not is_array(x) and _conversion_hint(name, x):
         require_array(name, x)
 
 

@@ -254,10 +254,17 @@ def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
         torch.mul(x, factor, out=out)
 
 
+# torch.compile can't ask this before torch 2.13, so it is asked here of the devices that people have.
+_WITH_AUTOCAST = frozenset(
+    device for device in ("cpu", "cuda", "hpu", "mps", "mtia", "xla", "xpu") if torch.amp.is_autocast_available(device)
+)
+
+
 def _without_autocast(function: Callable[..., Array], first: Array, *others: Any, **options: Any) -> Array:
     """Return ``function(first, *others, **options)`` in the dtype of the tensors, or the list of them, `first`."""
     device = (first[0] if isinstance(first, list) else first).device.type
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    has_autocast = device in _WITH_AUTOCAST or torch.amp.is_autocast_available(device)
+    if not has_autocast or not torch.is_autocast_enabled(device):
         return function(first, *others, **options)
     with torch.autocast(device, enabled=False):  # it rounds products, and refuses to join the other half precision
         return function(first, *others, **options)
