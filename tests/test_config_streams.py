@@ -137,6 +137,7 @@ def by_transformers(name, case, **options):
     else:
         given["mm_token_type_ids"] = torch.tensor(types)
     if name == "qwen2_5_vl":
+        pytest.importorskip("transformers", minversion="5.19", reason="before, times of videos were wrong")
         given["second_per_grid_ts"] = [grid[3] for grid in of[2]]
     got, _ = transformers_model(name).get_rope_index(torch.tensor(ids), **given)
     return np.moveaxis(got.numpy(), 0, -1)

@@ -225,6 +225,8 @@ GENERATING = sorted(ARCHITECTURES.keys() - {"eurobert", "glm4v_text", "modernber
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", GENERATING)
 def test_the_same_text_is_generated(name, cache):
+    if (name, cache) == ("llama4_text", "static"):
+        pytest.importorskip("transformers", minversion="5.21", reason="before, it had no static cache")
     model = model_of(name, eos_token_id=None)
     options = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": cache, "pad_token_id": 0}
     expected = model.generate(IDS, **options)

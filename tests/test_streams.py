@@ -269,6 +269,7 @@ def test_streams_equal_those_of_transformers(name, side, seed):
     else:
         tokens, spans = rows, [[size for _, size in row] for row in rows]
     if name == "qwen2_5_vl":
+        pytest.importorskip("transformers", minversion="5.19", reason="before, times of videos were wrong")
         spans = []
         for row in rows:
             spans.append([])

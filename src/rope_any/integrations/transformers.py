@@ -319,7 +319,9 @@ def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
     layouts = {_table_layout(embedding, kind, ropes, length or LONG) for kind, ropes in by_kind.items()}
     if len(layouts) != 1 or None in layouts:
         raise _unfit(embedding, "make the rotary tables that its config says", " that makes others")
-    theirs = _own_tables(embedding, next(iter(by_kind)), torch.zeros(1, 1, dtype=torch.int64), torch.bfloat16)
+    kind, ropes = next(iter(by_kind.items()))
+    shape = (axes, 1, 1) if (axes := _count_axes(embedding, ropes.rope)) > 1 else (1, 1)
+    theirs = _own_tables(embedding, kind, torch.zeros(shape, dtype=torch.int64), torch.bfloat16)
     class_rounds = isinstance(theirs, tuple) and theirs[0].dtype == torch.bfloat16
     return TableMaker(by_kind, str(layouts.pop()), class_rounds, rounds=class_rounds)
 
@@ -357,15 +359,16 @@ def _own_tables(
     own, x = deepcopy(embedding).cpu(), torch.zeros(1, dtype=dtype)
     try:
         return own(x, position_ids, **({} if layer_type is None else {"layer_type": layer_type}))
-    except (RuntimeError, TypeError) as error:
+    except (IndexError, RuntimeError, TypeError) as error:
         raise _unfit(embedding, "have rotary embeddings that work", f" that fails: {error}") from error
 
 
 def _table_layout(embedding: nn.Module, layer_type: str | None, rope_by_length: ByLength, length: int) -> str | None:
     """Return the key of `TO_LAYOUT` of an embedding's tables at positions below `length`; None if not the Rope's."""
     lengths = (rope_by_length.trained, rope_by_length.trained + 1) if rope_by_length.longer else (length,)
-    axes = len(getattr(embedding, "mrope_section", None) or as_rows(rope_by_length.rope.frequencies))
+    axes = _count_axes(embedding, rope_by_length.rope)
     probes = [positions for n in lengths for positions in _probes(n, axes)]
+    probes = [p for p in probes if p.ndim == (3 if axes > 1 else 2) or _takes(embedding, layer_type, p)]
     for layout in TO_LAYOUT:
         if all(_agrees(embedding, layer_type, rope_by_length, layout, positions) for positions in probes):
             return layout
@@ -377,6 +380,21 @@ def _probes(length: int, axes: int) -> Iterator[Tensor]:
     line = torch.tensor(sorted({n for n in (0, 1, 3, 17, 300, 4096) if n < length} | {length - 1}))
     yield line[None]
     yield torch.stack([line.roll(shift) for shift in range(axes if axes > 1 else 3)])[:, None]
+
+
+def _count_axes(embedding: nn.Module, rope: Rope) -> int:
+    """Return how many axes the positions of an embedding have; its Rope has one row for all if they share theirs."""
+    return len(getattr(embedding, "mrope_section", None) or as_rows(rope.frequencies))
+
+
+def _takes(embedding: nn.Module, layer_type: str | None, positions: Tensor) -> bool:
+    """Whether an embedding makes tables of positions with another number of axes than its own; older versions don't."""
+    try:
+        tables = _own_tables(embedding, layer_type, positions)
+    except ArgumentValueError:
+        return False
+    cosines: Tensor = tables[0] if isinstance(tables, tuple) else tables
+    return cosines.shape[:-1] == positions.shape
 
 
 def _agrees(
