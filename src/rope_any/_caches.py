@@ -106,9 +106,9 @@ def clear_caches() -> None:
     """
     Clear the caches between calls: plans and constants.
 
-    Plans (how to rotate arrays of some shapes, at most 1024) and constants (the frequencies of each `Rope` on each
-    device, which live as long as the `Rope`) are created again when they are needed. Do not replay a CUDA graph that
-    was captured before.
+    Plans say how to rotate arrays of some shapes; at most 1024 are kept. Constants are the frequencies of each `Rope`
+    on each device, which live as long as the `Rope`. Both are made again when they are needed. Do not replay a CUDA
+    graph that was captured before the call.
 
     Examples
     --------

@@ -30,8 +30,8 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     Returns
     -------
     angles : array
-        ``(..., seq, pairs)`` in radians, from -π to π, each with its own step included. Float64 for float64 steps,
-        else float32. `from_angles` makes the table.
+        ``(..., seq, pairs)`` in radians, from -π to π, each with its own step included. They are float64 for float64
+        steps, else float32. `from_angles` makes the table.
     carry : pair of array
         The sum after the last token, each ``(..., pairs)``: integers in units of 2⁻³¹ turns, and the rest in such
         units. Gradients flow through the rest.
@@ -41,17 +41,15 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     TypeError
         If the steps are no floating-point array, or `carry` is no pair of arrays of such a call.
     ValueError
-        If the steps have fewer than two axes, or `carry` has another shape than ``(..., pairs)``, or other
-        dtypes than such a result.
+        If the steps have fewer than two axes, or the shape or the dtypes of `carry` are not those of such a result.
 
     Notes
     -----
-    Selective RoPE (arXiv:2511.17388) and Mamba-3 compute their angles so. A float32 sum loses digits: a million steps
-    of 0.1 add up to 100 958 in NumPy. Here each step becomes an integer of 2⁻³¹ turns and a rest below half of that
-    unit; integers are added without error, and rests are too small to lose digits that matter. Largest error of float32
-    angles after n steps of up to π: 1.3e-7, and without float64 another 5e-17 n² (5e-5 for a million). Of float64
-    angles: 1e-15 + 5e-26 n². Selective RoPE's own code never subtracts whole turns, and Mamba-3's single-step reference
-    neither: cosines and sines are the same.
+    Selective RoPE (arXiv:2511.17388) and Mamba-3 compute their angles in this way. A float32 sum loses digits: a
+    million steps of 0.1 add up to 100 958 in NumPy. Here each step is split into an integer of 2⁻³¹ turns, whose sum is
+    exact, and a rest below half of that unit. After n steps of up to π, float32 angles err by at most 1.3e-7, and
+    without float64 by another 5e-17 n² (5e-5 for a million); float64 angles by 1e-15 + 5e-26 n². Code that never
+    subtracts whole turns, such as that of Selective RoPE, has the same cosines and sines.
 
     Examples
     --------

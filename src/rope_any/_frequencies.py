@@ -70,7 +70,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     rotary_dim : int
         The number of rotated features; even and positive. Each pair of them has one frequency.
     base : float, optional
-        Elsewhere called ``theta`` or ``rope_theta``; positive.
+        The base, elsewhere called ``theta`` or ``rope_theta``; positive.
 
     Returns
     -------
@@ -87,8 +87,8 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
     Notes
     -----
-    From Su et al., *RoFormer: Enhanced Transformer with Rotary Position Embedding*, arXiv:2104.09864,
-    section 3.2.2 (there ``θᵢ``, counted from 1). Elsewhere called ``inv_freq`` or ``freqs``.
+    Su et al., *RoFormer: Enhanced Transformer with Rotary Position Embedding*, arXiv:2104.09864, section 3.2.2, where
+    they are called ``θᵢ`` and counted from 1. Elsewhere they are called ``inv_freq`` or ``freqs``.
 
     Examples
     --------

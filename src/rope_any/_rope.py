@@ -66,55 +66,56 @@ class Rope:
     """
     A rotary position embedding: which pairs of features rotate, and by which angle per position.
 
-    It holds Python numbers and no array: it is hashable, comparable, and static under ``jax.jit`` and
+    It holds Python numbers and no array, so it is hashable, comparable, and static under ``jax.jit`` and
     ``torch.compile``.
 
     Parameters
     ----------
     frequencies : tuple of float, or nested tuples of float
-        Radians per position, ``(pairs,)``; one row for each axis of the positions, ``(axes, pairs)``; or such rows for
-        each head, ``(heads, axes, pairs)``, or for each group of consecutive heads that share their rows.
+        Radians per position, ``(pairs,)``; with one row for each position axis, ``(axes, pairs)``; or with such rows
+        for each head, or each group of consecutive heads, ``(heads, axes, pairs)``.
     pairing : {"half", "interleaved"}
-        Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`.
+        Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`. The checkpoint decides it:
+        "half" for Llama in transformers and for GPT-NeoX, "interleaved" for GPT-J and for Llama as Meta published it.
     attention_factor : float, optional
-        Multiplies cosine and sine (YaRN, LongRoPE).
+        A factor of cosine and sine, as in YaRN and LongRoPE.
     start : int, optional
-        The first rotated feature; those before it, and those after the pairs, pass through.
+        The first rotated feature. Features before it and after the pairs pass through.
     blocks : int, optional
-        Into how many equal blocks the rotated features are split before each is paired, as in Gemma's vision tower,
-        with one block per axis.
+        The number of equal blocks that the rotated features are split into before each is paired. Gemma's vision tower
+        has one block per axis.
 
     Raises
     ------
     TypeError
-        If an argument has a wrong type; learned frequencies in an array need `cos_sin` and `rotate`.
+        If an argument has a wrong type; for learned frequencies, which are an array, use `cos_sin` and `rotate`.
     ValueError
         If the pairing is unknown, a number is not finite or out of range, rows differ in length, or `blocks` does not
         divide the number of pairs.
 
     Notes
     -----
-    Positions can be:
+    The methods accept these positions:
 
-    - None, an int or a 0-d integer array: consecutive positions from there (None: from 0), on every axis;
-    - a range, a sequence or an array ``(seq,)`` or ``(batch, seq)``, each length 1 or that of x; with frequencies
-      of n rows, ``(seq, n)`` or ``(batch, seq, n)``;
-    - a `Table` of such positions, made once by `table` and used in every layer; or a `BentTable`;
-    - for queries and keys, a pair of tables: first that of the queries, then that of the keys.
+    - None, an int or a 0-d integer array: the position of the first token, on every axis. Others follow it, and None is
+      0.
+    - A range, a sequence or an array ``(seq,)`` or ``(batch, seq)``, in which each length is 1 or that of x. With
+      frequencies of n rows, the shape is ``(seq, n)`` or ``(batch, seq, n)``.
+    - A `Table` of such positions, which `table` makes once for all layers, or a `BentTable`.
+    - For queries and keys, a pair of tables: that of the queries, then that of the keys.
 
-    Tokens are along `seq_axis` of x, the batch along its first other axis. Positions and tables may have more of the
-    other axes of x, in order and before seq: ``(batch, heads, seq)``. Tables are float64 for float64 arrays, else
-    float32. If each head has frequencies, tables are ``(..., heads, seq, pairs)``, and heads are the last other axis of
-    x. An array with n times as many heads as rows takes each row n times in succession, as grouped queries share a key.
+    Tokens are along `seq_axis` of x, and the batch is the first other axis. Positions and tables may have more of the
+    other axes of x, in order and before seq, such as ``(batch, heads, seq)``. Tables are float64 for float64 arrays,
+    else float32. If each head has its own frequencies, tables are ``(..., heads, seq, pairs)``, and heads are the last
+    other axis of x. Each row serves n heads in succession if x has n times as many.
 
-    Some mistakes fit the shapes and raise no error:
+    Three mistakes raise no error, because the shapes fit:
 
-    - tokens on another axis than `seq_axis`: for q and k of shape ``(batch, seq, heads, head_dim)`` with equal numbers
-      of heads, and no positions or one start, the default rotates by head. Give ``seq_axis=-3``.
-    - an offset for each row, ``(batch,)`` with as many rows as tokens, or ``(batch, 1)``: positions with one axis are
-      always those of the tokens, and a single position in a row applies to all its tokens. Give
-      ``positions.from_starts(offsets, seq)``.
-    - heads that are not split, ``(batch, seq, heads * head_dim)``: only the first features of the first head rotate.
+    - The tokens are on another axis than `seq_axis`, as in ``(batch, seq, heads, head_dim)`` with equal numbers of
+      heads in q and k and no array of positions. Give ``seq_axis=-3``.
+    - Each row has an offset, ``(batch,)`` with as many rows as tokens, or ``(batch, 1)``, which would be a position of
+      every token. Give ``positions.from_starts(offsets, seq)``.
+    - The heads are not split, ``(batch, seq, heads * head_dim)``: only features of the first head rotate.
 
     Examples
     --------
@@ -199,19 +200,19 @@ class Rope:
             ``params.json`` of Mistral or Meta; a config of DeepSeek's own code; or the metadata of a GGUF file as a
             dict.
         part : str, optional
-            Part of the model, a name in `rope_any.config.parts`. By default the text, or the only part that rotates,
-            or the only such part that is not in a sub-config.
+            A part of the model, named as in `rope_any.config.parts`. The default is the text, else the only part that
+            rotates, or the only such part outside the sub-configs.
         layer_type : str, optional
-            Type of layer, if the config has several (``"full_attention"``, ...).
+            The type of layers, if the config has several (``"full_attention"``, ...).
         sequence_length : int, optional
-            Length of the sequence in tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn). By
-            default the trained length.
+            The length of the sequence in tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn).
+            The default is the trained length.
         pairing : {"half", "interleaved"}, optional
-            For an unknown ``model_type``, whose config must also give the base, the share of the head and the types of
-            its layers. For a known one it must agree.
+            Needed for an unknown ``model_type``, whose config must also give the base, the share of the head and the
+            types of layers. For a known one it must agree.
         factor : float, optional
-            Factor of Llama 3's scaling, which Meta's ``params.json`` and GGUF metadata lack: 8 for Llama 3.1, 32 for
-            Llama 3.2 1B and 3B. For GGUF, 1 means that the file has no tensor ``rope_freqs.weight``.
+            The factor of Llama 3's scaling, required for Meta's ``params.json`` and GGUF metadata, which lack it: 8 for
+            Llama 3.1, 32 for Llama 3.2 1B and 3B, and 1 for a GGUF file without the tensor ``rope_freqs.weight``.
 
         Returns
         -------
@@ -223,16 +224,15 @@ class Rope:
         TypeError
             If a value has a wrong type.
         ValueError
-            If a key is unknown, missing or contradicted, a value is out of range, the ``model_type`` is unknown,
-            layers differ and no `layer_type` is given, or the model or these layers have no rotary embedding
-            (`rope_any.config.layers` returns None for such layers).
+            If a key is unknown, missing or contradicted, a value is out of range, the ``model_type`` is unknown, layers
+            differ and no `layer_type` is given, or these layers have no rotary embedding (`rope_any.config.layers`
+            returns None for them).
 
         Notes
         -----
-        If the attention keeps its rotary slice in a tensor of its own (MLA: ``qk_rope_head_dim``), the result is for
-        that slice. `rope_any.config.layers` lists the layers that rotate, `rope_any.config.explain` the source of each
-        number. GGUF stores the scaling of Llama 3.1 and later in a tensor: its metadata is refused without `factor`.
-        torch.compile can't trace this call: make it outside of the compiled function, which can close over the Rope.
+        If the attention keeps its rotary slice in a tensor of its own (``qk_rope_head_dim`` in MLA), the result is for
+        that slice. `rope_any.config.explain` gives the source of each number. torch.compile can't trace this call; make
+        it outside the compiled function, which can close over the Rope.
 
         Examples
         --------
@@ -267,14 +267,14 @@ class Rope:
             ``(batch, heads, seq, head_dim)``, or any axes with the tokens along `seq_axis` and the features along the
             last one. The numbers of heads may differ, and q may be shorter than k.
         positions : positions, Table or pair of Table, optional
-            Positions of the keys. A shorter q takes the last of them, as in decoding with a cache. The first table of a
-            pair has the rows of the queries, or those of all keys; of these the last are used.
+            The positions of the keys; a shorter q takes the last of them, as in decoding with a cache. In a pair, the
+            first table has a row for each query, or for each key, of which the last are used.
         seq_axis : int, optional
-            Axis of the tokens in q and in k.
+            The axis of the tokens in q and in k.
         out : pair of arrays, optional
-            Where to write: q and k themselves, or arrays like them.
+            Where to write the results: q and k themselves, or arrays like them. See `rotate`.
         fused : bool, optional
-            Compile each rotation to one loop, and the table too if it is made here: see `rotate`, `cos_sin`.
+            Compile each rotation to one loop, and the table too if it is made here. See `rotate` and `cos_sin`.
 
         Returns
         -------
@@ -284,7 +284,7 @@ class Rope:
         Raises
         ------
         TypeError, ValueError
-            As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
+            As for `rotate`, and if the positions don't fit the tokens or q is longer than k.
         """
         if type(seq_axis) is not int or type(fused) is not bool:
             seq_axis, fused = integer("seq_axis", seq_axis), flag("fused", fused)
@@ -311,15 +311,15 @@ class Rope:
         x : array
             ``(..., seq, features)``, or with the tokens along another axis.
         positions : positions or Table, optional
-            Positions of the tokens.
+            The positions of the tokens.
         seq_axis : int, optional
-            Axis of the tokens in x.
+            The axis of the tokens in x.
         inverse : bool, optional
             Undo the rotation: rotate by the negative angles, and divide by the attention factor.
         out : array, optional
-            Where to write: x itself, or an array like it.
+            Where to write the result: x itself, or an array like it. See `rotate`.
         fused : bool, optional
-            Compile the rotation to one loop, and the table too if it is made here: see `rotate`, `cos_sin`.
+            As in a call of the Rope.
 
         Returns
         -------
@@ -329,7 +329,7 @@ class Rope:
         Raises
         ------
         TypeError, ValueError
-            As `rotate`; or if the positions don't fit the tokens, or `inverse` is given with a `BentTable`.
+            As for `rotate`, and if the positions don't fit the tokens or `inverse` is given with a `BentTable`.
         """
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
@@ -349,30 +349,25 @@ class Rope:
         Parameters
         ----------
         positions : array, int, range or sequence of numbers
-            ``(seq,)`` or ``(batch, seq)`` for the calls of a `Rope`; with frequencies of n rows, one more
-            axis of length n. Positions that are no array need `like`.
-        like : array, optional
-            Gives the library, the device and, if it is float64, the dtype of the table.
-        dtype : dtype, optional
-            Of the table. By default float64 if `like` is, or, without `like`, if the positions are; else float32.
-        fused : bool, optional
-            Compile the table to one loop: see `cos_sin`.
+            ``(seq,)`` or ``(batch, seq)``; with frequencies of n rows there is one more axis, of length n. Positions
+            that are no array need `like`.
+        like, dtype, fused : optional
+            As for `cos_sin`.
 
         Returns
         -------
         Table
-            The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``, or without the last axis of positions if the
-            frequencies have rows; ``(..., heads, seq, pairs)`` if each head has frequencies.
+            The pair ``(cos, sin)``, with the shapes that `cos_sin` returns.
 
         Raises
         ------
         TypeError, ValueError
-            As `cos_sin`.
+            As for `cos_sin`.
 
         Notes
         -----
-        torch.compile makes the ends of a `range` constants, and compiles again for each of them. Where lengths or
-        starts change from call to call, give ``torch.arange(n, n + tokens)`` or ``[n]``.
+        torch.compile makes the ends of a `range` constants, and compiles again for each of them. If lengths or starts
+        change from call to call, give ``torch.arange(n, n + tokens)`` or ``[n]`` instead.
         """
         fused, factor, key = flag("fused", fused), self.attention_factor, None
         if type(positions) is range and positions.step == 1 and dtype is None:
@@ -406,35 +401,35 @@ class Rope:
         keys : array
             Keys that `apply` has rotated at `old`: ``(..., seq, features)``, or with the tokens along another axis.
         old, new : positions
-            Present and future positions of the tokens, of any sign and order.
+            The present and future positions of the tokens, of any sign and order.
         source : Rope, optional
-            The Rope that rotated the keys at `old`, if another one. It must have the same pairing, start, blocks and
-            number of pairs; its number of axes may differ.
+            The Rope that rotated the keys at `old`, if it was another one. It must have the same pairing, start, blocks
+            and number of pairs.
         seq_axis : int, optional
-            Axis of the tokens in keys.
+            The axis of the tokens in keys.
         out : array, optional
-            Where to write: keys itself (in place), or an array like it.
+            Where to write the result: keys itself, or an array like it. See `rotate`.
 
         Returns
         -------
         array
-            Keys at `new`, of the shape, dtype, library and device of keys.
+            The keys at `new`, of the same shape, dtype, library and device.
 
         Raises
         ------
         TypeError
-            As `rotate`; or if `source` is no Rope, or a position is a table.
+            As for `rotate`, and if `source` is no Rope or a position is a table.
         ValueError
-            As `rotate`; or if the positions don't fit the tokens, or `source` differs in more than its frequencies
-            and its attention factor.
+            As for `rotate`, and if the positions don't fit the tokens or `source` does not match.
 
         Notes
         -----
-        One rotation by ``new · W − old · W_source`` and a product by ``A / A_source``, as exact as a table of
-        `cos_sin`, in float64 for float32 keys if the library has float64. The error of a move is then the rounding of
-        the keys: n moves of float32 keys err by at most n · 2⁻²⁴ of a pair's length, 6e-5 for a thousand, and by twice
-        that without float64. Each move rounds half-precision keys to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of their value.
-        Small rotations of slow pairs are lost in that: move rarely and far, or always from the first rotated keys.
+        The keys are rotated once by ``new · W − old · W_source`` and multiplied by ``A / A_source``, where W are
+        frequencies and A attention factors. The table is as exact as that of `cos_sin` (float64 for float32 keys if the
+        library has it), so only the rounding of the keys adds up: after n moves of float32 keys the error is at most n
+        · 2⁻²⁴ of a pair's length, and twice that without float64. Each move rounds half-precision keys to 2⁻¹¹
+        (float16) or 2⁻⁸ (bfloat16) of their value, which hides small rotations of slow pairs. Move such keys rarely and
+        far, or start from the keys as first rotated.
 
         Examples
         --------

@@ -33,35 +33,34 @@ def rotate(
     x : array
         Queries or keys, ``(..., features)``, of dtype float16, bfloat16, float32 or float64.
     cos, sin : array
-        A table ``(..., pairs)`` of the same library and device, whose leading axes broadcast to
-        ``x.shape[:-1]``. ``2 * pairs`` features rotate, the others pass through.
+        A table ``(..., pairs)`` of the same library and device, whose leading axes broadcast to ``x.shape[:-1]``. The
+        first ``2 * pairs`` features from `start` on rotate, and all others pass through.
     pairing : {"half", "interleaved"}
-        Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`. It depends
-        on the checkpoint (Llama, GPT-NeoX: "half"; GPT-J, and Llama as Meta published it: "interleaved").
+        Which features form a pair, as for `Rope`.
     inverse : bool, optional
-        Rotate by (cos, −sin): the transpose, and for a table without attention factor the inverse.
+        Rotate by (cos, −sin): the transpose, which is the inverse of a table without attention factor.
     start : int, optional
         The first rotated feature.
     out : array, optional
-        Where to write: x itself (in place), or an array like x that does not overlap it. If an exception such as
-        KeyboardInterrupt ends the call, `out` is rotated in part, and nothing is written to it after that.
+        Where to write the result: x itself (in place), or an array like x that does not overlap it. If an exception
+        such as KeyboardInterrupt ends the call, `out` is rotated in part, and nothing is written to it after that.
     fused : bool, optional
-        Compile the rotation to one loop: by Numba (extra ``numba``) for NumPy and torch on a CPU, else by
+        Compile the rotation to one loop: by Numba (the extra ``numba``) for NumPy and for torch on a CPU, else by
         torch.compile, jax.jit, mlx.compile or cupy.fuse. The first call with a dtype takes seconds to compile. What
         cannot be compiled runs without it, with one RuntimeWarning.
 
     Returns
     -------
     array
-        Of the shape, dtype, library and device of x: `out` if given, else new.
+        The rotated x, of the same shape, dtype, library and device: `out` if it is given, else a new array.
 
     Raises
     ------
     TypeError
         If an argument is not a floating-point array of the library of x.
     ValueError
-        If the shapes don't broadcast, the pairing is unknown or devices differ; or if `out` cannot be written,
-        overlaps another argument in part, or is given while gradients are recorded.
+        If the shapes don't broadcast, the pairing is unknown or devices differ; or if `out` cannot be written, overlaps
+        another argument in part, or is given while gradients are recorded.
 
     Notes
     -----

@@ -41,7 +41,8 @@ class Table(NamedTuple):
     """
     Cosines and sines of the angles, each ``(*positions.shape, pairs)``.
 
-    `cos_sin` and `Rope.table` make it. `rotate` takes its arrays; methods of `Rope` take it in place of positions.
+    `cos_sin` and `Rope.table` make it. `rotate` takes its two arrays, and the methods of `Rope` take it in place of
+    positions.
     """
 
     cos: Array
@@ -50,9 +51,9 @@ class Table(NamedTuple):
 
 class BentTable(Table):
     """
-    A `Table` that is no rotation: its pairs are scaled by position, or mixed.
+    A `Table` that is no rotation, because its pairs are scaled by position or mixed.
 
-    The functions of `rope_any.bending` make it. It can replace any `Table`, but has no inverse.
+    The functions of `rope_any.bending` make it. It can replace any `Table`, but it has no inverse.
     """
 
     __slots__ = ()
@@ -90,30 +91,31 @@ def cos_sin(
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the tokens: an array of any shape, of integers, float32 or float64; any sign, any order.
-        With frequencies of n rows its last axis has length n. Positions that are no array need `like`, or learned
+        The positions of the tokens, of any sign and order: an array of integers, float32 or float64, of any shape. With
+        frequencies of n rows its last axis has length n. Positions that are no array need `like`, or learned
         frequencies.
     frequencies : tuple of float, nested tuples of float, or array
-        Radians per position: ``(pairs,)``; one row for each axis of the positions, ``(axes, pairs)``; or such
-        rows for each head, ``(heads, axes, pairs)``. An array (learned frequencies) must be of the library and
-        device of `positions`. Gradients flow to it. Its products are floating-point, without the bounds below.
+        Radians per position: ``(pairs,)``, ``(axes, pairs)`` or ``(heads, axes, pairs)``, as for `Rope`. An array
+        (learned frequencies) must be of the library and device of `positions`; gradients flow to it. Its products are
+        plain floating-point ones, without the bounds below.
     attention_factor : float, optional
-        Multiplies cosine and sine, as in YaRN and LongRoPE.
+        A factor of cosine and sine, as in YaRN and LongRoPE.
     dtype : dtype, optional
-        Of the table. By default float64 if `like` is float64, or, without `like`, if the positions or the
+        The dtype of the table. The default is float64 if `like` is float64, or, without `like`, if the positions or the
         learned frequencies are; else float32.
     like : array, optional
-        Gives the library and the device; if `positions` are an array, it must agree with them.
+        An array of the library and on the device to use. If `positions` are an array, the two must agree.
     fused : bool, optional
-        Compile the table to one loop: by Numba for NumPy and torch on a CPU, else by the library's own compiler. What
-        cannot be compiled (by Numba: float64 tables, learned frequencies, gradients) runs without it, with one warning.
+        Compile the table to one loop: by Numba for NumPy and for torch on a CPU, else by the library's own compiler.
+        What cannot be compiled (by Numba: float64 tables, learned frequencies, gradients) runs without it, with one
+        warning.
 
     Returns
     -------
     Table
-        The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``, or without the last axis of positions
-        if the frequencies have rows; ``(..., heads, seq, pairs)`` for positions ``(..., seq, axes)`` if each
-        head has frequencies. Of the library and device of `positions` or `like`.
+        The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``. If the frequencies have rows, the last axis of the
+        positions is summed over; if each head has its own, the shape is ``(..., heads, seq, pairs)`` for positions
+        ``(..., seq, axes)``.
 
     Raises
     ------
@@ -125,14 +127,16 @@ def cos_sin(
 
     Notes
     -----
-    Largest error of a float32 table, for the frequencies as given in float64: 1.2e-7 at any integer position
-    below 2³¹ in magnitude, on every library; at real positions up to 2²⁴ and frequencies up to 2π, 2.5e-7 if the
-    library has float64, else 2e-6. A float64 table: 1e-15 (1 + abs(angle)). Beyond these positions the error grows in
-    proportion to them with float64. Without it, array positions are limited to 2³¹: integers wrap, real numbers stop.
+    The errors have these bounds, for the frequencies as given in float64:
 
-    Tables are half precision only if `dtype` says so. With ``fused=True`` and Numba, a row has the same bits for an
-    integer in a range, a list or an array. Otherwise rows of a range and of an array may differ in the last bit, and
-    so may those of a real position and the same integer.
+    - For a float32 table, 1.2e-7 at any integer position below 2³¹ in magnitude, on every library. At real positions up
+      to 2²⁴ and frequencies up to 2π, 2.5e-7 if the library has float64, else 2e-6.
+    - For a float64 table, 1e-15 (1 + abs(angle)).
+
+    Beyond these positions the error grows in proportion to them if the library has float64. If it has none, array
+    positions are limited to 2³¹: integers wrap around, and real numbers stay at the limit.
+
+    The last bit may depend on the form of the positions (a range or an array), but not with ``fused=True`` and Numba.
 
     Examples
     --------
@@ -157,11 +161,12 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
     Parameters
     ----------
     angles : array
-        ``(..., pairs)``, in radians, of a floating-point dtype. Gradients flow to them.
+        ``(..., pairs)``, in radians, of a floating-point dtype. Gradients flow to them. For a call of a `Rope` the
+        leading axes are ``(seq,)``, ``(batch, seq)`` or ``(batch, heads, seq)``.
     attention_factor : float, optional
-        Multiplies cosine and sine.
+        A factor of cosine and sine.
     dtype : dtype, optional
-        Of the table. By default float64 for float64 angles, else float32.
+        The dtype of the table. The default is float64 for float64 angles, else float32.
 
     Returns
     -------
@@ -178,9 +183,8 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
 
     Notes
     -----
-    The table is as exact as the angles: a float32 angle of a million radians has an error of up to 0.03. For sums over
-    many tokens use `cumulative_angles`. In a call of a `Rope` the axes of the angles before the last are those of
-    tables: ``(seq,)``, ``(batch, seq)``, ``(batch, heads, seq)``.
+    The table is only as exact as the angles: a float32 angle of a million radians has an error of up to 0.03. For sums
+    over many tokens use `cumulative_angles`.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """
 Divide the pairs among several position axes: one row of frequencies for each axis.
 
-The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed` and `golden`, a pair depends on one
-axis, so each column of W has its frequency in one row and 0 in the others; if the positions on all axes are equal, the
-rotation is that of the frequencies themselves. Frequencies are Python numbers.
+The functions return a matrix W: a tuple with a row of frequencies, in radians per position, for each axis. The angle of
+a pair is ``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed` and `golden`, a pair depends on one axis, so each
+column of W has its frequency in one row and 0 in the others. If the positions on all axes are equal, the rotation is
+that of the frequencies themselves. An argument of a wrong type raises TypeError, and a number out of range ValueError.
 """
 
 import math
@@ -28,19 +29,12 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     Returns
     -------
     tuple of tuple of float
-        One row of frequencies for each axis; its length is the sum of all lengths.
-
-    Raises
-    ------
-    TypeError
-        If frequencies are no tuple or list of numbers.
-    ValueError
-        If there are none, or one is not finite or too large.
+        W, whose rows are as long as all frequencies together.
 
     Notes
     -----
     Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.1. If pairs are formed
-    within the features of each axis (Gemma's vision tower), set the ``blocks`` of the `Rope` to the number of axes.
+    within the features of each axis (Gemma's vision tower), set the `blocks` of the `Rope` to the number of axes.
 
     Examples
     --------
@@ -63,19 +57,12 @@ def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     frequencies : tuple of float
         Radians per position.
     sections : sequence of int
-        How many pairs each axis has; together as many as there are frequencies.
+        The number of pairs of each axis; together as many as there are frequencies.
 
     Returns
     -------
     tuple of tuple of float
-        One row of frequencies for each axis.
-
-    Raises
-    ------
-    TypeError
-        If an argument is not a tuple or list, or a section is not an integer.
-    ValueError
-        If a section is not positive, or the sections don't sum to the number of pairs.
+        W.
 
     Notes
     -----
@@ -100,26 +87,23 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     frequencies : tuple of float
         Radians per position.
     sections : sequence of int
-        How many pairs each axis has; together as many as there are frequencies.
+        The number of pairs of each axis, as for `chunked`.
 
     Returns
     -------
     tuple of tuple of float
-        One row of frequencies for each axis.
+        W. With n axes, pair i belongs to axis ``a = i mod n`` if ``i < n · sections[a]``, else to axis 0.
 
     Raises
     ------
-    TypeError
-        If an argument is not a tuple or list, or a section is not an integer.
     ValueError
-        If a section is not positive, the sections don't sum to the number of pairs, or this assignment doesn't give
-        each axis the size of its section.
+        If the sections don't sum to the number of pairs, or this assignment doesn't give each axis the size of its
+        section.
 
     Notes
     -----
-    With n axes, pair i belongs to axis ``a = i mod n`` if ``i < n · sections[a]``, else to axis 0. As Qwen3-VL in
-    transformers, with sections [24, 20, 20]; ggml gives two of the remaining pairs to a fourth axis, whose positions
-    are 0.
+    This is Qwen3-VL in transformers, with sections [24, 20, 20]; ggml gives two of the remaining pairs to a fourth
+    axis, whose positions are 0.
 
     Examples
     --------
@@ -149,20 +133,13 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
     Returns
     -------
     tuple of tuple of float
-        One row of frequencies for each axis.
-
-    Raises
-    ------
-    TypeError
-        If `axes` is not an integer.
-    ValueError
-        If `axes` is not positive, or larger than the number of pairs.
+        W.
 
     Notes
     -----
-    As Pixtral in transformers: of the frequencies of the whole head, the patch rows get those of even index, in the
-    first pairs, and the patch columns those of odd index. `strided` with equal sections assigns the same frequencies
-    without moving pairs.
+    This is Pixtral in transformers: of the frequencies of the whole head, the patch rows get those of even index, in
+    the first pairs, and the patch columns those of odd index. `strided` with equal sections assigns the same
+    frequencies without moving pairs.
 
     Examples
     --------
@@ -185,23 +162,17 @@ def assigned(frequencies: Sequence[float], axis_of: Sequence[int], /) -> tuple[R
     frequencies : tuple of float
         Radians per position.
     axis_of : sequence of int
-        The axis of each pair, counted from 0. An axis without pairs has a row of zeros.
+        The axis of each pair, counted from 0.
 
     Returns
     -------
     tuple of tuple of float
-        One row of frequencies for each axis.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind, `axis_of` does not have one axis for each pair, or an axis is negative or
-        very large.
+        W. An axis without pairs has a row of zeros.
 
     Notes
     -----
     VideoRoPE (Wei et al., arXiv:2502.05173) gives time the 16 slowest of 64 pairs, and height and width the others in
-    turns: ``[1, 2] * 24 + [0] * 16``. A copy in JJJYmmm/Multimodal-RoPEs begins with width.
+    turns: ``[1, 2] * 24 + [0] * 16``.
 
     Examples
     --------
@@ -234,18 +205,12 @@ def golden(frequencies: Sequence[float], axes: int, /, *, heads: int) -> tuple[t
     Returns
     -------
     tuple
-        Radians per position, ``(heads, axes, pairs)`` as in `mixed`: frequency times direction.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind, a number is not positive, or they make more than 2²⁰ frequencies.
+        Radians per position, ``(heads, axes, pairs)``: frequency times direction.
 
     Notes
     -----
     Xiong, jerryxio.ng/posts/nd-rope. Direction n, counted from 1 over the pairs of one head after the other, is that of
-    ``erfinv(2 frac(n g⁻ʲ) - 1)``, j from 1 to m, with ``gᵐ⁺¹ = g + 1``. The author's code has the axes last, and stops
-    at a g that is 4e-8 off for two axes. Its form for two axes only has angles ``n π (√5 - 1) / 2``, n from 0.
+    ``erfinv(2 frac(n g⁻ʲ) - 1)``, j from 1 to m, with ``gᵐ⁺¹ = g + 1``. The author's code has the axes last.
 
     Examples
     --------
@@ -282,31 +247,24 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     Parameters
     ----------
     rotary_dim : int
-        How many features of a head are rotated; a positive multiple of 4.
+        The number of rotated features of a head; a positive multiple of 4.
     heads : int
         The number of heads, each with its own direction.
     rng : random.Random or numpy.random.Generator
         Draws the directions: one ``rng.random()`` for each head.
     base : float, optional
-        Of the frequencies ``base ** (-4i / rotary_dim)`` along the directions, i from 0 to ``rotary_dim // 4 - 1``.
+        The base of the frequencies ``base ** (-4i / rotary_dim)`` along the directions, i from 0 to ``rotary_dim // 4 -
+        1``.
 
     Returns
     -------
     tuple
         Radians per position, ``(heads, 2, rotary_dim // 2)``; pass an array of them to `cos_sin`.
 
-    Raises
-    ------
-    TypeError
-        If an argument is of another kind.
-    ValueError
-        If `rotary_dim` is no positive multiple of 4, `heads` is not positive, they make more than 2²⁰ features, or
-        `base` is not positive and finite.
-
     Notes
     -----
-    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.2, initialised as by
-    its authors (naver-ai/rope-vit): the first half of the pairs along a random direction, the other perpendicular.
+    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.2, initialised as by its
+    authors (naver-ai/rope-vit): the first half of the pairs along a random direction, the other perpendicular.
 
     Examples
     --------

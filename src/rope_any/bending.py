@@ -1,9 +1,12 @@
 """
 Scale or mix a cos/sin table after it is made: Table -> BentTable.
 
-The results of `xpos`, `temperature` (scaled by position) and `fope` (mixed frequencies) are not rotations: `rotate`
-and `Rope` accept them, but not for the inverse. Pass the positions of the table; they have one axis. Differences and
-sums of positions are exact: in float64, or in int32, which they must fit, if the library has no float64.
+The results are not rotations, because their pairs are scaled by position or mixed. `rotate` and `Rope` accept them, but
+not for the inverse. The positions given to `temperature` and `xpos` must be those of the table, on one axis. Their
+differences and sums are exact in float64, or in int32, which they must then fit, if the library has no float64.
+
+An argument of a wrong type and arrays of several libraries raise TypeError. A shape that doesn't fit or a number out of
+range raises ValueError.
 """
 
 from rope_any._arrays import Array, Library, is_array, library, type_name
@@ -22,10 +25,8 @@ def xpos(
 
     Parameters
     ----------
-    table : Table
-        Of the positions, ``(*positions.shape, pairs)``.
-    positions : array, int, range or sequence of numbers
-        The positions of the tokens.
+    table, positions : Table and positions
+        As for `temperature`.
     centre : int
         The position at which the scale is 1; use the same for all queries and keys that form scores.
     scale_base : float, optional
@@ -38,24 +39,17 @@ def xpos(
     tuple of BentTable
         For queries, cos and sin times ``ζᵢ ** ((p - centre) / scale_base)``; for keys, divided by it.
 
-    Raises
-    ------
-    TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
-    ValueError
-        If the positions don't have the shape of the table, or a number is out of range.
-
     Notes
     -----
     Sun et al., *A Length-Extrapolatable Transformer*, arXiv:2212.10554: ``ζᵢ = (2i/d + γ) / (1 + γ)``, with pairs
-    counted from 0 and d twice their number. The score of a query at m and a key at n is scaled by
-    ``ζᵢ ** ((m - n) / scale_base)`` for any centre. torchscale, rotary-embedding-torch and x-transformers use half of
-    the current length as the centre (torchscale rounds up, the others down), flash-attn half of the longest length so
-    far, so keys in a cache don't match the queries of a longer sequence.
+    counted from 0 and d twice their number. The score of a query at m and a key at n is scaled by ``ζᵢ ** ((m - n) /
+    scale_base)`` for any centre. torchscale, rotary-embedding-torch and x-transformers use half of the current length
+    as the centre, and flash-attn half of the longest length so far, so their keys in a cache don't match the queries of
+    a longer sequence.
 
-    The float32 scale of the fastest pair overflows at 36 300 tokens from the centre (with the defaults; in general at
-    ``87 * scale_base / ln(1 / ζ₀)``): it is zero on one side, infinite on the other, and scores become NaN. A float16
-    key overflows after 4 500 tokens. So put the centre in the middle of the longest context, not at its beginning.
+    Put the centre in the middle of the longest context. The float32 scale of the fastest pair overflows at 36 300
+    tokens from the centre (with the defaults; in general at ``87 * scale_base / ln(1 / ζ₀)``), and scores become NaN. A
+    float16 key overflows after 4 500 tokens.
 
     Examples
     --------
@@ -97,9 +91,9 @@ def fope(
         ``(seq, kept)`` or ``(batch, seq, kept)``, of the kept frequencies: those above ``2π / M``, with M the trained
         length in tokens.
     cos_coefficients, sin_coefficients : array
-        ``(kept, out)``, or ``(heads, kept, out)`` if each head has its own; they receive gradients.
+        ``(kept, out)``, or ``(heads, kept, out)`` if each head has its own. They receive gradients.
     pairs : int
-        The number of pairs of the result; those after the first `out` are padded.
+        The number of pairs of the result, at least `out`; those after the first `out` are padded.
     sine_padding : {0.0, 1.0}
         The sine of the padded pairs; their cosine is 1.
 
@@ -108,23 +102,16 @@ def fope(
     BentTable
         ``(..., seq, pairs)``; with heads, ``(1 or batch, heads, seq, pairs)``. Its dtype is that of the table.
 
-    Raises
-    ------
-    TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
-    ValueError
-        If the shapes don't fit, `pairs` is less than `out`, or `sine_padding` is another number.
-
     Notes
     -----
     Hua et al., *Fourier Position Embedding*, arXiv:2412.17739: ``cos' = cos @ C`` and ``sin' = sin @ S``, by the
     library's own matmul and at its precision, which autocast does not change.
 
-    The authors' code, SGLang 0.5.23 and vLLM 0.33 pad the sine with 1, which adds the other feature of the pair;
-    another revision of vLLM pads with 0, and the pair passes through. Use the padding of the checkpoint's training. If
-    the coefficients should be divided by their sum over the kept frequencies (``fourier_norm`` of the authors' code,
-    off by default), divide them before the call. vLLM and SGLang have coefficients for each key head: repeat them for
-    the queries of grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
+    Use the padding of the checkpoint's training. The authors' code, SGLang and vLLM 0.33 pad the sine with 1, which
+    adds the other feature of the pair; with 0, as in another revision of vLLM, the pair passes through. For
+    ``fourier_norm`` of the authors' code (off by default), divide the coefficients by their sum over the kept
+    frequencies before the call. vLLM and SGLang have coefficients for each key head: repeat them for the queries of
+    grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
 
     Examples
     --------
@@ -185,7 +172,7 @@ def temperature(
     Parameters
     ----------
     table : Table
-        Of the positions, ``(*positions.shape, pairs)``.
+        The table of the positions, ``(*positions.shape, pairs)``.
     positions : array, int, range or sequence of numbers
         The positions of the tokens; the scale of negative ones (padding) is 1.
     beta : float
@@ -200,19 +187,12 @@ def temperature(
     BentTable
         The table for queries: cos and sin times ``1 + beta * log(1 + floor((p + offset) / original_length))``.
 
-    Raises
-    ------
-    TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
-    ValueError
-        If the positions don't have the shape of the table, or a number is out of range.
-
     Notes
     -----
     After Nakanishi, *Scalable-Softmax Is Superior for Attention*, arXiv:2501.19399. Keys keep the plain table. Llama 4
     (beta 0.1, original_length 8192, offset 1) scales the queries of its layers without rotary embedding; transformers
-    counts there from the beginning of the cache and ignores position ids. Ministral 3 and Mistral 4 (offset 0)
-    scale the queries of all layers, and all of their features.
+    counts there from the beginning of the cache and ignores position ids. Ministral 3 and Mistral 4 (offset 0) scale
+    the queries of all layers, and all of their features.
 
     The table scales only the rotary slice. If features pass through (partial rotary, Mistral 4), or none is rotated
     (Llama 4), use a `Rope` of zero frequencies over the whole head to scale all of them.

@@ -1,9 +1,9 @@
 """
 Pack tables and frequencies in the layouts of other engines' rotary caches, and unpack them.
 
-An engine reads cosines and sines, angles, divisors or reciprocals in an order and a shape of its own. A row of
-`LAYOUTS` says which: `pack` makes such a cache, `unpack` reads it. They only reorder, so numbers keep their bits if
-they keep their dtype. Caches of cosines and sines come from a `Table`, the others from the frequencies of a `Rope`.
+An engine reads cosines and sines, angles, divisors or reciprocals in an order and a shape of its own, which a row of
+`LAYOUTS` describes. Caches of cosines and sines come from a `Table`, the others from the frequencies of a `Rope`.
+Numbers are only reordered, so they keep their bits if they keep their dtype.
 """
 
 import math
@@ -44,8 +44,8 @@ class Layout(NamedTuple):
     Attributes
     ----------
     axes : str
-        The axes of an array. ``*`` joins those that share one axis, the slowest first: in ``"seq part*pair"`` a row
-        has the first parts of all pairs, then the second. A `part` is a cosine or a sine; a `copy` is one of two equal
+        The axes of an array. ``*`` joins those that share one axis, the slowest first: in ``"seq part*pair"`` a row has
+        the first parts of all pairs, then the second. A `part` is a cosine or a sine; a `copy` is one of two equal
         numbers; an axis ``1`` has length 1.
     rows : str
         How positions choose a row.
@@ -54,12 +54,12 @@ class Layout(NamedTuple):
     dtypes : tuple of str
         The dtypes that the engine takes; the first one is used for numbers of another dtype.
     holds : str
-        What the numbers are: "cos and sin", "angles" (radians), "divisors" (by them the frequencies of a base are
+        What the numbers are: "cos and sin", "angles" (radians), "divisors" (by which the frequencies of a base are
         divided), or "reciprocals" (1 / frequency).
     parts : tuple of str
         The order of cosine and sine.
     arrays : int
-        How many arrays the cache has; each of two arrays holds one part.
+        The number of arrays in the cache; each of two arrays holds one part.
     pairing : {"half", "interleaved"}, optional
         The pairing of a cache of frequencies; None if each call of the engine states it.
     """
@@ -202,15 +202,16 @@ def pack(
     Parameters
     ----------
     source : Table or Rope
-        For a layout of cosines and sines a `Table`, ``(seq, pairs)``; for "transformers" and "transformers-interleaved"
-        also ``(batch, seq, pairs)``. Its row p must belong to position p if the engine chooses rows by position. For a
-        layout of angles, divisors or reciprocals a `Rope` of one axis, without an attention factor.
+        For a layout of cosines and sines a `Table`, ``(seq, pairs)``; for ``transformers`` and
+        ``transformers-interleaved`` also ``(batch, seq, pairs)``. Its row p must belong to position p if the engine
+        chooses rows by position. For a layout of angles, divisors or reciprocals a `Rope` of one axis, without an
+        attention factor.
     layout : str
         A name in `LAYOUTS`.
     dtype : dtype, optional
-        For a layout of cosines and sines: the dtype of the cache, which the layout must have and which must be no wider
-        than that of the table. By default that of the table if the layout has it, else the first one of the layout.
-        The bfloat16 of NumPy is ``ml_dtypes.bfloat16``.
+        The dtype of a cache of cosines and sines, which the layout must have and which must be no wider than that of
+        the table. The default is that of the table if the layout has it, else the first one of the layout. The bfloat16
+        of NumPy is ``ml_dtypes.bfloat16``.
     like : array, optional
         For a `Rope`: gives the library and the device.
     length : int, optional
@@ -221,7 +222,7 @@ def pack(
     Returns
     -------
     array or tuple of array
-        The cache; the arrays of cosines and of sines for a layout of two arrays.
+        The cache; the arrays of cosines and of sines for a layout of two arrays. It may share memory with `source`.
 
     Raises
     ------
@@ -234,13 +235,11 @@ def pack(
 
     Notes
     -----
-    The table is rounded if the dtype is narrower. It is never widened: a float32 cache of numbers that were rounded to
-    bfloat16 looks exact and is not. Angles are products in float64, or float32 if the library has no float64, rounded
-    to float32: as the engines' own, they are off by up to 1.2e-7 of an angle. Frequencies of 0 have the divisor and the
-    reciprocal infinity. Complex layouts need a library with complex numbers. A `BentTable` is packed as it is. The
-    result may share memory with `source`.
-
-    The sources of the layouts are in `LAYOUTS`.
+    The table is rounded if the dtype is narrower, but never widened, because a float32 cache of numbers that were
+    rounded to bfloat16 looks exact and is not. Angles are products in float64, or float32 if the library has no
+    float64, rounded to float32: like those of the engines, they are off by up to 1.2e-7 of an angle. Frequencies of 0
+    have the divisor and the reciprocal infinity. Complex layouts need a library with complex numbers. A `BentTable` is
+    packed as it is.
 
     Examples
     --------
@@ -318,9 +317,9 @@ def unpack(
         A name in `LAYOUTS`.
     rotary_dim : int, optional
         The number of rotated features. The layouts of TensorRT-LLM need it, because their shape does not say it; for
-        others it must agree with the shape.
+        others it must agree.
     pairing : {"half", "interleaved"}, optional
-        Required for divisors and reciprocals, which do not say it; for angles it must agree with the layout.
+        Required for divisors and reciprocals, which do not say it; for angles it must agree.
     base : float, optional
         Required for divisors: the frequencies of the result are those of `base` divided by them.
 
@@ -328,7 +327,7 @@ def unpack(
     -------
     Table or Rope
         A `Table` ``(seq, pairs)``, or ``(batch, seq, pairs)`` if the cache has a batch axis longer than 1, with the
-        numbers of the cache; for angles, divisors and reciprocals (1 / frequency) a `Rope`.
+        numbers of the cache, and perhaps its memory; for angles, divisors and reciprocals a `Rope`.
 
     Raises
     ------
@@ -343,9 +342,7 @@ def unpack(
     Notes
     -----
     Of two copies of a number the first is taken; `rope_any.testing.check_cache` compares both. Values of cosines and
-    sines are not read. The frequencies of angles are those of row 1. The result may share memory with `cache`.
-
-    The sources of the layouts are in `LAYOUTS`.
+    sines are not read. The frequencies of angles are those of row 1.
 
     Examples
     --------

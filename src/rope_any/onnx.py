@@ -1,7 +1,8 @@
 """
 Export a `Rope` as an ONNX model that rotates queries and keys.
 
-This library's own code is run once on symbolic ndonnx arrays; the graph of the operations that it calls is the model.
+This library's own code is run once on symbolic ndonnx arrays, and the graph of the operations that it calls is the
+model. The extra ``onnx`` installs ndonnx.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -40,13 +41,13 @@ def export(
     rope : Rope
         The rotation, of any pairing, start, blocks and number of axes.
     head_dim : int, optional
-        How many features a head has; by default those up to the end of the rotary slice.
+        The number of features of a head; by default those up to the end of the rotary slice.
     dtype : {"float32", "float16", "bfloat16"}, optional
         The dtype of the queries and keys, input and output.
     operator_length : int, optional
-        In tokens. If given, the model uses the standard operator ``RotaryEmbedding``, for runtimes that have a kernel
-        for it, with a table of the positions from 0 to ``operator_length - 1`` inside the model. By default the model
-        computes its table from any positions by elementary operators.
+        If given, the model uses the standard operator ``RotaryEmbedding``, for runtimes that have a kernel for it, with
+        a table of so many positions, from 0 on, inside the model. By default the model computes its table from any
+        positions by elementary operators.
 
     Returns
     -------
@@ -58,20 +59,20 @@ def export(
     Raises
     ------
     ModuleNotFoundError
-        If ndonnx is missing (the extra ``onnx`` installs it).
+        If ndonnx is missing.
     TypeError
         If an argument is of another kind.
     ValueError
         If `head_dim` is too small for the rotary slice, the dtype is none of the three, or `operator_length` is not
-        positive or makes the file too large; or if it is given for a rotation with several axes, blocks, or a start
-        other than 0, which the operator doesn't support.
+        positive, makes the file too large, or is given for a rotation with several axes, blocks, or a start other than
+        0.
 
     Notes
     -----
     The table errs by less than 1.2e-7 at any integer position below 2³¹ in magnitude, and features are rotated in
     float32 for any dtype. The runtime needs a few float64 operations on the positions, and a float32 cosine as exact as
     that of ONNX Runtime on a CPU. The opset is 21. The operator is of opset 23, with tables in the dtype of the
-    queries: in half precision they err by up to half an ulp.
+    queries, which in half precision err by up to half an ulp.
 
     Examples
     --------

@@ -1,9 +1,12 @@
 """
 Make the positions of tokens: packed, padded and sharded sequences, grids, streams of text and images, attention maps.
 
-They return an array for `cos_sin` and `Rope`, and read no values of arrays: they work under tracers and on lazy arrays.
-Lengths and starts may be symbols of torch.export and jax.export. `centred`, `scaled`, `normalised` and `frames` return
-numbers on the host, for `grid`, and need a known count.
+The functions return arrays for `cos_sin` and `Rope`. Integers are int64, or int32 on a device without float64. Values
+of arrays are not read, so the functions work under tracers and on lazy arrays; lengths and starts may be symbols of
+torch.export and jax.export. Numbers that are no array need `like`, an array that gives the library and the device.
+
+An argument of a wrong type and arrays of several libraries raise TypeError. A shape that doesn't fit, a number that is
+not finite or out of range, and devices that differ raise ValueError. Counts and starts must fit 32 bits.
 """
 
 import math
@@ -65,29 +68,27 @@ def packed(
     ----------
     cumulative_lengths : array or sequence of int
         ``(sequences + 1,)``, the ends of the sequences after a 0: ``0, n1, n1 + n2, ...``, as the ``cu_seqlens`` of
-        flash-attention. Sequences may be empty. Numbers that are no array need `like`; values of an array are not read,
-        and so not checked.
+        flash-attention. Sequences may be empty.
     length : int, optional
-        The total number of tokens; required if `cumulative_lengths` is an array. By default the last of them.
+        The total number of tokens, by default the last of the cumulative lengths. It is required if they are an array.
     like : array, optional
-        Gives the library and the device; if `cumulative_lengths` are an array, it must agree with them.
+        Gives the library and the device, if the cumulative lengths are no array.
 
     Returns
     -------
-    array
-        ``(length,)``, int64, or int32 on a device without float64. Tokens after the last sequence also count from 0.
+    array of int
+        ``(length,)``. Tokens after the last sequence count from 0 too.
 
     Raises
     ------
     TypeError
-        If an argument has a wrong type, `length` is missing, or the arrays come from several libraries.
+        If `length` is required and missing.
     ValueError
-        If `cumulative_lengths` have another shape, don't start at 0, decrease, or exceed `length`; if a number is
-        negative or beyond 32 bits, or the devices differ.
+        If the cumulative lengths are numbers that don't start at 0, that decrease, or that exceed `length`.
 
     Notes
     -----
-    As the ``position_ids`` of ``DataCollatorWithFlattening`` in transformers.
+    These are the ``position_ids`` of ``DataCollatorWithFlattening`` in transformers.
 
     Examples
     --------
@@ -115,28 +116,26 @@ def ragged(
     Parameters
     ----------
     indptr : array or sequence of int
-        As the cumulative lengths of `packed`, ``(sequences + 1,)``.
+        ``(sequences + 1,)``, the cumulative lengths, as for `packed`.
     offsets : array or sequence of int
         ``(sequences,)``, the position of the first token of each sequence.
-    length : int, optional
-        As in `packed`.
-    like : array, optional
-        As in `packed`.
+    length, like : optional
+        As for `packed`.
 
     Returns
     -------
-    array
-        ``(length,)``, int64, or int32 on a device without float64: ``offsets[b] + i - indptr[b]`` for the token with
-        index i, in sequence b. Tokens after the last sequence count from 0.
+    array of int
+        ``(length,)``: ``offsets[b] + i - indptr[b]`` for the token with index i, in sequence b. Tokens after the last
+        sequence count from 0.
 
     Raises
     ------
     TypeError, ValueError
-        As `packed`; or if `offsets` have another shape.
+        As for `packed`.
 
     Notes
     -----
-    As ``indptr`` and ``offsets`` of FlashInfer's ``apply_rope``.
+    FlashInfer's ``apply_rope`` has the same ``indptr`` and ``offsets``.
 
     Examples
     --------
@@ -208,25 +207,16 @@ def segments(ids: Array, /) -> Array:
     ----------
     ids : array
         ``(..., seq)``, integers of any dtype: the same positive number for neighbouring tokens of one document, 0 or a
-        negative number for padding. No value is copied to the host. A number that comes again after another one begins
-        a new document.
+        negative number for padding. A number that comes again after another one begins a new document.
 
     Returns
     -------
-    array
-        Of the shape of `ids`: 0, 1, 2, ... in each document, and 0 for padding. int64, or int32 on a device without
-        float64.
-
-    Raises
-    ------
-    TypeError
-        If `ids` is no array of integers.
-    ValueError
-        If `ids` has no axes.
+    array of int
+        Of the shape of `ids`: 0, 1, 2, ... in each document, and 0 for padding.
 
     Notes
     -----
-    The segment ids of MaxText and flax, and masks that number documents, as ``neat_packing`` of LLaMA-Factory makes.
+    MaxText and flax have such segment ids, and ``neat_packing`` of LLaMA-Factory makes masks of this kind.
 
     Examples
     --------
@@ -261,21 +251,13 @@ def padded(mask: Array, /) -> Array:
 
     Returns
     -------
-    array
-        Of the shape of the mask: 0, 1, 2, ... for the tokens of each row, and 0 for padding. int64, or int32 on a
-        device without float64.
-
-    Raises
-    ------
-    TypeError
-        If `mask` is no array of booleans or integers.
-    ValueError
-        If `mask` has no axes.
+    array of int
+        Of the shape of the mask: 0, 1, 2, ... for the tokens of each row, and 0 for padding.
 
     Notes
     -----
-    These are the ``position_ids`` that transformers makes of an ``attention_mask`` in generation; older versions give
-    padding 1. The positions of padding make no difference, because attention masks it.
+    transformers makes the same ``position_ids`` of an ``attention_mask`` in generation. Older versions give padding 1,
+    which makes no difference, because attention masks it.
 
     Examples
     --------
@@ -306,28 +288,21 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     Parameters
     ----------
     starts : array or sequence of int
-        ``(...)``, the position of the first token of each row. Numbers that are no array need `like`.
+        ``(...)``, the position of the first token of each row.
     length : int
         The number of tokens in each row.
     like : array, optional
-        Gives the library and the device; if `starts` are an array, it must agree with them.
+        Gives the library and the device, if the starts are no array.
 
     Returns
     -------
-    array
-        ``(*starts.shape, length)``: start, start + 1, ... in each row. int64, or int32 on a device without float64.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `length` is negative, a number or the position of a last token is beyond 32 bits, or the devices differ.
+    array of int
+        ``(*starts.shape, length)``: start, start + 1, ... in each row.
 
     Notes
     -----
-    As ``seqlen_offsets`` of flash-attention and ``start_positions`` of TransformerEngine. If all rows have the same
-    start, give `Rope` that number as the positions.
+    The starts are the ``seqlen_offsets`` of flash-attention and the ``start_positions`` of TransformerEngine. If all
+    rows have the same start, give `Rope` that number as the positions.
 
     Examples
     --------
@@ -356,30 +331,23 @@ def unrotated(
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the other tokens, ``(..., seq)``, or ``(..., seq, axes)``. Numbers that are no array need `like`.
+        The positions of the other tokens, ``(..., seq)`` or ``(..., seq, axes)``.
     before, after : int, optional
         The number of unrotated tokens before and after them.
     axes : int, optional
-        How many axes the position of a token has, if `positions` have a last axis for them, as those of `grid`.
+        The number of position axes, if `positions` have a last axis for them, as those of `grid`.
     like : array, optional
-        Gives the library and the device; if `positions` are an array, it must agree with them.
+        Gives the library and the device, if `positions` are no array.
 
     Returns
     -------
     array
-        ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``. Integers are int64, or
-        int32 on a device without float64; real numbers are float64 if they came so, else float32.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `positions` have another shape, a number is out of range or not finite, or the devices differ.
+        ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``. Real numbers are float64
+        if they came so, else float32.
 
     Notes
     -----
-    Their position is 0 on every axis, with cosine 1 and sine 0: a rotation leaves them unchanged. An attention factor
+    At position 0 cosine is 1 and sine 0, so a rotation leaves these tokens unchanged, but an attention factor
     multiplies them too.
 
     Examples
@@ -413,30 +381,22 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the tokens, of any shape. Numbers that are no array need `like`.
+        The positions of the tokens, of any shape.
     count : int
         Positions below `count` go on the first axis, others on the second.
     like : array, optional
-        Gives the library and the device; if `positions` are an array, it must agree with them.
+        Gives the library and the device, if `positions` are no array.
 
     Returns
     -------
     array
-        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``. Integers are int64, or int32 on a
-        device without float64; real numbers are float64 if they came so, else float32.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `count` is negative or beyond 32 bits, a number is not finite, or the devices differ.
+        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``. Real numbers are float64 if they came
+        so, else float32.
 
     Notes
     -----
-    Ding et al., *LongRoPE*, arXiv:2402.13753, which searches for the count (there n̂). With W of two rows, the plain
-    and the scaled frequencies, the angle is ``p · f`` for the first tokens and ``p · f'`` for all others. transformers,
-    vLLM, SGLang, llama.cpp and mlx-lm scale all tokens alike.
+    Ding et al., *LongRoPE*, arXiv:2402.13753, where the search finds the count, n̂. Give `Rope` two rows of
+    frequencies, the plain and the scaled ones. transformers, vLLM, SGLang, llama.cpp and mlx-lm scale all tokens alike.
 
     Examples
     --------
@@ -468,30 +428,21 @@ def grid(
     Parameters
     ----------
     *positions : int, range, sequence of numbers or array
-        Positions along each axis: rows and columns, or time, rows and columns. An int n is 0, 1, ..., n − 1; an array
-        has shape ``(n,)``. `centred`, `scaled`, `normalised` and `frames` make others.
+        The positions along each axis: rows and columns, or time, rows and columns. An int n is 0, 1, ..., n − 1; an
+        array has shape ``(n,)``. `centred`, `scaled`, `normalised` and `frames` make others.
     order : {"rows", "columns"}, optional
-        ``"rows"``: the last axis varies fastest, row after row. ``"columns"``: the first one does.
+        With ``"rows"`` the last axis varies fastest, row after row; with ``"columns"`` the first one does.
     window : sequence of int, optional
-        The number of points of a window along each axis. Tokens are ordered window by window; `order` is that of the
-        windows and of the points in each.
+        The number of points of a window along each axis, which must divide the grid. Tokens are ordered window by
+        window; `order` is that of the windows and of the points in each.
     like : array, optional
-        Gives the library and the device; required if no axis is an array.
+        Gives the library and the device, if no axis is an array.
 
     Returns
     -------
     array
-        ``(tokens, axes)``, for frequencies with a row per axis. Integers are int64, or int32 on a device without
-        float64. If an axis is real, all are: float64 if one axis is, else float32. Real host numbers are float64 if
-        possible.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If there are no axes, one is not of shape ``(n,)``, `order` is unknown, `window` doesn't divide the grid, a
-        number is not finite or too large, or the devices differ.
+        ``(tokens, axes)``, for frequencies with a row per axis. If one axis is real, all are: float64 if one of them
+        is, else float32. Real numbers that are no array are float64 if the device has it.
 
     Notes
     -----
@@ -561,25 +512,18 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
     Parameters
     ----------
     count : int
-        How many points the axis has.
+        The number of points.
     step : float, optional
-        The distance between two neighbours; positive and finite.
+        The distance between two neighbours; positive.
 
     Returns
     -------
     tuple of float
         ``step · (i − (count − 1) / 2)`` for each point.
 
-    Raises
-    ------
-    TypeError
-        If `count` is no integer, or `step` no real number.
-    ValueError
-        If `count` is negative or beyond 32 bits, or `step` is not positive and finite.
-
     Notes
     -----
-    Mochi uses it for rows and columns, with a step that keeps the area, ``sqrt(area / (height · width))``.
+    Mochi has such rows and columns, with a step that keeps the area, ``sqrt(area / (height · width))``.
 
     Examples
     --------
@@ -598,25 +542,18 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
     Parameters
     ----------
     count : int
-        How many points the axis has.
+        The number of points.
     reference : float
-        The number of points in training; positive and finite.
+        The number of points in training; positive.
 
     Returns
     -------
     tuple of float
         ``i · reference / count`` for each point.
 
-    Raises
-    ------
-    TypeError
-        If `count` is no integer, or `reference` no real number.
-    ValueError
-        If `count` is negative or beyond 32 bits, or `reference` is not positive and finite.
-
     Notes
     -----
-    As ``ref_feat_shape`` of EVA in timm (Fang et al., *EVA-02*, arXiv:2303.11331) and in CogVideoX, for each axis.
+    This is ``ref_feat_shape`` of EVA in timm (Fang et al., *EVA-02*, arXiv:2303.11331) and of CogVideoX, for each axis.
 
     Examples
     --------
@@ -635,7 +572,7 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
     Parameters
     ----------
     count : int
-        How many points the axis has.
+        The number of points.
     edges : bool, optional
         Whether the first and the last point are at −1 and 1. Otherwise the range is split into equal cells, with a
         point in the middle of each.
@@ -644,13 +581,6 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
     -------
     tuple of float
         ``(2i + 1) / count − 1`` for each point; with `edges`, ``2i / (count − 1) − 1``, and −1 for a single point.
-
-    Raises
-    ------
-    TypeError
-        If `count` is no integer, or `edges` no bool.
-    ValueError
-        If `count` is negative or beyond 32 bits.
 
     Notes
     -----
@@ -680,25 +610,18 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
     count : int
         The number of frames.
     fps : float
-        Frames per second of this video; positive and finite.
+        The frames per second of this video; positive.
     base_fps : float
-        The frame rate at which neighbouring frames differ by one position; positive and finite. 1 gives seconds.
+        The frame rate at which neighbouring frames differ by one position; positive. With 1, positions are seconds.
 
     Returns
     -------
     tuple of float
         ``i · base_fps / fps`` for each frame.
 
-    Raises
-    ------
-    TypeError
-        If `count` is no integer, or a rate no real number.
-    ValueError
-        If `count` is negative or beyond 32 bits, or a rate is not positive and finite.
-
     Notes
     -----
-    As Cosmos (NVIDIA, arXiv:2501.03575), whose ``base_fps`` is 24.
+    Cosmos (NVIDIA, arXiv:2501.03575) does this with a ``base_fps`` of 24.
 
     Examples
     --------
@@ -742,30 +665,23 @@ def shard(
     ranks : int
         The number of ranks that share the sequence.
     rank : int or array
-        The rank, from 0 on; or a 0-d integer array, also a traced one: its value is not read.
+        The rank, from 0 on, as a number or a 0-d integer array, which may be traced.
     zigzag : bool
         Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
         a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It must match how the data is distributed.
     cumulative_lengths : sequence of int, optional
-        Of packed documents, as for `packed`, but no array; the last is `length`. Each document is then divided into
-        chunks by itself, and its length must be a multiple of their number.
+        Those of packed documents, as for `packed`, but no array; the last is `length`. Each document is then divided
+        into chunks by itself, so its length must be a multiple of their number.
     restart : bool, optional
         Whether positions restart at 0 in each document, as `Rope` takes them. If False, they count on over all
-        documents: the indices with which ``take`` gets a rank's tokens from the packed row.
+        documents and are the indices with which ``take`` gets a rank's tokens from the packed row.
     like : array, optional
-        Gives the library and the device; if `rank` is an array, it must agree with it.
+        Gives the library and the device, if the rank is no array.
 
     Returns
     -------
-    array
-        ``(length / ranks,)``, int64, or int32 on a device without float64; one document after the other.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `length` can't be divided evenly, a number is out of range, or the devices differ.
+    array of int
+        ``(length / ranks,)``, one document after the other.
 
     Notes
     -----
@@ -779,8 +695,6 @@ def shard(
     >>> x = np.ones((1, 8, 4, 64))  # this rank's part
     >>> print(*(positions.shard(12, 3, rank, zigzag=True, like=x) for rank in (0, 1)))
     [ 0  1 10 11] [2 3 8 9]
-    >>> print(positions.shard(12, 3, 1, zigzag=False, like=x))
-    [4 5 6 7]
     >>> print(positions.shard(12, 2, 0, zigzag=True, cumulative_lengths=[0, 8, 12], like=x))
     [0 1 6 7 0 3]
     """
@@ -807,10 +721,8 @@ def gather_order(
 
     Parameters
     ----------
-    length : int
-        The total number of tokens; a multiple of `ranks`, or of ``2 * ranks`` with `zigzag`.
-    ranks : int
-        The number of ranks that share the sequence.
+    length, ranks : int
+        As for `shard`.
     zigzag, cumulative_lengths : optional
         As for `shard`.
     like : array
@@ -818,25 +730,15 @@ def gather_order(
 
     Returns
     -------
-    array
-        ``(length,)``, int64, or int32 on a device without float64. Use it with ``take`` along the axis of the tokens.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type.
-    ValueError
-        If `length` can't be divided evenly, or a number is out of range.
+    array of int
+        ``(length,)``, for ``take`` along the axis of the tokens.
 
     Examples
     --------
     >>> import numpy as np
     >>> from rope_any import positions
     >>> x = np.ones((1, 8, 4, 64))
-    >>> shards = [positions.shard(12, 3, rank, zigzag=True, like=x) for rank in range(3)]
-    >>> together = np.concatenate(shards)
-    >>> print(together)
-    [ 0  1 10 11  2  3  8  9  4  5  6  7]
+    >>> together = np.concatenate([positions.shard(12, 3, rank, zigzag=True, like=x) for rank in range(3)])
     >>> print(together[positions.gather_order(12, 3, zigzag=True, like=x)])
     [ 0  1  2  3  4  5  6  7  8  9 10 11]
     """
@@ -908,55 +810,50 @@ def mrope(
     Parameters
     ----------
     spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
-        In the order of the stream: a number of text or audio tokens; or an image (one frame) or a video, in tokens
-        after merging, perhaps with audio. In a tuple, each count can be a sequence of coordinates instead, numbers from
-        0 on.
+        The spans in the order of the stream. A number is that of text or audio tokens; a tuple is an image (one frame)
+        or a video, perhaps with audio, counted in tokens after merging. In place of each count there can be a sequence
+        of coordinates, from 0 on.
     like : array
         Gives the library and the device.
     start : int, optional
         The position of the first token.
     time_advances : bool, optional
-        Whether the span after a video begins after its last time, row and column. False: after its last row and column
-        only, as in transformers from 5.3 on.
+        Whether the span after a video begins after its last time, row and column. If False, it begins after its last
+        row and column only, as in transformers from 5.3 on, so text may have the time of earlier frames.
     diagonal : float, optional
         If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. Then the span after an image or a
         video begins one after its last time, whatever its rows and columns.
     chunk : float, optional
-        How long, in positions, the chunks of a video with audio are: in each, frames come before audio. 50 in
+        The length, in positions, of the chunks of a video with audio: in each, frames come before audio. It is 50 in
         Qwen2.5-Omni. If 0, tokens are in the order of time, a frame before its audio, as in Qwen3-Omni.
 
     Returns
     -------
     array
-        ``(tokens, 3)``: time, height and width of each token; int64, or int32 on a device without float64. With
-        `diagonal`, or if a coordinate is a float: float64, or float32 on such a device.
+        ``(tokens, 3)``: time, height and width of each token. They are integers, but with `diagonal`, or if a
+        coordinate is a float, float64, or float32 on a device without it.
 
     Raises
     ------
-    TypeError
-        If an argument, a span or one of its axes has a wrong type.
     ValueError
-        If there is no span, an image has no token or not three or four axes, or a number is negative or beyond 32 bits.
+        If there is no span, or an image has no token or not three or four axes.
 
     Notes
     -----
     Wang et al., *Qwen2-VL*, arXiv:2409.12191, section 2.1. Text has the same position on all axes. The tokens of a
     video are at ``first + (time, row, column)``, columns fastest, where ``first`` is one more than the largest position
-    so far on any axis, as in vLLM and transformers up to 5.2. If `time_advances` is False, it is one more than the
-    largest row or column, and text may have the time of earlier frames. For images both are the same.
+    so far, as in vLLM and transformers up to 5.2.
 
-    Frames of Qwen2.5-VL are at ``floor(frame · tokens_per_second · seconds_per_frame)``: give these instead of a
-    count. Qwen3-VL and GLM-4V write the time of each frame as text, and each frame is an image between texts.
+    - Frames of Qwen2.5-VL are at ``floor(frame · tokens_per_second · seconds_per_frame)``; give these instead of a
+      count. In Qwen3-VL and GLM-4V the time of each frame is text, and each frame is an image between texts.
+    - TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215): audio token i of a video is at ``first + i``, at the time of
+      its frame. The unit is 1 / 25 s, rounded down, in Qwen2.5-Omni, and 1 / 13 s, not rounded, in released Qwen3-Omni.
+      The two tokens before such a video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0,
+      0], 1, 1)``.
+    - VideoRoPE (Wei et al., arXiv:2502.05173): time is ``t = first + δ · frame``, height ``t + row - (rows - 1) // 2``,
+      and width likewise. δ is 2, and 0.5 by default in its code for vLLM. `rope_any.axes.assigned` has its axes.
 
-    TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215): audio token i of a video is at ``first + i``, at the time of
-    its frame. What follows begins after the last token. The unit is 1 / 25 s, rounded down, in Qwen2.5-Omni, and
-    1 / 13 s, not rounded, in released Qwen3-Omni. The two tokens before such a video, and the two after it, are text;
-    in Qwen2.5-Omni they share a position: ``([0, 0], 1, 1)``.
-
-    VideoRoPE (Wei et al., arXiv:2502.05173): time is ``t = first + δ · frame``, height ``t + row - (rows - 1) // 2``,
-    width likewise. δ is 2, and 0.5 by default in its code for vLLM. `rope_any.axes.assigned` has its axes.
-
-    transformers has position ids ``(3, batch, seq)``: ``moveaxis(position_ids, 0, -1)`` makes positions of them.
+    Position ids of transformers are ``(3, batch, seq)``; ``moveaxis(position_ids, 0, -1)`` makes positions of them.
 
     Examples
     --------
@@ -993,20 +890,20 @@ def mrope_end(
     Parameters
     ----------
     spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
-        As given to `mrope`.
+        As for `mrope`.
     start, time_advances, diagonal, chunk : optional
-        As given to `mrope`. With `diagonal`, the largest time counts.
+        As for `mrope`. With `diagonal`, only the time counts.
 
     Returns
     -------
     int or float
-        The position, on all three axes: the start to give a `Rope` for generated tokens. It is a float if `mrope`
-        returns floats. A start must be an int, so then give the `Rope` an array of positions.
+        The position, on all three axes, at which a `Rope` begins generated tokens. If `mrope` returns floats, it is a
+        float; then give the `Rope` an array of positions, because a start must be an int.
 
     Raises
     ------
     TypeError, ValueError
-        As `mrope`.
+        As for `mrope`.
 
     Notes
     -----
@@ -1124,22 +1021,22 @@ class Far(NamedTuple):
     """Positions for the scores of a query and a distant key; each array has the shape of the given positions."""
 
     queries: Array
-    """Positions of queries."""
+    """The positions of queries."""
     keys: Array
-    """Positions of keys."""
+    """The positions of keys."""
 
 
 class DualChunk(NamedTuple):
     """Positions of keys, and of queries by the chunk of the key; each array has the shape of the given positions."""
 
     keys: Array
-    """Positions of keys."""
+    """The positions of keys."""
     intra: Array
-    """Queries, for keys in the same chunk."""
+    """The positions of queries for keys in the same chunk."""
     successive: Array
-    """Queries, for keys in the previous chunk."""
+    """The positions of queries for keys in the previous chunk."""
     inter: Array
-    """Queries, for keys in all earlier chunks."""
+    """The positions of queries for keys in all earlier chunks."""
 
 
 def self_extend(positions: Positions, /, *, group: int, window: int, like: Array | None = None) -> Far:
@@ -1149,34 +1046,25 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
+        The positions of the tokens, integers of any shape; as numbers up to 2⁵³, or below 2³¹ without float64.
     group : int
         The number of consecutive tokens with one position, G.
     window : int
         The distance from which on a query and a key are a far pair, W, in tokens. With 0 all pairs are far.
     like : array, optional
-        Gives the library and the device; if `positions` are an array, it must agree with them.
+        Gives the library and the device, if `positions` are no array.
 
     Returns
     -------
     Far
-        Queries at ``p // G + W - W // G``, keys at ``p // G``; int64, or int32 on a device without float64.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `group` is not positive, `window` is negative, either is beyond 32 bits,
-        a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
-        or the devices differ. Values of arrays are not read.
+        Queries at ``p // G + W - W // G``, keys at ``p // G``.
 
     Notes
     -----
-    Jin et al., *LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning*, arXiv:2401.01325. Pairs nearer than
-    W keep their own positions; a far pair of distance d gets distance ``d // G + W - W // G``, or one more if a group
-    ends in between. Negative positions are also rounded down. For causal attention. The authors' code leaves out the
-    shift ``W - W // G`` while all positions are below W, when no pair is far.
+    Jin et al., *LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning*, arXiv:2401.01325, for causal
+    attention. Pairs nearer than W keep their own positions. A far pair of distance d gets distance ``d // G + W - W //
+    G``, or one more if a group ends in between. The authors' code leaves out the shift ``W - W // G`` while no pair is
+    far.
 
     Examples
     --------
@@ -1199,29 +1087,20 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
+        The positions of the tokens, as for `self_extend`.
     window : int
         The distance from which on a query and a key are a far pair, w, in tokens.
     like : array, optional
-        Gives the library and the device; if `positions` are an array, it must agree with them.
+        As for `self_extend`.
 
     Returns
     -------
     Far
-        All queries at w, all keys at 0; int64, or int32 on a device without float64.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `window` is negative or beyond 32 bits,
-        a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
-        or the devices differ. Values of arrays are not read.
+        All queries at w, all keys at 0.
 
     Notes
     -----
-    Su, *ReRoPE*, kexue.fm/archives/9708. Pairs nearer than w keep their own positions. For causal attention. The
+    Su, *ReRoPE*, kexue.fm/archives/9708, for causal attention. Pairs nearer than w keep their own positions. The
     author's code also multiplies the query at p by ``max(1, ln(p + 1) / ln(trained_length))``, which is no rotation.
 
     Examples
@@ -1244,34 +1123,25 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
+        The positions of the tokens, as for `self_extend`.
     window : int
         The distance from which on a query and a key are a far pair, w, in tokens.
     factor : int
         The number of tokens beyond the window that count as one, k.
     like : array, optional
-        Gives the library and the device; if `positions` are an array, it must agree with them.
+        As for `self_extend`.
 
     Returns
     -------
     Far
         Queries at ``p + w · (k - 1)``, keys at ``p``, in units of 1 / k of a position: rotate both with frequencies
-        divided by k (`rope_any.scaling.linear`). int64, or int32 on a device without float64.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `factor` is not positive, `window` is negative, one of them or ``window * (factor - 1)`` is beyond 32
-        bits, a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
-        or the devices differ. Values of arrays are not read.
+        divided by k (`rope_any.scaling.linear`).
 
     Notes
     -----
-    Su, kexue.fm/archives/9708. Pairs nearer than w keep their own positions; a far pair of distance d gets distance
-    ``w + (d - w) / k``. In units of 1 / k that is an integer and exact, as in the author's code. For large k it becomes
-    `rerope`. For causal attention. The positions of queries must fit the integers of the library.
+    Su, kexue.fm/archives/9708, for causal attention. Pairs nearer than w keep their own positions; a far pair of
+    distance d gets distance ``w + (d - w) / k``. In units of 1 / k that is an exact integer, as in the author's code,
+    which must fit the integers of the library. For large k it becomes `rerope`.
 
     Examples
     --------
@@ -1297,36 +1167,25 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
+        The positions of the tokens, as for `self_extend`.
     chunk_size : int
         The largest distance in a score, in tokens, at most the trained length.
     local_size : int
-        How much shorter than `chunk_size` a chunk is: chunks have ``c = chunk_size - local_size`` tokens.
+        How much shorter than `chunk_size` a chunk is: chunks have ``c = chunk_size - local_size`` tokens, at least one.
     like : array, optional
-        Gives the library and the device; if `positions` are an array, it must agree with them.
+        As for `self_extend`.
 
     Returns
     -------
     DualChunk
         Keys at ``p mod c``. Queries at ``p mod c`` for keys in the same chunk, at ``min(p mod c + c, chunk_size)`` for
         keys in the previous one, and at ``min(2c - 1, chunk_size)`` for keys in earlier ones.
-        int64, or int32 on a device without float64.
-
-    Raises
-    ------
-    TypeError
-        If an argument has a wrong type, or the arrays come from several libraries.
-    ValueError
-        If `local_size` is not from 0 to below `chunk_size`, either is beyond 32 bits,
-        a number in `positions` exceeds 2**53 (without float64 2**31 - 1),
-        or the devices differ. Values of arrays are not read.
 
     Notes
     -----
     An et al., *Training-Free Long-Context Scaling of Large Language Models*, arXiv:2402.17463, as in the authors' code
-    (ChunkLlama) and in vLLM. In the paper the largest distance is its window less one: for its figures give
-    ``chunk_size = window - 1`` and ``local_size = window - 1 - c``. vLLM makes two more copies of queries
-    to select the keys of sparse attention; they are no part of the scores. For causal attention.
+    (ChunkLlama) and in vLLM, for causal attention. In the paper the largest distance is its window less one: for its
+    figures give ``chunk_size = window - 1`` and ``local_size = window - 1 - c``.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """
 Extend the context of a model: rescale its frequencies, and compute the attention factor that goes with them.
 
-Each scheme takes one row of frequencies in radians per position and returns a row of the same length, so schemes can be
-combined. Lengths are in tokens. Frequencies are Python numbers; multiply learned frequencies (an array) by the ratio of
-the scaled and the unscaled frequencies.
+Each scheme takes a tuple of frequencies in radians per position, from fast to slow, and returns a tuple of the same
+length, so schemes can be combined. Lengths are in tokens. Frequencies are Python numbers; if they are learned (an
+array), multiply them by the ratio of the scaled and the unscaled frequencies. An argument of a wrong type raises
+TypeError, and a number that is not finite or out of range ValueError.
 """
 
 import math
@@ -51,8 +52,7 @@ def linear(frequencies: Sequence[float], factor: float, /) -> Row:
     Notes
     -----
     Chen et al., *Extending Context Window of Large Language Models via Positional Interpolation*, arXiv:2306.15595.
-    Some engines divide the positions instead, with the same result; TransformerEngine changes the divisor beyond the
-    extended length, with another result.
+    Some engines divide the positions instead, with the same result.
 
     Examples
     --------
@@ -78,12 +78,12 @@ def ntk(frequencies: Sequence[float], factor: float, /) -> Row:
     Returns
     -------
     tuple of float
-        The frequencies of ``base * factor ** (d / (d - 2))``: ``fᵢ * factor ** (-i / (pairs - 1))``.
+        The frequencies of ``base * factor ** (d / (d - 2))``, which are ``fᵢ * factor ** (-i / (pairs - 1))``.
 
     Notes
     -----
-    The form with an exponent, by bloc97 (2023). vLLM's ``ntk`` is another one, from kexue.fm/archives/9706; diffusers
-    multiplies the base by the factor without an exponent: use `frequencies` with ``base * factor``.
+    This is the form with an exponent, by bloc97 (2023). vLLM's ``ntk`` is another one, from kexue.fm/archives/9706.
+    diffusers multiplies the base by the factor without an exponent: use `frequencies` with ``base * factor``.
 
     Examples
     --------
@@ -108,22 +108,20 @@ def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float
     factor : float
         The factor of the config.
     length : float
-        The sequence length in tokens; up to `trained_length` nothing changes.
+        The sequence length; up to `trained_length` nothing changes.
     trained_length : float
-        The length that the model was trained for, in tokens (``max_position_embeddings``).
+        The length that the model was trained for (``max_position_embeddings``).
 
     Returns
     -------
     tuple of float
-        The frequencies of `ntk` with the factor ``factor * n / M - (factor - 1)``; n is the larger of the two lengths,
-        M the trained one.
+        The frequencies of `ntk` with the factor ``factor * n / M - (factor - 1)``, where n is the larger of the two
+        lengths and M the trained one.
 
     Notes
     -----
-    By emozilla (2023), as in transformers. vLLM and SGLang build one table for the length ``M * factor`` and use it for
-    every length; keras-hub divides all frequencies instead.
-
-    Keys rotated for one length don't match queries of another: rotate them again (see `Rope.apply`).
+    By emozilla (2023), as in transformers. Keys rotated for one length don't match queries of another: rotate them
+    again (see `Rope.apply`).
 
     Examples
     --------
@@ -149,7 +147,7 @@ def ntk_by_parts(
     factor : float
         How many times longer the context becomes.
     original_length : float
-        The trained length in tokens.
+        The trained length.
     alpha, beta : float, optional
         Numbers of full turns within the trained length: up to `alpha` a pair is interpolated, from `beta` on it is
         kept. If they are equal, the ramp is a step.
@@ -161,8 +159,8 @@ def ntk_by_parts(
 
     Notes
     -----
-    Peng et al., *YaRN*, arXiv:2309.00071, section 3.2: the ramp is linear in the number of turns. In `yarn`, as
-    engines implement it, it is linear in the pair index.
+    Peng et al., *YaRN*, arXiv:2309.00071, section 3.2: the ramp is linear in the number of turns. In `yarn`, as engines
+    implement it, it is linear in the pair index.
 
     Examples
     --------
@@ -199,11 +197,12 @@ def yarn(
     factor : float
         How many times longer the context becomes.
     base : float
-        The base of the frequencies, from which follows which pair completes a given number of turns.
+        The base of the frequencies, which says which pair completes a given number of turns.
     original_length : float
-        The trained length in tokens.
+        The trained length.
     beta_fast, beta_slow : float, optional
-        Numbers of turns within the trained length at the ends of the ramp: fast pairs are kept, slow ones interpolated.
+        Numbers of turns within the trained length at the ends of the ramp: faster pairs are kept, slower ones
+        interpolated.
     truncate : bool, optional
         Whether to round the ends of the ramp outwards to whole indices.
 
@@ -214,9 +213,8 @@ def yarn(
 
     Notes
     -----
-    Peng et al., arXiv:2309.00071; the ramp is that of its authors' code and of transformers, its ends clipped to
-    ``[0, d - 1]``. transformers 5.24 ignores ``truncate: false`` inside parameters by layer type; LitGPT 0.5.13
-    reverses the ramp.
+    Peng et al., arXiv:2309.00071; the ramp is that of its authors' code and of transformers, its ends clipped to ``[0,
+    d - 1]``.
 
     Examples
     --------
@@ -255,22 +253,22 @@ def dynamic_yarn(
     base : float
         The base of the frequencies.
     length : float
-        The sequence length in tokens; up to `original_length` nothing changes.
+        The sequence length; up to `original_length` nothing changes.
     original_length : float
-        The trained length in tokens.
+        The trained length.
     beta_fast, beta_slow, truncate : optional
         As for `yarn`.
 
     Returns
     -------
     tuple of float
-        The frequencies of `yarn` with the factor ``length / original_length``; unchanged if that is at most 1.
+        The frequencies of `yarn` with the factor ``length / original_length``; unchanged if that is at most 1. The
+        attention factor is `yarn_attention_factor` of the same ratio.
 
     Notes
     -----
-    Dynamic scaling of arXiv:2309.00071, section 3.4, as in its authors' code; no maintained engine has it. The
-    attention factor is `yarn_attention_factor` of the same ratio. Keys rotated for one length don't match queries of
-    another.
+    This is the dynamic scaling of arXiv:2309.00071, section 3.4, as in its authors' code; no maintained engine has it.
+    Keys rotated for one length don't match queries of another.
 
     Examples
     --------
@@ -292,7 +290,7 @@ def dype(frequencies: Sequence[float], factor: float, /, *, base: float, origina
     Parameters
     ----------
     frequencies : tuple of float
-        Radians per position, those of the rows or of the columns of an image: not those of time.
+        Radians per position of the rows or of the columns of an image, not of time.
     factor : float
         How many times more patches than in training the axis has; up to 1 nothing changes.
     base, original_length : float
@@ -308,10 +306,9 @@ def dype(frequencies: Sequence[float], factor: float, /, *, base: float, origina
 
     Notes
     -----
-    Issachar et al., *DyPE*, arXiv:2510.20766. Both ramps are those of `yarn`, with ends up to the number of pairs. The
-    authors' code has no limit for the first end, which inverts a ramp: for t below 0.006 it divides all frequencies of
-    Flux by the factor. It also multiplies cosine and sine, in the pairs of this axis only, by `yarn_attention_factor`.
-    The form with NTK is ``ntk(frequencies, max(factor, 1) ** (2 * noise**2))``.
+    Issachar et al., *DyPE*, arXiv:2510.20766. Both ramps are those of `yarn`, with ends up to the number of pairs, a
+    limit that the authors' code lacks. Their code also multiplies cosine and sine, in the pairs of this axis only, by
+    `yarn_attention_factor`. The form with NTK is ``ntk(frequencies, max(factor, 1) ** (2 * noise**2))``.
 
     Examples
     --------
@@ -355,9 +352,9 @@ def longrope(
     short_factor, long_factor : sequence of float
         One divisor for each pair.
     original_length : float
-        The trained length in tokens.
+        The trained length.
     length : float
-        The sequence length in tokens; above `original_length` the long list is used.
+        The sequence length; above `original_length` the long list is used.
 
     Returns
     -------
@@ -366,9 +363,8 @@ def longrope(
 
     Notes
     -----
-    Ding et al., *LongRoPE*, arXiv:2402.13753. Engines select the list by different rules: transformers by the largest
-    position plus one, SGLang by any position above the length (so one token later), vLLM once by the length that it is
-    configured for; mlx-lm always uses the long list. Keys rotated with one list don't match queries of the other.
+    Ding et al., *LongRoPE*, arXiv:2402.13753. Keys rotated with one list don't match queries of the other. transformers
+    uses the long list from the first position above the trained length on; other engines have other rules.
 
     Examples
     --------
@@ -409,7 +405,7 @@ def llama3(
     factor : float
         How many times longer the context becomes.
     original_length : float
-        The trained length in tokens.
+        The trained length.
     low_freq_factor, high_freq_factor : float
         Numbers of full turns within the trained length: up to the first a pair is interpolated, from the second on it
         is kept. If they are equal (Llama 4 Scout), the ramp is a step.
@@ -421,8 +417,7 @@ def llama3(
 
     Notes
     -----
-    As published with Llama 3.1 (with 8, 1, 4 and 8192). It is `ntk_by_parts` with other names and no defaults. MaxText
-    uses its own constants instead of those of the config; llama.cpp stores the divisors as a tensor in the file.
+    Published with Llama 3.1 (with 8, 1, 4 and 8192), it is `ntk_by_parts` with other names and no defaults.
 
     Examples
     --------
@@ -453,9 +448,9 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
 
     Notes
     -----
-    Barbero et al., *Round and Round We Go!*, arXiv:2410.06205, as in Gemma 4. It is not partial rotary: there the
-    exponents run over the rotary slice, and pairs are formed within it. transformers also divides by a ``factor``,
-    which vLLM 0.33 and SGLang 0.5.23 don't; use `linear` for that.
+    Barbero et al., *Round and Round We Go!*, arXiv:2410.06205, as in Gemma 4. It is not partial rotary, where the
+    exponents run over the rotary slice and pairs are formed within it. transformers also divides by a ``factor``; use
+    `linear` for that.
 
     Examples
     --------
@@ -477,7 +472,7 @@ def clipped(frequencies: Sequence[float], count: int, /) -> Row:
     Parameters
     ----------
     frequencies : tuple of float
-        Radians per position, from fast to slow.
+        Radians per position.
     count : int
         The number n of pairs that fade; those before them are kept.
 
@@ -488,8 +483,7 @@ def clipped(frequencies: Sequence[float], count: int, /) -> Row:
 
     Notes
     -----
-    Li et al., *CoPE*, arXiv:2602.05258, after any other scheme; n is 20 of 64 in the authors' code, and in a proposal
-    for mlx-lm the number of wavelengths above the trained length. The hard form, zeros, is `proportional` of the rest.
+    Li et al., *CoPE*, arXiv:2602.05258, after any other scheme; in the authors' code n is 20 of 64 pairs.
 
     Examples
     --------
@@ -511,8 +505,8 @@ def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float)
     frequencies : tuple of float
         Radians per latent frame, those of the time axis only; give the result to `rope_any.axes.axial`.
     repeats_at : float
-        The latent frame N at which videos begin to repeat, 50 in HunyuanVideo, 20 in CogVideoX: it selects the pair
-        with the closest period. For a known pair k, counted from 1, give ``2π / f[k - 1]``.
+        The latent frame N at which videos begin to repeat, 50 in HunyuanVideo and 20 in CogVideoX, which selects the
+        pair with the closest period. For a known pair k, counted from 1, give ``2π / f[k - 1]``.
     length : float
         The length L of the video in latent frames, ``(frames - 1) // 4 + 1`` in these models.
 
@@ -523,8 +517,8 @@ def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float)
 
     Notes
     -----
-    Zhao et al., *RIFLEx*, arXiv:2502.15894; nine tenths of a turn are those of the authors' code and of ComfyUI, where
-    k is given. Without training, it is for L above N; for short videos it speeds the pair up.
+    Zhao et al., *RIFLEx*, arXiv:2502.15894, with the 0.9 of the authors' code. It needs no training and is for L above
+    N; for shorter videos it speeds the pair up.
 
     Examples
     --------
@@ -546,7 +540,7 @@ def resonance(frequencies: Sequence[float], /) -> Row:
     Parameters
     ----------
     frequencies : tuple of float
-        Radians per position, scaled or not; a frequency of 0 stays 0.
+        Radians per position; a frequency of 0 stays 0.
 
     Returns
     -------
@@ -555,8 +549,7 @@ def resonance(frequencies: Sequence[float], /) -> Row:
 
     Notes
     -----
-    Wang et al., *Resonance RoPE*, arXiv:2403.00071. It can follow any other scheme. No engine that we know of has it;
-    the authors' code makes tables by repeating whole wavelengths.
+    Wang et al., *Resonance RoPE*, arXiv:2403.00071. No engine that we know of has it.
 
     Examples
     --------
@@ -592,9 +585,8 @@ def yarn_attention_factor(
 
     Notes
     -----
-    arXiv:2309.00071, equation 22, where it is a temperature of the scores: multiplying both q and k by m multiplies
-    them by m². With DeepSeek's keys the model also scales scores by ``m(mscale_all_dim)²``. mlx-lm takes 1 and 0 for
-    missing keys, so a single key has an effect; Grok-1 in SGLang has no factor at all.
+    This is arXiv:2309.00071, equation 22, where it is a temperature of the scores: multiplying both q and k by m
+    multiplies them by m². With DeepSeek's keys the model also scales scores by ``m(mscale_all_dim)²``.
 
     Examples
     --------
@@ -624,7 +616,7 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
     factor : float
         How many times longer the context becomes.
     original_length : float
-        The trained length in tokens, above 1.
+        The trained length, above 1.
 
     Returns
     -------
@@ -633,8 +625,8 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
     Notes
     -----
-    As in Phi-3; not part of the paper (arXiv:2402.13753). An attention factor in the config replaces it; mlx-lm, SGLang
-    0.5.23 and vLLM 0.33 don't read that. PhiMoE has two, for short and for long sequences.
+    It comes from Phi-3 and is not part of the paper (arXiv:2402.13753). An attention factor in the config replaces it.
+    PhiMoE has two, for short and for long sequences.
 
     Examples
     --------

@@ -3,7 +3,7 @@ Permute projection weights from one pairing to the other, so that attention scor
 
 The pairing is a property of a checkpoint: the rows of its query and key projections were trained for it. If these rows
 are reordered in each head, queries and keys have the feature order of the other pairing, and their dot products stay
-the same. It is only a permutation: no number changes, and it can be undone.
+the same. No number changes, and the permutation can be undone.
 """
 
 import math
@@ -77,14 +77,14 @@ def convert(
         A tensor that computes queries or keys: a projection, its bias, the B of its LoRA, or the weight of a query or
         key norm; of any dtype. One axis has the features of all heads, head after head.
     head_dim : int
-        How many features a head has.
+        The number of features of a head.
     source, target : {"half", "interleaved"}
-        The pairing that w was trained for, and the pairing to convert it to; if they are the same, w is copied.
+        The pairing that w was trained for, and the pairing to convert it to. If they are the same, w is copied.
     axis : int, optional
-        The axis of the features: 0 for weights of torch, ``(out, in)``; -1 for kernels of JAX, ``(in, out)`` or
-        ``(in, heads, head_dim)``.
+        The axis of the features: 0 for weights of torch, ``(out, in)``; -1 for kernels of JAX, ``(in, out)`` or ``(in,
+        heads, head_dim)``.
     rotary_dim : int, optional
-        How many features of a head are rotated; by default all from `start` on.
+        The number of rotated features of a head; by default all from `start` on.
     start : int, optional
         The first rotated feature of a head.
     heads : tuple of int, optional
@@ -106,18 +106,16 @@ def convert(
 
     Notes
     -----
-    Convert both queries and keys of a layer. Values and the output projection don't change the scores and stay as they
-    are. So do frequencies: pair i has the same frequency in both orders.
+    Convert both queries and keys of a layer. Values, the output projection and frequencies stay as they are.
 
     If query, key and value are one weight, `heads` tells them apart: ``(2, 3)`` if each head has query, key and value
-    (GPT-NeoX); ``(g + 1, g + 2)`` if a group has g queries, a key and a value (Falcon, InternLM2);
-    ``(h + k, h + 2 * k)`` if all h queries come first, then k keys and k values (Phi-3); ``(1, 2)`` if a gate follows
-    each query (Qwen3-Next).
+    (GPT-NeoX); ``(g + 1, g + 2)`` if a group has g queries, a key and a value (Falcon, InternLM2); ``(h + k, h + 2 *
+    k)`` if all h queries come first, then k keys and k values (Phi-3); ``(1, 2)`` if a gate follows each query
+    (Qwen3-Next).
 
-    Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ).
-
-    The function `permute` in the scripts that convert Llama's weights to transformers and from there to llama.cpp does
-    the same.
+    Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ). The function
+    ``permute`` in the scripts that convert Llama's weights to transformers and from there to llama.cpp does the same as
+    this one.
 
     Examples
     --------
@@ -149,19 +147,13 @@ def convert_state_dict(
     ----------
     state : mapping of str to array
         The checkpoint: arrays by name.
-    head_dim : int
-        How many features a head has.
-    source, target : {"half", "interleaved"}
-        The pairing that it was trained for, and the pairing to convert it to; if they are the same, nothing changes.
+    head_dim, source, target : int and str
+        As for `convert`.
     names : mapping of str to int, optional
-        Patterns of names (``"*.wq.weight"``), each with the axis of the features. By default those of `NAMES`: the
-        query and key projections of most models, with their biases, LoRAs and norms.
-    rotary_dim : int, optional
-        How many features of a head are rotated; by default all from `start` on.
-    start : int, optional
-        The first rotated feature of a head.
-    heads : tuple of int, optional
-        ``(m, n)``: in each group of n heads, the first m are reordered; see `convert`.
+        Patterns of names (``"*.wq.weight"``), each with the axis of the features. The default is `NAMES`: the query and
+        key projections of most models, with their biases, LoRAs and norms.
+    rotary_dim, start, heads : optional
+        As for `convert`.
 
     Returns
     -------

@@ -1,7 +1,8 @@
 """
 Read the config of a model: its parts, the `Rope` of each layer, the source of each value, positions, today's form.
 
-`Rope.from_config` returns one rotation; these functions report on the whole config.
+`Rope.from_config` returns one rotation; these functions report on the whole config. They take a config in the same
+forms, and raise TypeError and ValueError for the same reasons.
 """
 
 import cmath
@@ -60,11 +61,11 @@ class Explanation(NamedTuple):
     """One rotation of a config, and the source of each of its values."""
 
     layer_type: str | None
-    """The kind of layers it is for; None if layers don't differ."""
+    """The type of layers it is for; None if layers don't differ."""
     rope: Rope | None
     """The rotation; None if these layers have no rotary embedding."""
     facts: dict[str, Fact]
-    """Each value and its source (a key, a default, or how it is derived), by name."""
+    """Each value and its source, by name."""
     layers: tuple[int, ...] | None
     """Indices of layers with this rotation, from 0; () if none has it; None if the config gives no number of layers."""
 
@@ -78,21 +79,16 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     pairing, factor : optional
-        As for `Rope.from_config`. Only functions that read a part raise if `pairing` is not that of its model.
+        As for `Rope.from_config`. Whether `pairing` is that of the model is checked when a part is read.
 
     Returns
     -------
     tuple of str
         In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers),
-        and if it has more rotations ``transformer.audio`` or the like. The name of any other part is the path of its
-        sub-config, such as ``talker_config.code_predictor_config``. A part that no `Rope` can express is included;
-        functions that read it raise with the reason. The parts of a pipeline of diffusers have the names of its
-        folders, such as ``transformer_2``, or ``folder.part``. Empty if no part has rotary embedding.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `Rope.from_config`.
+        and if it has more rotations ``transformer.audio`` or the like. Any other part is named by the path of its
+        sub-config, such as ``talker_config.code_predictor_config``, and the parts of a diffusers pipeline by its
+        folders, such as ``transformer_2`` or ``folder.part``. A part that no `Rope` can express is included; functions
+        that read it raise with the reason.
 
     Examples
     --------
@@ -130,8 +126,8 @@ def layers(
 
     Raises
     ------
-    TypeError, ValueError
-        As `Rope.from_config`; or if the config does not give the number of layers, or which layer is of which kind.
+    ValueError
+        If the config does not give the number of layers, or the type of each layer.
 
     Examples
     --------
@@ -168,24 +164,15 @@ def explain(
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
-    part : str, optional
-        As for `Rope.from_config`.
-    layer_type : str, optional
-        One kind of layers. By default all kinds in the config.
-    sequence_length, pairing, factor : optional
-        As for `Rope.from_config`.
+    part, layer_type, sequence_length, pairing, factor : optional
+        As for `Rope.from_config`, but by default all types of layers.
 
     Returns
     -------
     tuple of Explanation
-        One for each different rotation, by kind of layers if kinds have parameters of their own. One without a `Rope`
-        for such a kind, or for the whole part, if none of its layers has rotary embedding; other layers without rotary
-        embedding are left out.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `Rope.from_config`.
+        One for each different rotation, by type of layers if types have their own parameters. Layers without rotary
+        embedding are left out, unless they are all layers of a type or of the part; then their `Explanation` has no
+        `Rope`.
 
     Examples
     --------
@@ -249,21 +236,21 @@ def positions(
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     shape : sequence of int, optional
-        The number of tokens of a grid along each axis: (frames, rows, columns), or (rows, columns). For a vision
-        tower, tokens are patches.
+        The number of tokens of a grid along each axis: (frames, rows, columns), or (rows, columns). For a vision tower,
+        tokens are patches.
     token_ids : array or nested sequence of int, optional
         The token ids of a stream, ``(batch, seq)``, on the host. Their values are read.
     grids : sequence, optional
-        The images and videos of a stream in the order of its tokens, batch row by row, each (frames, rows, columns)
-        in patches. A video of Qwen2.5-VL or an Omni model has a fourth number, the seconds between frames.
+        The images and videos of a stream in the order of its tokens, batch row by row, each (frames, rows, columns) in
+        patches. A video of Qwen2.5-VL or an Omni model has a fourth number, the seconds between frames.
     mask : array or nested sequence, optional
         0 for padding, ``(batch, seq)``. Padding gets position 0.
     time_advances : bool, optional
-        As in `rope_any.positions.mrope`: whether text after a video comes after its last frame.
+        Whether text after a video comes after its last frame, as for `rope_any.positions.mrope`.
     part : str, optional
-        As for `Rope.from_config`: for a grid, a tower or a transformer; for a stream, only the text.
+        The tower or the transformer of a grid, as for `Rope.from_config`. A stream is always text.
     like : array
-        Required. The positions are an array of its library, on its device.
+        Required: gives the library and the device.
 
     Returns
     -------
@@ -273,9 +260,9 @@ def positions(
 
     Raises
     ------
-    TypeError, ValueError
-        As `Rope.from_config`; or if the config does not define the positions of that part, the model's numbering of
-        streams is not known, or grids don't fit the tokens.
+    ValueError
+        If the config does not define the positions of that part, the model's numbering of streams is not known, or
+        grids don't fit the tokens.
 
     Examples
     --------
@@ -335,9 +322,8 @@ def score_scale(
 
     Raises
     ------
-    TypeError, ValueError
-        As `Rope.from_config`; or if the scale is learned or not known, or layers differ in it and no `layer_type` is
-        given.
+    ValueError
+        If the scale is learned or not known, or layers differ in it and no `layer_type` is given.
 
     Examples
     --------
@@ -491,34 +477,30 @@ def advise(
         The length that the model shall have, in tokens.
     trained_length : int, optional
         The length that it was trained for before any scaling (8192 for Llama 3.1, not the 131072 of its later
-        training), if the config does not tell it. In a config without scaling it replaces any length there; with
-        scaling the two must be equal.
+        training). It replaces that of a config without scaling, and must agree with that of a config with scaling.
     layer_type : str, optional
-        One kind of layers. By default all kinds in the config.
+        One type of layers. By default all types in the config.
     pairing, factor : optional
         As for `Rope.from_config`.
 
     Returns
     -------
     tuple of Advice
-        One for each different rotation: how many pairs never complete a turn in training, the base that papers ask for,
-        what each scheme does to wavelengths and scores, and the parameters to try with the reason. Layers without
-        rotary embedding are left out.
+        One for each different rotation. Layers without rotary embedding are left out.
 
     Raises
     ------
-    TypeError, ValueError
-        As `Rope.from_config`; or if the config is not of a text model, or the trained length is not known, or is not
-        that from which the config scales.
+    ValueError
+        If the config is not of a text model, or the trained length is not known, or is not that from which the config
+        scales.
 
     Notes
     -----
     A pair that never completes a turn within the trained length reaches unseen angles beyond it. The number of features
     in the other pairs is the critical dimension of Liu et al., *Scaling Laws of RoPE-based Extrapolation*,
-    arXiv:2310.05209. By their law, a model that is trained further needs a base of
-    ``(length / 2π) ** (rotary_dim / critical_dimension)``. Men et al., *Base of RoPE Bounds Context Length*,
-    arXiv:2405.14591, fit a lower bound of ``0.0424 * length ** 1.628`` for heads of 128 features and lengths from 1024
-    to 1 million.
+    arXiv:2310.05209. By their law, a model that is trained further needs a base of ``(length / 2π) ** (rotary_dim /
+    critical_dimension)``. Men et al., *Base of RoPE Bounds Context Length*, arXiv:2405.14591, fit a lower bound of
+    ``0.0424 * length ** 1.628`` for heads of 128 features and lengths from 1024 to 1 million.
 
     Examples
     --------
@@ -603,16 +585,15 @@ def modernize(config: object, /) -> dict[str, Any]:
     Returns
     -------
     dict
-        A new config from which `Rope.from_config` reads the same rotation. It has ``rope_parameters``, by kind of
-        layer if layers differ, instead of ``rope_scaling`` and the older names of base and share. Defaults of the
-        model for them are filled in. All other keys are unchanged. A second call changes nothing. A config that has no
-        rotary embedding, by its model type or a switch, comes back unchanged.
+        A new config from which `Rope.from_config` reads the same rotation. It has ``rope_parameters``, by type of layer
+        if layers differ, instead of ``rope_scaling`` and the older names of base and share. The model's defaults for
+        them are filled in, and all other keys are unchanged, as is a config without rotary embedding.
 
     Raises
     ------
-    TypeError, ValueError
-        As `Rope.from_config`; if the config is GGUF metadata, a params.json or not of a text model; or if layers of
-        one type differ, which today's form cannot express.
+    ValueError
+        If the config is GGUF metadata, a params.json or not of a text model; or if layers of one type differ, which
+        today's form cannot express.
 
     Examples
     --------

@@ -19,7 +19,7 @@ class Outlook(NamedTuple):
     factor: float
     """By how much it divides the frequency of the pair that it slows most; 1 if it slows none."""
     wavelengths: tuple[float, float]
-    """The shortest and the longest, in tokens; pairs that don't rotate are left out."""
+    """The shortest and the longest, in tokens, of pairs that rotate."""
     slowed: int
     """The number of pairs that rotate slower than without scaling."""
     unseen: int
@@ -40,7 +40,7 @@ class Advice(NamedTuple):
     layer_type: str | None
     """The type of layers; None if layers don't differ."""
     trained_length: Fact
-    """The length that the model was trained for before any scaling, in tokens (8192 for Llama 3.1)."""
+    """The length that the model was trained for before any scaling, in tokens."""
     extended_length: Fact | None
     """The length that the scaling of the config is for; None if it does not say."""
     length: int
@@ -50,7 +50,7 @@ class Advice(NamedTuple):
     unfinished: int
     """How many of them never complete a turn within the trained length, without scaling."""
     critical_dimension: int
-    """How many features belong to pairs that complete one."""
+    """The number of features in pairs that complete one."""
     base: float
     """The base of the config."""
     bases: dict[str, float]
@@ -59,9 +59,9 @@ class Advice(NamedTuple):
     """As `Outlook.score`, without scaling and at the trained length."""
     schemes: dict[str, Outlook]
     """
-    By name; empty if the length is not beyond the trained one.
+    The `Outlook` of each scheme by name; empty if the length is not beyond the trained one.
 
-    "config" is the scaling of the config as it is, and "to try" that of `rope_parameters`, if the config has a scaling.
+    If the config has a scaling, ``config`` is that scaling, and ``to try`` that of `rope_parameters`.
     """
     rope_parameters: dict[str, Any] | None
     """The parameters to try, in today's form; None if there is no reason or no formula."""

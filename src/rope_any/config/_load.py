@@ -50,7 +50,7 @@ _FILES = "config.json", "params.json", "genai_config.json"  # of a folder, the f
 
 
 class Fact(NamedTuple):
-    """A value and its source: the key that gives it, how it is derived, or, if it is None, why there is none."""
+    """A value and its source."""
 
     value: Any
     """The value; None if there is none."""

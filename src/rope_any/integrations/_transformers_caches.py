@@ -92,31 +92,31 @@ def reposition(
     model : torch.nn.Module or config
         The model that filled the cache, or its config. A model that normalises rotated keys is needed itself.
     old, new : positions
-        Present and future positions of the tokens in the cache, as for `Rope.reposition`: that of the first token,
-        ``(seq,)`` or ``(batch, seq)``; with several axes ``(seq, axes)`` or ``(batch, seq, axes)``. A layer
-        with a sliding window, which holds only the last tokens, takes the last positions.
+        The present and future positions of the tokens in the cache, as for `Rope.reposition`: that of the first token,
+        ``(seq,)`` or ``(batch, seq)``, with several axes ``(seq, axes)`` or ``(batch, seq, axes)``. A layer with a
+        sliding window, which holds only the last tokens, takes the last positions.
     old_length, new_length : int, optional
-        In tokens: the lengths for which the rotations at `old` and at `new` were made, if they depend on it (dynamic,
+        The lengths, in tokens, for which the rotations at `old` and at `new` were made, if they depend on it (dynamic,
         longrope).
 
     Raises
     ------
     TypeError
-        If `cache` is no cache of transformers, or as `Rope.from_config` and `Rope.reposition`.
+        If `cache` is no cache of transformers, and as for `Rope.from_config` and `Rope.reposition`.
     ValueError
         If a layer is of another class (quantised, compressed), the model is not known, its frequencies are learned, or
-        it has no rotary embedding; if layers have seen different numbers of tokens, or the positions don't fit them;
-        if a rotation depends on the length and that is not given; or if weights of a norm after the rotation are
-        missing or zero. The cache is then unchanged.
+        it has no rotary embedding; if layers have seen different numbers of tokens, or the positions don't fit them; if
+        a rotation depends on the length and that is not given; or if weights of a norm after the rotation are missing
+        or zero. The cache is then unchanged.
 
     Notes
     -----
     All new keys are computed before any is written, so the keys take memory twice for that time. Dynamic layers get new
-    tensors, and what shares the old ones stays as it was. Static layers keep their tensors; unused slots keep their
-    values. Values, latents, layers without rotary, linear attention and cross attention are left alone.
+    tensors, so what shares the old ones stays as it was. Static layers keep their tensors, and their unused slots keep
+    their values. Values, latents, layers without rotary, linear attention and cross attention are left alone.
 
-    Each call rounds keys as `Rope.reposition` does, and norms after the rotation don't add to that: they are undone and
-    repeated in float64.
+    Each call rounds keys as `Rope.reposition` does. Norms after the rotation don't add to that, because they are undone
+    and repeated in float64.
 
     Examples
     --------

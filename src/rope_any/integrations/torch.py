@@ -145,21 +145,21 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     Returns
     -------
     Report
-        A `Finding` for each tensor; true if there are any and all are right or exempt. ``print(report)`` shows it.
+        A `Finding` for each tensor.
 
     Raises
     ------
     TypeError
-        If `model` is no module, or as `Rope.from_config`.
+        If `model` is no module, and as for `Rope.from_config`.
     ValueError
         If a `config` is given and can't be read.
 
     Notes
     -----
-    Right is what float32 allows: frequencies to 1e-6 of their value, entries of a table to 1e-6 of their angle. The
-    path of a module names its part of the config (text, vision) and its type of layers. Frequencies that a forward
-    changes (longrope, dynamic) are right in each of their states. A table with fewer rows than the config has tokens
-    is *short*. Exempt are learned parameters and caches that are still empty. Buffers of timm are compared with those
+    Frequencies are right to 1e-6 of their value and entries of a table to 1e-6 of their angle, which float32 allows.
+    The path of a module names its part of the config (text, vision) and its type of layers. Frequencies that a forward
+    changes (longrope, dynamic) are right in each of their states. A table with fewer rows than the config has tokens is
+    *short*. Learned parameters and caches that are still empty are *exempt*. Buffers of timm are compared with those
     that a copy of their module fills by its own method.
 
     Examples
@@ -198,14 +198,14 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
     Raises
     ------
     TypeError, ValueError
-        As `audit`. The model is then unchanged.
+        As for `audit`. The model is then unchanged.
 
     Notes
     -----
-    What is rounded, garbage or of another rotation gets the values of the config, if they and the layout are certain.
-    Tensors get the dtype that their class makes: float32 or complex64; wider ones stay so. A tensor of that dtype is
-    written in place. Otherwise a new one on the same device takes its place in the module: refill before a compiler, a
-    CUDA graph or FSDP takes the old one. Each process writes its own shard, without communication.
+    Tensors that are rounded, garbage or of another rotation get the values of the config, if these and the layout are
+    certain. They get the dtype that their class makes, float32 or complex64; wider ones stay so. A tensor of that dtype
+    is written in place. Otherwise a new one on the same device takes its place in the module, so refill before a
+    compiler, a CUDA graph or FSDP takes the old one. Each process writes its own shard, without communication.
 
     Examples
     --------

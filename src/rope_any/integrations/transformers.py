@@ -1,10 +1,9 @@
 """
 Give an existing transformers model exact tables and the fast rotation.
 
-In transformers a rotary embedding makes the tables, once for all layers of a type, and each attention passes them to a
-function of its module. `replace` sets a new ``forward`` on both instances, and changes nothing that models share. It
-compares results instead of names: an embedding must make the tables of its config, up to float32 errors of angles. A
-function with another result than `rotate` is kept, with exact tables.
+`replace` sets a new ``forward`` on the rotary embeddings and the attentions of one model, and changes nothing that
+models share. It compares results instead of names: an embedding must make the tables of its config, up to float32
+errors of angles, and a rotation with another result than `rotate` is kept, with exact tables.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     model : torch.nn.Module
         A model of any architecture with rotary embeddings, or a part of one, on any device and of any dtype.
     sequence_length : int, optional
-        In tokens: the length that tables are made for, if they depend on it (dynamic, longrope). Without it, longrope
+        The length, in tokens, that tables are made for, if they depend on it (dynamic, longrope). Without it, longrope
         uses the largest position of each call, as in transformers, and dynamic raises an error.
 
     Returns

@@ -1,10 +1,11 @@
 """
-Draw the properties of a rotation with matplotlib.
+Draw the properties of a rotation with matplotlib, which the extra ``plot`` installs.
 
 Each function draws on `ax` and returns it. Without `ax` it creates a figure by pyplot, so that notebooks,
-``pyplot.show`` and galleries find it. Functions that take frequencies instead of a `Rope` accept an array of any
-library; the pairing makes no difference there. Axes given by the caller keep their style; new figures use
-``looks.LOOKS``, an argument for ``pyplot.rc_context``. The extra ``plot`` installs matplotlib.
+``pyplot.show`` and galleries find it. Frequencies in place of a `Rope` can be an array of any library. With several
+position axes, a token has the same position on all of them unless the function says otherwise. Axes given by the caller
+keep their style; new figures use ``looks.LOOKS``, an argument for ``pyplot.rc_context``. An argument of a wrong type
+raises TypeError, and one that is out of range or doesn't fit ValueError.
 """
 
 import math
@@ -88,12 +89,12 @@ def hands(
     rope : Rope or frequencies
         The rotation to draw.
     position : float, sequence or array
-        In tokens: one number, or one for each axis of the positions.
+        The position in tokens: one number, or one for each axis of the positions.
     pairs : sequence or array of int, optional
         Which pairs to draw, the longest hand first. By default eight, evenly from the first to the last.
     axes : sequence of str, optional
-        The names of the position axes, if there are several: the legend gives those that rotate a hand. If there are
-        more names than axes, the last ones are used. By default "axis 0", ...
+        The names of the position axes, if there are several, of which the legend gives those that rotate a hand. If
+        there are more names than axes, the last ones are used. By default "axis 0", ...
     legend : bool, optional
         Whether to add a legend of up to twelve hands beside the clock.
     ax : matplotlib.axes.Axes, optional
@@ -104,12 +105,6 @@ def hands(
     matplotlib.axes.Axes
         With a line for each hand, at ``position · frequency`` radians, modulo 2π. The angle 0 is at the right and
         angles grow anticlockwise, so a hand of length 1 would end at (cosine, sine).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind, the number of positions is not that of the axes, there are fewer names than
-        axes, `pairs` is empty or has a pair out of range, or `ax` is not polar.
 
     Examples
     --------
@@ -168,7 +163,8 @@ def wavelengths(
     Parameters
     ----------
     *ropes : Rope or frequencies
-        The recipes. If there are several, the first is drawn wide and pale, so that lines on top of it stay visible.
+        The recipes, at most five. If there are several, the first is drawn wide and pale, so that lines on top of it
+        stay visible.
     labels : sequence of str, optional
         Their names, by default "recipe 1", ...
     lengths : mapping of str to float or sequence of float, optional
@@ -179,14 +175,7 @@ def wavelengths(
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for each recipe, 2π / frequency by pair. With several position axes, all advance together. Pairs of
-        frequency 0 have no point.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind, there are no recipes or more than five, another number of labels, a recipe
-        whose frequencies are all 0, or a length is not positive.
+        With a line for each recipe, 2π / frequency by pair. Pairs of frequency 0 have no point.
 
     Examples
     --------
@@ -312,8 +301,8 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     table : Table, Rope or frequencies
         A table ``(positions, pairs)`` of any library, or the rotation to make one for.
     positions : array, range or sequence of numbers, optional
-        In tokens, ``(positions,)``, or with frequencies of n rows also ``(positions, n)``. By default positions from 0
-        on, as many as the table has, else 256. Of more than 512, every n-th is drawn.
+        The positions in tokens, ``(positions,)``, or with frequencies of n rows also ``(positions, n)``. By default
+        those from 0 on, as many as the table has, else 256. Of more than 512, every n-th is drawn.
     ax : matplotlib.axes.Axes, optional
         Where to draw; the colour bar needs space beside it.
 
@@ -321,11 +310,6 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     -------
     matplotlib.axes.Axes
         With one image, ``(positions drawn, 2 · pairs)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind, the table has more axes, or another number of positions.
 
     Examples
     --------
@@ -382,7 +366,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     Parameters
     ----------
     rope : Rope or frequencies
-        The rotation to draw.
+        The rotation to draw, whose attention factor is left out.
     longest : int, optional
         The largest position, in tokens, below 2³¹.
     like : array, optional
@@ -400,13 +384,10 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     ------
     ModuleNotFoundError
         If mpmath is missing (the extra ``testing`` installs it).
-    TypeError, ValueError
-        If an argument is of another kind, or `longest` is not positive or beyond 2³¹ − 1.
 
     Notes
     -----
-    The float32 method rounds position, frequency, product and cosine to float32, as most model code does. The
-    attention factor is left out. With several position axes, positions are equal on all.
+    The float32 method rounds position, frequency, product and cosine to float32, as most model code does.
 
     Examples
     --------

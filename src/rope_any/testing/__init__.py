@@ -3,7 +3,7 @@ Check any implementation of RoPE against the exact rotation.
 
 `check_rotary` compares a function of any array library with 60-digit arithmetic; `check_cache` compares an engine's
 cache, row by row; `cases` are test vectors in a file for any language. The exact results are computed without the
-arithmetic of the rest of the package, but for those of `check_cache`.
+arithmetic of the rest of the package, except those of `check_cache`.
 """
 
 from rope_any.testing._caches import CacheReport, check_cache

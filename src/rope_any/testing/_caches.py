@@ -53,16 +53,15 @@ class CacheReport(NamedTuple):
     passed : bool
         Whether all numbers are within their bounds, and there are enough rows.
     errors : tuple of float
-        The largest error of each row: its index is the position. A cache of divisors or reciprocals has one row for
-        each pair.
+        The largest error of each row: its index is the position, or the pair for divisors and reciprocals.
     ratios : tuple of float
-        The largest error of each row as a multiple of its bound; infinite for nan.
+        The same as a multiple of the bound; infinite for nan.
     first_wrong : int or None
         The first row beyond its bound.
     wrong : int
-        How many rows are beyond their bounds.
+        The number of rows beyond their bounds.
     length : int or None
-        How many rows there must be; None if that is not known, or the layout has no rows.
+        The number of rows that there must be; None if it is not known, or the layout has no rows.
     causes : tuple of str
         The likely mistakes, all of them together, or the rows that are wrong; empty if no cause is known.
     """
@@ -109,11 +108,11 @@ def check_cache(
         The rotation that the cache should be for. If it has several axes, each pair must use only one of them, as in
         M-RoPE; row p is then that of position p on all axes.
     base : float, optional
-        For a layout of divisors, and required there: the base of the frequencies that the engine divides.
+        Required for a layout of divisors: the base of the frequencies that the engine divides.
     dtype : str, optional
         The dtype that the numbers of the cache had, if its arrays have a wider one: "bfloat16" for NumPy.
     length : int, optional
-        In tokens: that of the longest sequence, for which the cache must have rows. By default any number will do.
+        The length of the longest sequence, in tokens, for which the cache must have rows.
     others : mapping of str to Rope, optional
         Other rotations that the cache may be for by mistake, by name, such as those of other layers.
 
@@ -132,19 +131,16 @@ def check_cache(
 
     Notes
     -----
-    A number may be off by as much as in an engine that computes right, but in float32. Such an engine rounds the
-    frequency f of a pair and its product with the position p, which makes an error of up to
-    ``e = p f (4 + |ln f|) 2⁻²⁴`` in the angle. There is none if f is a power of two, such as 1, and p is below 2²⁴:
-    float32 holds both exactly.
-    A cosine or a sine may be off by ``A (1.2e-7 + e)``, in which A is the attention factor, and by one rounding to the
-    dtype; an angle by e; a divisor or a reciprocal by ``(4 + |ln f|) 2⁻²⁴`` of itself and one rounding. `check_rotary`
-    allows no error of angles.
+    A number may be off by as much as in an engine that computes correctly, but in float32. Rounding the frequency f of
+    a pair and its product with the position p makes an error of up to ``e = p f (4 + |ln f|) 2⁻²⁴`` in the angle, and
+    none if f is a power of two and p is below 2²⁴. A cosine or a sine may be off by ``A (1.2e-7 + e)``, where A is the
+    attention factor, and by one rounding to the dtype; an angle by e; a divisor or a reciprocal by ``(4 + |ln f|)
+    2⁻²⁴`` of itself and one rounding. `check_rotary` allows no error of angles.
 
-    If up to half of the rows after the first are wrong, the cause is a mistake of order that explains them all, such
-    as rows that are repeated; otherwise the causes name these rows, and infinite or NaN values. If more are wrong, the
-    cache is read in other layouts, compared with `others`, and then with tables that have the mistakes which
-    `check_rotary` knows: another base, scaling, rounding or sign. A cause is named only if it gives the numbers of the
-    cache; if several layouts do, all are named.
+    If up to half of the rows after the first are wrong, the cause is a mistake of order that explains them all, such as
+    repeated rows; otherwise the causes name these rows, and infinite or NaN values. If more are wrong, the cache is
+    read in other layouts, then compared with `others`, and then with the mistakes that `check_rotary` knows. A cause is
+    named only if it gives the numbers of the cache.
 
     Examples
     --------
@@ -152,8 +148,7 @@ def check_cache(
     >>> import rope_any as ra
     >>> from rope_any.testing import check_cache
     >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
-    >>> p = np.arange(4096, dtype=np.float32)
-    >>> angles = np.outer(p, np.float32(rope.frequencies))
+    >>> angles = np.outer(np.arange(4096, dtype=np.float32), np.float32(rope.frequencies))
     >>> cache = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
     >>> check_cache(cache, "vllm", rope).passed
     True

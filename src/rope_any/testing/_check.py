@@ -42,7 +42,7 @@ class Property(NamedTuple):
     holds : bool
         Whether the function has the property.
     error : float
-        The deviation, relative to the length of the compared vectors; or absolute where nothing may change (x, the
+        The deviation, relative to the length of the compared vectors; absolute where nothing may change (x, the
         positions, memory beside x). Nan if the function returned no valid result.
     """
 
@@ -63,7 +63,7 @@ class Report(NamedTuple):
     errors : dict
         The largest relative error of a rotated pair, by the first position of a run of tokens; for a case, by position.
     bound : float
-        The largest accepted error: that of float32 tables and one rounding to the dtype.
+        The largest accepted error.
     properties : dict of str to Property
         The results of the property tests.
     property_bound : float
@@ -71,8 +71,8 @@ class Report(NamedTuple):
     refusals : dict
         Exceptions and invalid results, by position or property.
     causes : tuple of str
-        The likely mistakes, all of them together; empty if the angles are right or the cause is unknown. Or the
-        position up to which the function is correct; or what it returned, if no call returned a rotated x.
+        The likely mistakes, all of them together; empty if there is none or none is known. Otherwise the position up to
+        which the function is correct, or what it returned if no call returned a rotated x.
     """
 
     subject: str
@@ -121,11 +121,11 @@ def check_rotary(
         ``function(x, positions)`` returns x ``(batch, heads, seq, head_dim)``, rotated. Positions are consecutive
         integers ``(seq,)``, so ``positions[0]`` is an offset; ``(seq, axes)`` for a case of several axes.
     pairing : {"half", "interleaved"}
-        The features of a pair: i and i + pairs, or 2i and 2i + 1.
+        Which features form a pair, as for `Rope`.
     head_dim : int, optional
-        How many features a head has; 128 by default.
+        The number of features of a head; 128 by default.
     rotary_dim : int, optional
-        How many features should be rotated; by default all from `start` on.
+        The number of features that should be rotated; by default all from `start` on.
     start : int, optional
         The first feature that should be rotated; 0 by default.
     base : float, optional
@@ -152,39 +152,33 @@ def check_rotary(
     Returns
     -------
     Report
-        The worst errors by position, the properties, and a guess at the cause; ``print`` shows it. Exceptions of the
-        function and results of a wrong shape are in the report.
+        The worst errors by position, the properties, and a guess at the cause. Exceptions of the function and results
+        of a wrong shape are in the report.
 
     Raises
     ------
     ModuleNotFoundError
         If mpmath isn't installed (the extra ``testing``).
-    TypeError
-        If an option is of another kind, or `function` can't be called.
-    ValueError
-        If options contradict each other or don't fit.
+    TypeError, ValueError
+        If an option is of another kind or out of range, options contradict each other, or `function` can't be called.
 
     Notes
     -----
     The rotation is that of Su et al., *RoFormer*, arXiv:2104.09864. A pair counts as right within 4e-7 of its length
     (5.5e-4 in float16, 4.2e-3 in bfloat16), at every position: that is the error of float32 tables and one rounding.
     Every call must keep the other features, the dtype, x and the positions to the last bit. Calls with views of larger
-    arrays, with int32 and int64 positions, with one head, and with one token for several rows must return the same.
-    The gradient must be the inverse rotation. Faults of published kernels are named if they give the same numbers.
+    arrays, with int32 and int64 positions, with one head, and with one token for several rows must return the same. The
+    gradient must be the inverse rotation.
 
-    For the guess, deliberately wrong rotations are run on the same numbers: the other pairing, sign or slice of
+    To guess a mistake, deliberately wrong rotations are run on the same numbers: the other pairing, sign or slice of
     features, another width, positions that differ by one, a factor that is missing, applied twice or different, other
-    frequencies, and roundings of frequencies, angles, table or products; with up to two mistakes and two roundings at
-    once. If none of them matches, the report says up to which position the function is correct.
+    frequencies, roundings of frequencies, angles, table or products, and faults of published kernels.
 
     Examples
     --------
     >>> import numpy as np
     >>> import rope_any as ra
     >>> from rope_any.testing import check_rotary
-    >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
-    >>> check_rotary(rope.apply, pairing="half", head_dim=64).passed
-    True
     >>> def careless(x, positions):
     ...     angle = np.outer(positions.astype(np.float32), np.float32(ra.frequencies(64)))
     ...     return ra.rotate(x, np.cos(angle), np.sin(angle), pairing="half")

@@ -94,7 +94,8 @@ def cases() -> dict[str, Case]:
     Notes
     -----
     ``tools/make_vectors.py`` of the repository computes them in 60-digit arithmetic from the formulas of the papers,
-    without this library. Other languages can read the file ``vectors_2.npz``: see ``rope_any.testing.vectors``.
+    without this library. Other languages can read the file ``vectors_2.npz``, which the module
+    ``rope_any.testing.vectors`` describes.
 
     Examples
     --------
