@@ -30,7 +30,18 @@ _markdown = Sybil(
     patterns=["README.md", "docs/*.md", "docs/*/*.md"],
     setup=lambda namespace: namespace.update(missing=missing),
 )
-_docstrings = Sybil(parsers=[DocTestParser()], patterns=["src/rope_any/*.py", "src/rope_any/*/*.py"])
+
+
+def _imported(namespace: dict[str, object]) -> None:
+    """Import what the examples of docstrings begin with, as docs/api/index.md says."""
+    import numpy as np
+
+    import rope_any as ra
+
+    namespace.update(np=np, ra=ra)
+
+
+_docstrings = Sybil(parsers=[DocTestParser()], patterns=["src/rope_any/*.py", "src/rope_any/*/*.py"], setup=_imported)
 
 pytest_collect_file = (_markdown + _docstrings).pytest()
 

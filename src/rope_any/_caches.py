@@ -109,11 +109,6 @@ def clear_caches() -> None:
     Plans say how to rotate arrays of some shapes; at most 1024 are kept. Constants are the frequencies of each `Rope`
     on each device, which live as long as the `Rope`. Both are made again when they are needed. Do not replay a CUDA
     graph that was captured before the call.
-
-    Examples
-    --------
-    >>> import rope_any as ra
-    >>> ra.clear_caches()
     """
     with _LOCK:
         PLANS.clear()

@@ -39,22 +39,19 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     Raises
     ------
     TypeError
-        If the steps are no floating-point array, or `carry` is no pair of arrays of such a call.
+        If the steps are no floating-point array, or `carry` is no pair of arrays.
     ValueError
-        If the steps have fewer than two axes, or the shape or the dtypes of `carry` are not those of such a result.
+        If the steps have fewer than two axes, or `carry` has other shapes or dtypes than such a result.
 
     Notes
     -----
-    Selective RoPE (arXiv:2511.17388) and Mamba-3 compute their angles in this way. A float32 sum loses digits: a
-    million steps of 0.1 add up to 100 958 in NumPy. Here each step is split into an integer of 2⁻³¹ turns, whose sum is
-    exact, and a rest below half of that unit. After n steps of up to π, float32 angles err by at most 1.3e-7, and
-    without float64 by another 5e-17 n² (5e-5 for a million); float64 angles by 1e-15 + 5e-26 n². Code that never
-    subtracts whole turns, such as that of Selective RoPE, has the same cosines and sines.
+    Selective RoPE (arXiv:2511.17388) and Mamba-3 compute their angles in this way. A float32 sum would lose digits;
+    here integers of 2⁻³¹ turns are summed exactly, and the rests beside them. After n steps of up to π, float32 angles
+    err by at most 1.3e-7, and without float64 by another 5e-17 n² (5e-5 for a million); float64 angles by 1e-15 + 5e-26
+    n².
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import rope_any as ra
     >>> steps = np.full((1_000_000, 1), 0.5)
     >>> angles, carry = ra.cumulative_angles(steps)
     >>> bool(abs(np.cos(angles[-1, 0]) - np.cos(500_000)) < 1e-9)

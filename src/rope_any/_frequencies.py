@@ -92,8 +92,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
     Examples
     --------
-    >>> from rope_any import frequencies
-    >>> frequencies(8)
+    >>> ra.frequencies(8)
     (1.0, 0.1, 0.01, 0.001)
     """
     if isinstance(rotary_dim, float) and isinstance(base, int) and 2 <= base <= MAX_FEATURES:

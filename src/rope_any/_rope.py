@@ -109,19 +109,13 @@ class Rope:
     else float32. If each head has its own frequencies, tables are ``(..., heads, seq, pairs)``, and heads are the last
     other axis of x. Each row serves n heads in succession if x has n times as many.
 
-    Three mistakes raise no error, because the shapes fit:
-
-    - The tokens are on another axis than `seq_axis`, as in ``(batch, seq, heads, head_dim)`` with equal numbers of
-      heads in q and k and no array of positions. Give ``seq_axis=-3``.
-    - Each row has an offset, ``(batch,)`` with as many rows as tokens, or ``(batch, 1)``, which would be a position of
-      every token. Give ``positions.from_starts(offsets, seq)``.
-    - The heads are not split, ``(batch, seq, heads * head_dim)``: only features of the first head rotate.
+    Three mistakes raise no error, because the shapes fit: tokens on another axis than `seq_axis`, as in ``(batch, seq,
+    heads, head_dim)`` with equal numbers of heads in q and k; an offset for each row, ``(batch,)`` or ``(batch, 1)``,
+    instead of ``positions.from_starts(offsets, seq)``; and heads that are not split.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import Rope, frequencies
-    >>> rope = Rope(frequencies(64), pairing="half")
+    >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
     >>> rope
     Rope(<32 frequencies from 1 to 0.000133352>, pairing='half')
     >>> q, k = np.ones((1, 8, 10, 64)), np.ones((1, 2, 10, 64))
@@ -225,19 +219,17 @@ class Rope:
             If a value has a wrong type.
         ValueError
             If a key is unknown, missing or contradicted, a value is out of range, the ``model_type`` is unknown, layers
-            differ and no `layer_type` is given, or these layers have no rotary embedding (`rope_any.config.layers`
-            returns None for them).
+            differ and no `layer_type` is given, or these layers have no rotary embedding.
 
         Notes
         -----
-        If the attention keeps its rotary slice in a tensor of its own (``qk_rope_head_dim`` in MLA), the result is for
-        that slice. `rope_any.config.explain` gives the source of each number. torch.compile can't trace this call; make
-        it outside the compiled function, which can close over the Rope.
+        If the attention keeps its rotary slice in a tensor of its own (MLA), the result is for that slice.
+        `rope_any.config.explain` gives the source of each number. torch.compile can't trace this call, so make it
+        outside the compiled function.
 
         Examples
         --------
-        >>> from rope_any import Rope
-        >>> Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
+        >>> ra.Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
         Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
         """
         from rope_any.config._parts import choose_part, part_readers, read_part
@@ -425,17 +417,14 @@ class Rope:
         Notes
         -----
         The keys are rotated once by ``new · W − old · W_source`` and multiplied by ``A / A_source``, where W are
-        frequencies and A attention factors. The table is as exact as that of `cos_sin` (float64 for float32 keys if the
-        library has it), so only the rounding of the keys adds up: after n moves of float32 keys the error is at most n
-        · 2⁻²⁴ of a pair's length, and twice that without float64. Each move rounds half-precision keys to 2⁻¹¹
-        (float16) or 2⁻⁸ (bfloat16) of their value, which hides small rotations of slow pairs. Move such keys rarely and
-        far, or start from the keys as first rotated.
+        frequencies and A attention factors, by a table as exact as that of `cos_sin`. Only the rounding of the keys
+        adds up: after n moves of float32 keys the error is at most n · 2⁻²⁴ of a pair's length, or twice that without
+        float64. Half-precision keys are rounded to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of their value, which hides small
+        rotations of slow pairs, so move them rarely and far, or start from the keys as first rotated.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from rope_any import Rope, frequencies
-        >>> rope = Rope(frequencies(64), pairing="half")
+        >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
         >>> k = np.random.default_rng(0).standard_normal((1, 8, 10, 64))
         >>> moved = rope.reposition(rope.apply(k, 5), 5, 0)  # five tokens before are evicted
         >>> bool(np.max(np.abs(moved - rope.apply(k, 0))) < 1e-12)

@@ -43,7 +43,7 @@ def rotate(
         The first rotated feature.
     out : array, optional
         Where to write the result: x itself (in place), or an array like x that does not overlap it. If an exception
-        such as KeyboardInterrupt ends the call, `out` is rotated in part, and nothing is written to it after that.
+        such as KeyboardInterrupt ends the call, `out` is rotated in part.
     fused : bool, optional
         Compile the rotation to one loop: by Numba (the extra ``numba``) for NumPy and for torch on a CPU, else by
         torch.compile, jax.jit, mlx.compile or cupy.fuse. The first call with a dtype takes seconds to compile. What
@@ -69,10 +69,8 @@ def rotate(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import rotate
     >>> quarter_turn = np.asarray([0.0]), np.asarray([1.0])
-    >>> print(rotate(np.asarray([3.0, 4.0]), *quarter_turn, pairing="half"))
+    >>> print(ra.rotate(np.asarray([3.0, 4.0]), *quarter_turn, pairing="half"))
     [-4.  3.]
     """
     key = None

@@ -113,14 +113,13 @@ def cos_sin(
     Returns
     -------
     Table
-        The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``. If the frequencies have rows, the last axis of the
-        positions is summed over; if each head has its own, the shape is ``(..., heads, seq, pairs)`` for positions
-        ``(..., seq, axes)``.
+        The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``. Frequencies with rows sum over the last axis of the
+        positions; with rows for each head the shape is ``(..., heads, seq, pairs)``.
 
     Raises
     ------
     TypeError
-        If an argument has another type than those above, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If shapes or devices don't fit, a number is not finite or out of range, or `dtype` is float64 and the library
         has none.
@@ -133,16 +132,13 @@ def cos_sin(
       to 2²⁴ and frequencies up to 2π, 2.5e-7 if the library has float64, else 2e-6.
     - For a float64 table, 1e-15 (1 + abs(angle)).
 
-    Beyond these positions the error grows in proportion to them if the library has float64. If it has none, array
-    positions are limited to 2³¹: integers wrap around, and real numbers stay at the limit.
-
-    The last bit may depend on the form of the positions (a range or an array), but not with ``fused=True`` and Numba.
+    Beyond these positions the error grows in proportion to them. Without float64, array positions are limited to 2³¹:
+    integers wrap around, and real numbers stay at the limit. The last bit may depend on the form of the positions (a
+    range or an array), but not with ``fused=True`` and Numba.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import cos_sin, frequencies
-    >>> cos, sin = cos_sin(np.asarray([0, 1, 1_000_000]), frequencies(4))
+    >>> cos, sin = ra.cos_sin(np.asarray([0, 1, 1_000_000]), ra.frequencies(4))
     >>> cos.shape
     (3, 2)
     >>> print(cos[:, 0])
@@ -188,8 +184,6 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import rope_any as ra
     >>> cos, sin = ra.from_angles(np.asarray([[0.0, np.pi / 3]]))
     >>> print(cos.round(6))
     [[1.  0.5]]

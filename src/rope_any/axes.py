@@ -38,8 +38,7 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
 
     Examples
     --------
-    >>> from rope_any import axes
-    >>> axes.axial((1.0, 0.1), (1.0, 0.5, 0.25))
+    >>> ra.axes.axial((1.0, 0.1), (1.0, 0.5, 0.25))
     ((1.0, 0.1, 0.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.5, 0.25))
     """
     rows = [as_row(row) for row in frequencies]
@@ -70,8 +69,7 @@ def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
 
     Examples
     --------
-    >>> from rope_any import axes
-    >>> axes.chunked((1.0, 0.5, 0.25), [1, 2])
+    >>> ra.axes.chunked((1.0, 0.5, 0.25), [1, 2])
     ((1.0, 0.0, 0.0), (0.0, 0.5, 0.25))
     """
     row, sizes = as_row(frequencies), _checked_sections(sections, len(frequencies))
@@ -107,8 +105,7 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
 
     Examples
     --------
-    >>> from rope_any import axes
-    >>> axes.strided((1.0, 0.5, 0.25, 0.125), [2, 1, 1])
+    >>> ra.axes.strided((1.0, 0.5, 0.25, 0.125), [2, 1, 1])
     ((1.0, 0.0, 0.0, 0.125), (0.0, 0.5, 0.0, 0.0), (0.0, 0.0, 0.25, 0.0))
     """
     row, sizes = as_row(frequencies), _checked_sections(sections, len(frequencies))
@@ -143,8 +140,7 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
 
     Examples
     --------
-    >>> from rope_any import axes
-    >>> axes.alternating((1.0, 0.5, 0.25, 0.125), 2)
+    >>> ra.axes.alternating((1.0, 0.5, 0.25, 0.125), 2)
     ((1.0, 0.25, 0.0, 0.0), (0.0, 0.0, 0.5, 0.125))
     """
     row, n = as_row(frequencies), integer("axes", axes)
@@ -176,8 +172,7 @@ def assigned(frequencies: Sequence[float], axis_of: Sequence[int], /) -> tuple[R
 
     Examples
     --------
-    >>> from rope_any import axes
-    >>> axes.assigned((1.0, 0.5, 0.25), [1, 2, 0])
+    >>> ra.axes.assigned((1.0, 0.5, 0.25), [1, 2, 0])
     ((0.0, 0.0, 0.25), (1.0, 0.0, 0.0), (0.0, 0.5, 0.0))
     """
     row = as_row(frequencies)
@@ -198,7 +193,7 @@ def golden(frequencies: Sequence[float], axes: int, /, *, heads: int) -> tuple[t
     Parameters
     ----------
     frequencies : tuple of float
-        Radians per position along the direction of each pair, in all heads; the author's rise from slow to fast.
+        Radians per position along the direction of each pair, in all heads.
     axes, heads : int
         The number m of axes, and that of heads, each with its own directions.
 
@@ -214,8 +209,7 @@ def golden(frequencies: Sequence[float], axes: int, /, *, heads: int) -> tuple[t
 
     Examples
     --------
-    >>> from rope_any import axes
-    >>> [[round(f, 3) for f in row] for row in axes.golden((1.0, 8.0), 2, heads=1)[0]]
+    >>> [[round(f, 3) for f in row] for row in ra.axes.golden((1.0, 8.0), 2, heads=1)[0]]
     [[0.969, 0.181], [0.247, -7.998]]
     """
     from statistics import NormalDist
@@ -269,12 +263,10 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     Examples
     --------
     >>> import random
-    >>> import numpy as np
-    >>> from rope_any import axes, cos_sin
-    >>> learned = np.asarray(axes.mixed(64, heads=6, rng=random.Random(0)))
+    >>> learned = np.asarray(ra.axes.mixed(64, heads=6, rng=random.Random(0)))
     >>> learned.shape
     (6, 2, 32)
-    >>> cos, sin = cos_sin(np.zeros((196, 2)), learned)
+    >>> cos, sin = ra.cos_sin(np.zeros((196, 2)), learned)
     >>> cos.shape
     (6, 196, 32)
     """

@@ -43,9 +43,8 @@ def xpos(
     -----
     Sun et al., *A Length-Extrapolatable Transformer*, arXiv:2212.10554: ``ζᵢ = (2i/d + γ) / (1 + γ)``, with pairs
     counted from 0 and d twice their number. The score of a query at m and a key at n is scaled by ``ζᵢ ** ((m - n) /
-    scale_base)`` for any centre. torchscale, rotary-embedding-torch and x-transformers use half of the current length
-    as the centre, and flash-attn half of the longest length so far, so their keys in a cache don't match the queries of
-    a longer sequence.
+    scale_base)`` for any centre. Other libraries use half of the current length as the centre, so their keys in a cache
+    don't match the queries of a longer sequence.
 
     Put the centre in the middle of the longest context. The float32 scale of the fastest pair overflows at 36 300
     tokens from the centre (with the defaults; in general at ``87 * scale_base / ln(1 / ζ₀)``), and scores become NaN. A
@@ -53,11 +52,9 @@ def xpos(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import Rope, bending, frequencies
-    >>> rope = Rope(frequencies(64), pairing="interleaved")
+    >>> rope = ra.Rope(ra.frequencies(64), pairing="interleaved")
     >>> p = np.arange(10)
-    >>> tables = bending.xpos(rope.table(p), p, centre=2048)
+    >>> tables = ra.bending.xpos(rope.table(p), p, centre=2048)
     >>> q, k = rope(np.ones((1, 8, 10, 64)), np.ones((1, 8, 10, 64)), tables)
     """
     lib, numbers, rest = _table_numbers(table, positions)
@@ -107,23 +104,20 @@ def fope(
     Hua et al., *Fourier Position Embedding*, arXiv:2412.17739: ``cos' = cos @ C`` and ``sin' = sin @ S``, by the
     library's own matmul and at its precision, which autocast does not change.
 
-    Use the padding of the checkpoint's training. The authors' code, SGLang and vLLM 0.33 pad the sine with 1, which
-    adds the other feature of the pair; with 0, as in another revision of vLLM, the pair passes through. For
-    ``fourier_norm`` of the authors' code (off by default), divide the coefficients by their sum over the kept
-    frequencies before the call. vLLM and SGLang have coefficients for each key head: repeat them for the queries of
-    grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
+    Use the padding of the checkpoint's training: the authors' code, SGLang and vLLM 0.33 pad the sine with 1, which
+    adds the other feature of the pair; with 0 the pair passes through. For ``fourier_norm`` of the authors' code,
+    divide the coefficients by their sum over the kept frequencies. If they differ by key head, as in vLLM and SGLang,
+    repeat them for the queries of grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import Rope, bending, cos_sin, frequencies
-    >>> f = frequencies(64)
+    >>> f = ra.frequencies(64)
     >>> kept = tuple(v for v in f if v > 2 * np.pi / 4096)
     >>> C = S = np.broadcast_to(np.eye(len(kept)), (8, len(kept), len(kept)))
-    >>> table = bending.fope(cos_sin(np.arange(10), kept), C, S, pairs=32, sine_padding=0.0)
+    >>> table = ra.bending.fope(ra.cos_sin(np.arange(10), kept), C, S, pairs=32, sine_padding=0.0)
     >>> table.cos.shape
     (1, 8, 10, 32)
-    >>> q = Rope(f, pairing="half").apply(np.ones((2, 8, 10, 64)), table)
+    >>> q = ra.Rope(f, pairing="half").apply(np.ones((2, 8, 10, 64)), table)
     """
     _require_table(table)
     named = {"cos_coefficients": cos_coefficients, "sin_coefficients": sin_coefficients}
@@ -190,26 +184,24 @@ def temperature(
     Notes
     -----
     After Nakanishi, *Scalable-Softmax Is Superior for Attention*, arXiv:2501.19399. Keys keep the plain table. Llama 4
-    (beta 0.1, original_length 8192, offset 1) scales the queries of its layers without rotary embedding; transformers
-    counts there from the beginning of the cache and ignores position ids. Ministral 3 and Mistral 4 (offset 0) scale
-    the queries of all layers, and all of their features.
+    (beta 0.1, original_length 8192, offset 1) scales the queries of its layers without rotary embedding, which
+    transformers counts from the beginning of the cache. Ministral 3 and Mistral 4 (offset 0) scale the queries of all
+    layers.
 
-    The table scales only the rotary slice. If features pass through (partial rotary, Mistral 4), or none is rotated
-    (Llama 4), use a `Rope` of zero frequencies over the whole head to scale all of them.
+    The table scales only the rotary slice. To scale features that pass through too (Mistral 4), or if none is rotated
+    (Llama 4), use a `Rope` of zero frequencies over the whole head.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import Rope, bending, frequencies
     >>> p, steps = np.arange(16_380, 16_390), {"beta": 0.1, "original_length": 8192}
-    >>> rope = Rope(frequencies(64), pairing="half")
+    >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
     >>> table = rope.table(p)
-    >>> q, k = rope(*np.ones((2, 1, 8, 10, 64)), (bending.temperature(table, p, **steps), table))
+    >>> q, k = rope(*np.ones((2, 1, 8, 10, 64)), (ra.bending.temperature(table, p, **steps), table))
 
     For a layer without rotary embedding:
 
-    >>> still = Rope((0.0,) * 32, pairing="half")
-    >>> warm = bending.temperature(still.table(p), p, offset=1, **steps)
+    >>> still = ra.Rope((0.0,) * 32, pairing="half")
+    >>> warm = ra.bending.temperature(still.table(p), p, offset=1, **steps)
     >>> q = still.apply(np.ones((1, 8, 10, 64)), warm)
     >>> print(q[0, 0, :, 0].round(4))
     [1.0693 1.0693 1.0693 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099]

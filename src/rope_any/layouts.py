@@ -45,8 +45,7 @@ class Layout(NamedTuple):
     ----------
     axes : str
         The axes of an array. ``*`` joins those that share one axis, the slowest first: in ``"seq part*pair"`` a row has
-        the first parts of all pairs, then the second. A `part` is a cosine or a sine; a `copy` is one of two equal
-        numbers; an axis ``1`` has length 1.
+        the first parts (cosines or sines) of all pairs, then the second. A `copy` is one of two equal numbers.
     rows : str
         How positions choose a row.
     source : str
@@ -227,24 +226,20 @@ def pack(
     Raises
     ------
     TypeError
-        If `source` is of another kind than the layout is made from, an argument has another type, or an option is
-        missing or of no use for the layout.
+        If `source` or another argument has a wrong type, or an option is missing or of no use for the layout.
     ValueError
         If the layout is unknown or cannot hold `source` (its shape, attention factor, axes, pairing, start or blocks),
         or an option is out of range.
 
     Notes
     -----
-    The table is rounded if the dtype is narrower, but never widened, because a float32 cache of numbers that were
-    rounded to bfloat16 looks exact and is not. Angles are products in float64, or float32 if the library has no
-    float64, rounded to float32: like those of the engines, they are off by up to 1.2e-7 of an angle. Frequencies of 0
-    have the divisor and the reciprocal infinity. Complex layouts need a library with complex numbers. A `BentTable` is
-    packed as it is.
+    A table is never widened, because a float32 cache of numbers that were rounded to bfloat16 looks exact and is not.
+    Angles are rounded to float32, so like those of the engines they are off by up to 1.2e-7 of themselves. The divisor
+    and the reciprocal of a frequency of 0 are infinite. Complex layouts need a library with complex numbers. A
+    `BentTable` is packed as it is.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import rope_any as ra
     >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
     >>> table = rope.table(range(4096), like=np.ones(1, dtype=np.float32))
     >>> ra.layouts.pack(table, "vllm").shape
@@ -332,12 +327,11 @@ def unpack(
     Raises
     ------
     TypeError
-        If `cache` is no array or pair of arrays as the layout has, or of another dtype, or an option has another type,
-        is missing or is of no use for the layout.
+        If `cache` or an option has a wrong type, or an option is missing or of no use for the layout.
     ValueError
         If the layout is unknown, the shape does not fit it, an option is wrong, angles are not those of the positions
-        0, 1, 2, ..., a divisor or reciprocal is 0, or an array of angles, divisors or reciprocals has no values: it is
-        traced, fake or on the meta device.
+        0, 1, 2, ..., a divisor or reciprocal is 0, or frequencies are asked of an array without values (traced, fake or
+        on the meta device).
 
     Notes
     -----
@@ -346,8 +340,6 @@ def unpack(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import rope_any as ra
     >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
     >>> table = rope.table(range(4096), like=np.ones(1, dtype=np.float32))
     >>> cache = ra.layouts.pack(table, "tensorrt-llm")

@@ -76,9 +76,8 @@ def export(
 
     Examples
     --------
-    >>> from rope_any import Rope, frequencies, onnx
-    >>> rope = Rope(frequencies(64), pairing="half")
-    >>> model = onnx.export(rope, head_dim=128)
+    >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
+    >>> model = ra.onnx.export(rope, head_dim=128)
     >>> [value.name for value in model.graph.output]
     ['q_rotated', 'k_rotated']
     """

@@ -72,7 +72,7 @@ def packed(
     length : int, optional
         The total number of tokens, by default the last of the cumulative lengths. It is required if they are an array.
     like : array, optional
-        Gives the library and the device, if the cumulative lengths are no array.
+        As for `from_starts`.
 
     Returns
     -------
@@ -92,10 +92,8 @@ def packed(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
     >>> x = np.ones((1, 8, 9, 64))  # sequences of 3, 2 and 4 tokens
-    >>> print(positions.packed([0, 3, 5, 9], like=x))
+    >>> print(ra.positions.packed([0, 3, 5, 9], like=x))
     [0 1 2 0 1 0 1 2 3]
     """
     starts, n = _sequence_starts("cumulative_lengths", cumulative_lengths, length, like=like)
@@ -125,8 +123,7 @@ def ragged(
     Returns
     -------
     array of int
-        ``(length,)``: ``offsets[b] + i - indptr[b]`` for the token with index i, in sequence b. Tokens after the last
-        sequence count from 0.
+        ``(length,)``: ``offsets[b] + i - indptr[b]`` for the token with index i, in sequence b.
 
     Raises
     ------
@@ -139,9 +136,7 @@ def ragged(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> print(positions.ragged(np.array([0, 3, 5]), np.array([100, 7]), 6))
+    >>> print(ra.positions.ragged(np.array([0, 3, 5]), np.array([100, 7]), 6))
     [100 101 102   7   8   0]
     """
     starts, n = _sequence_starts("indptr", indptr, length, like=like)
@@ -220,9 +215,7 @@ def segments(ids: Array, /) -> Array:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> print(positions.segments(np.array([1, 1, 1, 2, 2, 2, 2, 0, 0])))
+    >>> print(ra.positions.segments(np.array([1, 1, 1, 2, 2, 2, 2, 0, 0])))
     [0 1 2 0 1 2 3 0 0]
     """
     lib = require_array("ids", ids)
@@ -256,14 +249,12 @@ def padded(mask: Array, /) -> Array:
 
     Notes
     -----
-    transformers makes the same ``position_ids`` of an ``attention_mask`` in generation. Older versions give padding 1,
-    which makes no difference, because attention masks it.
+    transformers makes the same ``position_ids`` of an ``attention_mask`` in generation, but older versions give padding
+    1.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> print(positions.padded(np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]])))
+    >>> print(ra.positions.padded(np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]])))
     [[0 0 0 1 2]
      [0 1 2 3 0]]
     """
@@ -301,14 +292,12 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
 
     Notes
     -----
-    The starts are the ``seqlen_offsets`` of flash-attention and the ``start_positions`` of TransformerEngine. If all
-    rows have the same start, give `Rope` that number as the positions.
+    They are called ``seqlen_offsets`` in flash-attention and ``start_positions`` in TransformerEngine. If all rows have
+    the same start, give `Rope` that number as the positions.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> print(positions.from_starts(np.array([7, 100]), 3))
+    >>> print(ra.positions.from_starts(np.array([7, 100]), 3))
     [[  7   8   9]
      [100 101 102]]
     """
@@ -337,7 +326,7 @@ def unrotated(
     axes : int, optional
         The number of position axes, if `positions` have a last axis for them, as those of `grid`.
     like : array, optional
-        Gives the library and the device, if `positions` are no array.
+        As for `from_starts`.
 
     Returns
     -------
@@ -352,10 +341,8 @@ def unrotated(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> p = positions.grid(2, 2, like=np.ones(1))
-    >>> print(positions.unrotated(p, before=1, axes=2).T)  # a class token and four patches
+    >>> p = ra.positions.grid(2, 2, like=np.ones(1))
+    >>> print(ra.positions.unrotated(p, before=1, axes=2).T)  # a class token and four patches
     [[0 0 0 1 1]
      [0 0 1 0 1]]
     """
@@ -385,7 +372,7 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     count : int
         Positions below `count` go on the first axis, others on the second.
     like : array, optional
-        Gives the library and the device, if `positions` are no array.
+        As for `from_starts`.
 
     Returns
     -------
@@ -400,14 +387,12 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import Rope, frequencies, positions, scaling
-    >>> p = positions.unscaled_first(np.arange(6), 4)
+    >>> p = ra.positions.unscaled_first(np.arange(6), 4)
     >>> print(p.T)
     [[0 1 2 3 0 0]
      [0 0 0 0 4 5]]
-    >>> f = frequencies(64)
-    >>> rope = Rope((f, scaling.linear(f, 4.0)), pairing="half")
+    >>> f = ra.frequencies(64)
+    >>> rope = ra.Rope((f, ra.scaling.linear(f, 4.0)), pairing="half")
     >>> k = rope.apply(np.ones((1, 2, 6, 64)), p)
     """
     n, p = int32_or_symbol("count", count, least=0), as_position_array(positions, like=like)
@@ -433,10 +418,10 @@ def grid(
     order : {"rows", "columns"}, optional
         With ``"rows"`` the last axis varies fastest, row after row; with ``"columns"`` the first one does.
     window : sequence of int, optional
-        The number of points of a window along each axis, which must divide the grid. Tokens are ordered window by
-        window; `order` is that of the windows and of the points in each.
+        The number of points of a window along each axis, which must divide the grid. Tokens are then ordered window by
+        window, both in the given `order`.
     like : array, optional
-        Gives the library and the device, if no axis is an array.
+        As for `from_starts`.
 
     Returns
     -------
@@ -450,15 +435,10 @@ def grid(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
     >>> x = np.ones((1, 8, 6, 64))
-    >>> print(positions.grid(2, 3, like=x).T)  # rows, columns
+    >>> print(ra.positions.grid(2, 3, like=x).T)  # rows, columns
     [[0 0 0 1 1 1]
      [0 1 2 0 1 2]]
-    >>> print(positions.grid(positions.frames(2, fps=30.0, base_fps=24.0), 3, like=x).T)
-    [[0.  0.  0.  0.8 0.8 0.8]
-     [0.  1.  2.  0.  1.  2. ]]
     """
     home = like if like is not None else next(filter(is_array, positions), None)
     for points in positions:
@@ -527,8 +507,7 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
 
     Examples
     --------
-    >>> from rope_any import positions
-    >>> positions.centred(4)
+    >>> ra.positions.centred(4)
     (-1.5, -0.5, 0.5, 1.5)
     """
     n, width = _host_count(count), positive("step", step)
@@ -557,8 +536,7 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
 
     Examples
     --------
-    >>> from rope_any import positions
-    >>> positions.scaled(4, 2)
+    >>> ra.positions.scaled(4, 2)
     (0.0, 0.5, 1.0, 1.5)
     """
     n, size = _host_count(count), positive("reference", reference)
@@ -589,10 +567,9 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
 
     Examples
     --------
-    >>> from rope_any import positions
-    >>> positions.normalised(4)
+    >>> ra.positions.normalised(4)
     (-0.75, -0.25, 0.25, 0.75)
-    >>> positions.normalised(3, edges=True)
+    >>> ra.positions.normalised(3, edges=True)
     (-1.0, 0.0, 1.0)
     """
     n = _host_count(count)
@@ -625,8 +602,7 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
 
     Examples
     --------
-    >>> from rope_any import positions
-    >>> positions.frames(4, fps=12.0, base_fps=24.0)
+    >>> ra.positions.frames(4, fps=12.0, base_fps=24.0)
     (0.0, 2.0, 4.0, 6.0)
     """
     n, base, rate = _host_count(count), positive("base_fps", base_fps), positive("fps", fps)
@@ -668,15 +644,15 @@ def shard(
         The rank, from 0 on, as a number or a 0-d integer array, which may be traced.
     zigzag : bool
         Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
-        a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It must match how the data is distributed.
+        a causal mask, or chunk ``rank`` of `ranks`. It must match how the data is distributed.
     cumulative_lengths : sequence of int, optional
-        Those of packed documents, as for `packed`, but no array; the last is `length`. Each document is then divided
-        into chunks by itself, so its length must be a multiple of their number.
+        Those of packed documents, as for `packed`, but no array. Each document is then divided into chunks by itself,
+        so its length must be a multiple of their number.
     restart : bool, optional
-        Whether positions restart at 0 in each document, as `Rope` takes them. If False, they count on over all
-        documents and are the indices with which ``take`` gets a rank's tokens from the packed row.
+        Whether positions restart at 0 in each document. If not, they are the indices with which ``take`` gets a rank's
+        tokens from the packed row.
     like : array, optional
-        Gives the library and the device, if the rank is no array.
+        As for `from_starts`.
 
     Returns
     -------
@@ -690,12 +666,10 @@ def shard(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
     >>> x = np.ones((1, 8, 4, 64))  # this rank's part
-    >>> print(*(positions.shard(12, 3, rank, zigzag=True, like=x) for rank in (0, 1)))
+    >>> print(*(ra.positions.shard(12, 3, rank, zigzag=True, like=x) for rank in (0, 1)))
     [ 0  1 10 11] [2 3 8 9]
-    >>> print(positions.shard(12, 2, 0, zigzag=True, cumulative_lengths=[0, 8, 12], like=x))
+    >>> print(ra.positions.shard(12, 2, 0, zigzag=True, cumulative_lengths=[0, 8, 12], like=x))
     [0 1 6 7 0 3]
     """
     count, documents = _chunks(length, ranks, cumulative_lengths, zigzag=zigzag)
@@ -735,11 +709,9 @@ def gather_order(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
     >>> x = np.ones((1, 8, 4, 64))
-    >>> together = np.concatenate([positions.shard(12, 3, rank, zigzag=True, like=x) for rank in range(3)])
-    >>> print(together[positions.gather_order(12, 3, zigzag=True, like=x)])
+    >>> shards = [ra.positions.shard(12, 3, rank, zigzag=True, like=x) for rank in range(3)]
+    >>> print(np.concatenate(shards)[ra.positions.gather_order(12, 3, zigzag=True, like=x)])
     [ 0  1  2  3  4  5  6  7  8  9 10 11]
     """
     count, documents = _chunks(length, ranks, cumulative_lengths, zigzag=zigzag)
@@ -810,22 +782,21 @@ def mrope(
     Parameters
     ----------
     spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
-        The spans in the order of the stream. A number is that of text or audio tokens; a tuple is an image (one frame)
-        or a video, perhaps with audio, counted in tokens after merging. In place of each count there can be a sequence
-        of coordinates, from 0 on.
+        The spans in the order of the stream: a number of text or audio tokens, or the sizes of an image (one frame) or
+        a video in tokens after merging. A sequence of coordinates, from 0 on, can stand for each size.
     like : array
         Gives the library and the device.
     start : int, optional
         The position of the first token.
     time_advances : bool, optional
-        Whether the span after a video begins after its last time, row and column. If False, it begins after its last
-        row and column only, as in transformers from 5.3 on, so text may have the time of earlier frames.
+        Whether the span after a video begins after its last time, row and column, as in vLLM and transformers up to
+        5.2, or after its last row and column only, so that text may have the time of earlier frames.
     diagonal : float, optional
-        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. Then the span after an image or a
-        video begins one after its last time, whatever its rows and columns.
+        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. The span after a video then begins
+        after its last time, whatever its rows and columns.
     chunk : float, optional
-        The length, in positions, of the chunks of a video with audio: in each, frames come before audio. It is 50 in
-        Qwen2.5-Omni. If 0, tokens are in the order of time, a frame before its audio, as in Qwen3-Omni.
+        The length, in positions, of the chunks of a video with audio, in which frames come before audio: 50 in
+        Qwen2.5-Omni. If 0, tokens are in the order of time, as in Qwen3-Omni.
 
     Returns
     -------
@@ -842,29 +813,26 @@ def mrope(
     -----
     Wang et al., *Qwen2-VL*, arXiv:2409.12191, section 2.1. Text has the same position on all axes. The tokens of a
     video are at ``first + (time, row, column)``, columns fastest, where ``first`` is one more than the largest position
-    so far, as in vLLM and transformers up to 5.2.
+    so far.
 
-    - Frames of Qwen2.5-VL are at ``floor(frame · tokens_per_second · seconds_per_frame)``; give these instead of a
-      count. In Qwen3-VL and GLM-4V the time of each frame is text, and each frame is an image between texts.
-    - TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215): audio token i of a video is at ``first + i``, at the time of
-      its frame. The unit is 1 / 25 s, rounded down, in Qwen2.5-Omni, and 1 / 13 s, not rounded, in released Qwen3-Omni.
-      The two tokens before such a video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0,
-      0], 1, 1)``.
-    - VideoRoPE (Wei et al., arXiv:2502.05173): time is ``t = first + δ · frame``, height ``t + row - (rows - 1) // 2``,
-      and width likewise. δ is 2, and 0.5 by default in its code for vLLM. `rope_any.axes.assigned` has its axes.
+    - In Qwen2.5-VL frames are at ``floor(frame · tokens_per_second · seconds_per_frame)``; give these instead of a
+      count. In Qwen3-VL and GLM-4V each frame is an image after a text that gives its time.
+    - In TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215) audio token i of a video is at ``first + i``. The unit is
+      1 / 25 s, rounded down, in Qwen2.5-Omni, and 1 / 13 s, not rounded, in Qwen3-Omni. The two tokens before such a
+      video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0, 0], 1, 1)``.
+    - In VideoRoPE (Wei et al., arXiv:2502.05173) time is ``t = first + δ · frame``, and height ``t + row - (rows - 1)
+      // 2``, with δ = 2. `rope_any.axes.assigned` has its axes.
 
     Position ids of transformers are ``(3, batch, seq)``; ``moveaxis(position_ids, 0, -1)`` makes positions of them.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> p = positions.mrope([2, (1, 2, 3), 2], like=np.empty(0))  # text, an image, text
+    >>> p = ra.positions.mrope([2, (1, 2, 3), 2], like=np.empty(0))  # text, an image, text
     >>> print(p.T)
     [[0 1 2 2 2 2 2 2 5 6]
      [0 1 2 2 2 3 3 3 5 6]
      [0 1 2 3 4 2 3 4 5 6]]
-    >>> print(positions.mrope([1, ([0, 3], 1, 1, 5), 1], like=np.empty(0))[:, 0])  # with audio
+    >>> print(ra.positions.mrope([1, ([0, 3], 1, 1, 5), 1], like=np.empty(0))[:, 0])  # with audio
     [0 1 1 2 3 4 4 5 6]
     """
     require_array("like", like)
@@ -892,13 +860,13 @@ def mrope_end(
     spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
         As for `mrope`.
     start, time_advances, diagonal, chunk : optional
-        As for `mrope`. With `diagonal`, only the time counts.
+        As for `mrope`. With `diagonal`, only time counts.
 
     Returns
     -------
     int or float
-        The position, on all three axes, at which a `Rope` begins generated tokens. If `mrope` returns floats, it is a
-        float; then give the `Rope` an array of positions, because a start must be an int.
+        The position on all three axes. It is a float if `mrope` returns floats; then give the `Rope` an array of
+        positions, because a start must be an int.
 
     Raises
     ------
@@ -907,13 +875,11 @@ def mrope_end(
 
     Notes
     -----
-    The ``rope_deltas`` of transformers are this number minus the number of tokens. If `time_advances` is False, `mrope`
-    may begin a further span of text earlier.
+    The ``rope_deltas`` of transformers are this number minus the number of tokens.
 
     Examples
     --------
-    >>> from rope_any import positions
-    >>> positions.mrope_end([2, (1, 2, 3), 2])
+    >>> ra.positions.mrope_end([2, (1, 2, 3), 2])
     7
     """
     return _place_spans(spans, start=start, time_advances=time_advances, diagonal=diagonal, chunk=chunk)[1]
@@ -1045,14 +1011,14 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
 
     Parameters
     ----------
-    positions : array, int, range or sequence of numbers
+    positions : array or sequence of int
         The positions of the tokens, integers of any shape; as numbers up to 2⁵³, or below 2³¹ without float64.
     group : int
         The number of consecutive tokens with one position, G.
     window : int
         The distance from which on a query and a key are a far pair, W, in tokens. With 0 all pairs are far.
     like : array, optional
-        Gives the library and the device, if `positions` are no array.
+        As for `from_starts`.
 
     Returns
     -------
@@ -1068,9 +1034,7 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> far = positions.self_extend(np.arange(8), group=2, window=4)
+    >>> far = ra.positions.self_extend(np.arange(8), group=2, window=4)
     >>> print(far.queries, far.keys)
     [2 2 3 3 4 4 5 5] [0 0 1 1 2 2 3 3]
     """
@@ -1086,12 +1050,12 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
 
     Parameters
     ----------
-    positions : array, int, range or sequence of numbers
+    positions : array or sequence of int
         The positions of the tokens, as for `self_extend`.
     window : int
         The distance from which on a query and a key are a far pair, w, in tokens.
     like : array, optional
-        As for `self_extend`.
+        As for `from_starts`.
 
     Returns
     -------
@@ -1105,9 +1069,7 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> far = positions.rerope(np.arange(4), window=2)
+    >>> far = ra.positions.rerope(np.arange(4), window=2)
     >>> print(far.queries, far.keys)
     [2 2 2 2] [0 0 0 0]
     """
@@ -1122,14 +1084,14 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
 
     Parameters
     ----------
-    positions : array, int, range or sequence of numbers
+    positions : array or sequence of int
         The positions of the tokens, as for `self_extend`.
     window : int
         The distance from which on a query and a key are a far pair, w, in tokens.
     factor : int
         The number of tokens beyond the window that count as one, k.
     like : array, optional
-        As for `self_extend`.
+        As for `from_starts`.
 
     Returns
     -------
@@ -1145,12 +1107,10 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import Rope, frequencies, positions, scaling
-    >>> far = positions.leaky_rerope(np.arange(4), window=2, factor=8)
+    >>> far = ra.positions.leaky_rerope(np.arange(4), window=2, factor=8)
     >>> print(far.queries, far.keys)
     [14 15 16 17] [0 1 2 3]
-    >>> rope = Rope(scaling.linear(frequencies(64), 8.0), pairing="half")
+    >>> rope = ra.Rope(ra.scaling.linear(ra.frequencies(64), 8.0), pairing="half")
     >>> k = rope.apply(np.ones((1, 2, 4, 64)), far.keys)
     """
     w, k = int32_or_symbol("window", window, least=0), int32_or_symbol("factor", factor, least=1)
@@ -1166,14 +1126,14 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
 
     Parameters
     ----------
-    positions : array, int, range or sequence of numbers
+    positions : array or sequence of int
         The positions of the tokens, as for `self_extend`.
     chunk_size : int
         The largest distance in a score, in tokens, at most the trained length.
     local_size : int
         How much shorter than `chunk_size` a chunk is: chunks have ``c = chunk_size - local_size`` tokens, at least one.
     like : array, optional
-        As for `self_extend`.
+        As for `from_starts`.
 
     Returns
     -------
@@ -1184,14 +1144,12 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     Notes
     -----
     An et al., *Training-Free Long-Context Scaling of Large Language Models*, arXiv:2402.17463, as in the authors' code
-    (ChunkLlama) and in vLLM, for causal attention. In the paper the largest distance is its window less one: for its
-    figures give ``chunk_size = window - 1`` and ``local_size = window - 1 - c``.
+    (ChunkLlama) and in vLLM, for causal attention. For the figures of the paper give ``chunk_size = window - 1`` and
+    ``local_size = window - 1 - c``.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import positions
-    >>> at = positions.dual_chunk(np.arange(8), chunk_size=5, local_size=2)  # chunks of 3
+    >>> at = ra.positions.dual_chunk(np.arange(8), chunk_size=5, local_size=2)  # chunks of 3
     >>> print(at.keys, at.intra)
     [0 1 2 0 1 2 0 1] [0 1 2 0 1 2 0 1]
     >>> print(at.successive, at.inter)

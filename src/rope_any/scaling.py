@@ -56,8 +56,7 @@ def linear(frequencies: Sequence[float], factor: float, /) -> Row:
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> scaling.linear((1.0, 0.5), 4.0)
+    >>> ra.scaling.linear((1.0, 0.5), 4.0)
     (0.25, 0.125)
     """
     s = _factor(factor)
@@ -82,13 +81,12 @@ def ntk(frequencies: Sequence[float], factor: float, /) -> Row:
 
     Notes
     -----
-    This is the form with an exponent, by bloc97 (2023). vLLM's ``ntk`` is another one, from kexue.fm/archives/9706.
-    diffusers multiplies the base by the factor without an exponent: use `frequencies` with ``base * factor``.
+    By bloc97 (2023). vLLM's ``ntk`` is another form, from kexue.fm/archives/9706. diffusers multiplies the base by the
+    factor itself: use `frequencies` with ``base * factor``.
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> scaling.ntk((1.0, 0.1, 0.01), 4.0)
+    >>> ra.scaling.ntk((1.0, 0.1, 0.01), 4.0)
     (1.0, 0.05, 0.0025)
     """
     s, row = _factor(factor), as_row(frequencies)
@@ -125,8 +123,7 @@ def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> scaling.dynamic_ntk((1.0, 0.1), 2.0, length=8192, trained_length=4096)
+    >>> ra.scaling.dynamic_ntk((1.0, 0.1), 2.0, length=8192, trained_length=4096)
     (1.0, 0.03333333333333333)
     """
     s, m = _factor(factor), positive("trained_length", trained_length)
@@ -164,8 +161,7 @@ def ntk_by_parts(
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> scaling.ntk_by_parts((1.0, 1e-4), 4.0, original_length=4096)
+    >>> ra.scaling.ntk_by_parts((1.0, 1e-4), 4.0, original_length=4096)
     (1.0, 2.5e-05)
     """
     s, row, length = _factor(factor), as_row(frequencies), positive("original_length", original_length)
@@ -218,9 +214,8 @@ def yarn(
 
     Examples
     --------
-    >>> from rope_any import frequencies, scaling
-    >>> f = frequencies(8)
-    >>> scaling.yarn(f, 4.0, base=10_000.0, original_length=4096)
+    >>> f = ra.frequencies(8)
+    >>> ra.scaling.yarn(f, 4.0, base=10_000.0, original_length=4096)
     (1.0, 0.1, 0.00625, 0.00025)
     """
     s, row = _factor(factor), as_row(frequencies)
@@ -267,13 +262,12 @@ def dynamic_yarn(
 
     Notes
     -----
-    This is the dynamic scaling of arXiv:2309.00071, section 3.4, as in its authors' code; no maintained engine has it.
-    Keys rotated for one length don't match queries of another.
+    From arXiv:2309.00071, section 3.4, and its authors' code; no maintained engine has it. Keys rotated for one length
+    don't match queries of another.
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> scaling.dynamic_yarn((1.0, 1e-4), base=1e8, length=2048, original_length=4096)
+    >>> ra.scaling.dynamic_yarn((1.0, 1e-4), base=1e8, length=2048, original_length=4096)
     (1.0, 0.0001)
     """
     factor = positive("length", length) / positive("original_length", original_length)
@@ -306,15 +300,14 @@ def dype(frequencies: Sequence[float], factor: float, /, *, base: float, origina
 
     Notes
     -----
-    Issachar et al., *DyPE*, arXiv:2510.20766. Both ramps are those of `yarn`, with ends up to the number of pairs, a
-    limit that the authors' code lacks. Their code also multiplies cosine and sine, in the pairs of this axis only, by
-    `yarn_attention_factor`. The form with NTK is ``ntk(frequencies, max(factor, 1) ** (2 * noise**2))``.
+    Issachar et al., *DyPE*, arXiv:2510.20766. Both ramps are those of `yarn`, with ends up to the number of pairs. The
+    authors' code lacks that limit, and multiplies cosine and sine of this axis by `yarn_attention_factor`. The form
+    with NTK is ``ntk(frequencies, max(factor, 1) ** (2 * noise**2))``.
 
     Examples
     --------
-    >>> from rope_any import frequencies, scaling
-    >>> f, flux = frequencies(56), {"base": 10_000.0, "original_length": 64}
-    >>> [round(scaling.dype(f, 4.0, noise=t, **flux)[14] / f[14], 3) for t in (1.0, 0.1, 0.05)]
+    >>> f, flux = ra.frequencies(56), {"base": 10_000.0, "original_length": 64}
+    >>> [round(ra.scaling.dype(f, 4.0, noise=t, **flux)[14] / f[14], 3) for t in (1.0, 0.1, 0.05)]
     [0.25, 0.854, 1.0]
     """
     row, s, b = as_row(frequencies), positive("factor", factor), positive("base", base)
@@ -363,14 +356,12 @@ def longrope(
 
     Notes
     -----
-    Ding et al., *LongRoPE*, arXiv:2402.13753. Keys rotated with one list don't match queries of the other. transformers
-    uses the long list from the first position above the trained length on; other engines have other rules.
+    Ding et al., *LongRoPE*, arXiv:2402.13753. Keys rotated with one list don't match queries of the other.
 
     Examples
     --------
-    >>> from rope_any import scaling
     >>> lists = {"short_factor": (1.0, 2.0), "long_factor": (2.0, 8.0)}
-    >>> scaling.longrope((1.0, 0.5), **lists, original_length=4096, length=4097)
+    >>> ra.scaling.longrope((1.0, 0.5), **lists, original_length=4096, length=4097)
     (0.5, 0.0625)
     """
     row = as_row(frequencies)
@@ -421,9 +412,8 @@ def llama3(
 
     Examples
     --------
-    >>> from rope_any import scaling
     >>> band = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    >>> scaling.llama3((1.0, 1e-4), 8.0, original_length=8192, **band)
+    >>> ra.scaling.llama3((1.0, 1e-4), 8.0, original_length=8192, **band)
     (1.0, 1.25e-05)
     """
     low, high = _ordered("low_freq_factor", low_freq_factor, "high_freq_factor", high_freq_factor)
@@ -448,14 +438,12 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
 
     Notes
     -----
-    Barbero et al., *Round and Round We Go!*, arXiv:2410.06205, as in Gemma 4. It is not partial rotary, where the
-    exponents run over the rotary slice and pairs are formed within it. transformers also divides by a ``factor``; use
-    `linear` for that.
+    Barbero et al., *Round and Round We Go!*, arXiv:2410.06205, as in Gemma 4. Partial rotary differs: its exponents run
+    over the rotary slice, and pairs are formed within it. For the ``factor`` of transformers use `linear`.
 
     Examples
     --------
-    >>> from rope_any import frequencies, scaling
-    >>> scaling.proportional(frequencies(8), 0.5)
+    >>> ra.scaling.proportional(ra.frequencies(8), 0.5)
     (1.0, 0.1, 0.0, 0.0)
     """
     row, p = as_row(frequencies), real("proportion", proportion)
@@ -487,8 +475,7 @@ def clipped(frequencies: Sequence[float], count: int, /) -> Row:
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> scaling.clipped((1.0, 0.5, 0.25, 0.125), 3)
+    >>> ra.scaling.clipped((1.0, 0.5, 0.25, 0.125), 3)
     (1.0, 0.5, 0.125, 0.0)
     """
     row, n = as_row(frequencies), integer_between("count", count, 0, len(frequencies))
@@ -503,7 +490,7 @@ def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float)
     Parameters
     ----------
     frequencies : tuple of float
-        Radians per latent frame, those of the time axis only; give the result to `rope_any.axes.axial`.
+        Radians per latent frame, of the time axis only; give the result to `rope_any.axes.axial`.
     repeats_at : float
         The latent frame N at which videos begin to repeat, 50 in HunyuanVideo and 20 in CogVideoX, which selects the
         pair with the closest period. For a known pair k, counted from 1, give ``2π / f[k - 1]``.
@@ -517,14 +504,13 @@ def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float)
 
     Notes
     -----
-    Zhao et al., *RIFLEx*, arXiv:2502.15894, with the 0.9 of the authors' code. It needs no training and is for L above
-    N; for shorter videos it speeds the pair up.
+    Zhao et al., *RIFLEx*, arXiv:2502.15894, with the 0.9 of the authors' code. It is for L above N and needs no
+    training.
 
     Examples
     --------
-    >>> from rope_any import frequencies, scaling
-    >>> time = frequencies(16, base=256.0)  # HunyuanVideo: k = 4
-    >>> [round(f, 4) for f in scaling.riflex(time, 50, length=66)[2:5]]
+    >>> time = ra.frequencies(16, base=256.0)  # HunyuanVideo: k = 4
+    >>> [round(f, 4) for f in ra.scaling.riflex(time, 50, length=66)[2:5]]
     [0.25, 0.0857, 0.0625]
     """
     row, n, longest = as_row(frequencies), positive("repeats_at", repeats_at), positive("length", length)
@@ -553,9 +539,7 @@ def resonance(frequencies: Sequence[float], /) -> Row:
 
     Examples
     --------
-    >>> import math
-    >>> from rope_any import scaling
-    >>> [round(2 * math.pi / f, 9) for f in scaling.resonance((1.0, 0.1))]
+    >>> [round(2 * np.pi / f, 9) for f in ra.scaling.resonance((1.0, 0.1))]
     [6.0, 63.0]
     """
     # λ = 2π/f,  f' = 2π/round(λ);  wavelengths below one token become one
@@ -585,16 +569,13 @@ def yarn_attention_factor(
 
     Notes
     -----
-    This is arXiv:2309.00071, equation 22, where it is a temperature of the scores: multiplying both q and k by m
-    multiplies them by m². With DeepSeek's keys the model also scales scores by ``m(mscale_all_dim)²``.
+    This is the temperature of arXiv:2309.00071, equation 22: multiplying both q and k by m multiplies scores by m².
+    With DeepSeek's keys the model also scales scores by ``m(mscale_all_dim)²``.
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> round(scaling.yarn_attention_factor(40.0), 6)
+    >>> round(ra.scaling.yarn_attention_factor(40.0), 6)
     1.368888
-    >>> scaling.yarn_attention_factor(40.0, mscale=1.0, mscale_all_dim=1.0)
-    1.0
     """
     s = positive("factor", factor)
 
@@ -630,8 +611,7 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
     Examples
     --------
-    >>> from rope_any import scaling
-    >>> round(scaling.longrope_attention_factor(32.0, original_length=4096), 6)
+    >>> round(ra.scaling.longrope_attention_factor(32.0, original_length=4096), 6)
     1.190238
     """
     s, length = positive("factor", factor), positive("original_length", original_length)

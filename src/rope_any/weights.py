@@ -74,8 +74,8 @@ def convert(
     Parameters
     ----------
     w : array
-        A tensor that computes queries or keys: a projection, its bias, the B of its LoRA, or the weight of a query or
-        key norm; of any dtype. One axis has the features of all heads, head after head.
+        A projection of queries or keys, its bias, the B of its LoRA, or the weight of their norm; of any dtype. One
+        axis has the features of all heads, head after head.
     head_dim : int
         The number of features of a head.
     source, target : {"half", "interleaved"}
@@ -88,14 +88,13 @@ def convert(
     start : int, optional
         The first rotated feature of a head.
     heads : tuple of int, optional
-        ``(m, n)``: in each group of n heads, the first m are reordered, the others unchanged. For weights that also
-        compute values; by default all heads are reordered.
+        ``(m, n)``: in each group of n heads, only the first m are reordered, for weights that also compute values. By
+        default all are.
 
     Returns
     -------
     array
-        The weight in the new order, of the same shape, dtype, library and device. Converting it back from `target` to
-        `source` gives exactly w.
+        The weight in the new order, of the same shape, dtype, library and device.
 
     Raises
     ------
@@ -113,15 +112,12 @@ def convert(
     k)`` if all h queries come first, then k keys and k values (Phi-3); ``(1, 2)`` if a gate follows each query
     (Qwen3-Next).
 
-    Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ). The function
-    ``permute`` in the scripts that convert Llama's weights to transformers and from there to llama.cpp does the same as
-    this one.
+    Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ). The ``permute`` of
+    the scripts that convert Llama's weights to transformers and to llama.cpp does the same.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import weights
-    >>> weights.convert(np.arange(12), 6, source="interleaved", target="half")
+    >>> ra.weights.convert(np.arange(12), 6, source="interleaved", target="half")
     array([ 0,  2,  4,  1,  3,  5,  6,  8, 10,  7,  9, 11])
     """
     order = feature_order(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
@@ -179,11 +175,9 @@ def convert_state_dict(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any import weights
     >>> names = [f"layers.0.self_attn.{name}_proj.weight" for name in "qkv"]
     >>> state = {name: np.arange(8)[:, None] for name in names}
-    >>> new = weights.convert_state_dict(state, 4, source="interleaved", target="half")
+    >>> new = ra.weights.convert_state_dict(state, 4, source="interleaved", target="half")
     >>> for w in new.values():
     ...     print(w[:, 0])
     [0 2 1 3 4 6 5 7]

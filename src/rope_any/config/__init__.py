@@ -92,8 +92,7 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
 
     Examples
     --------
-    >>> from rope_any.config import parts
-    >>> parts({"model_type": "deepseek_v32", "qk_rope_head_dim": 64})
+    >>> ra.config.parts({"model_type": "deepseek_v32", "qk_rope_head_dim": 64})
     ('text', 'indexer')
     """
     found = _parts.part_readers(config, pairing=pairing, factor=factor)
@@ -131,9 +130,8 @@ def layers(
 
     Examples
     --------
-    >>> from rope_any.config import layers
     >>> smol = {"model_type": "smollm3", "head_dim": 128, "num_hidden_layers": 4}
-    >>> [rope is not None for rope in layers(smol | {"no_rope_layers": [1, 1, 1, 0]})]
+    >>> [rope is not None for rope in ra.config.layers(smol | {"no_rope_layers": [1, 1, 1, 0]})]
     [True, True, True, False]
     """
     reader = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
@@ -176,8 +174,8 @@ def explain(
 
     Examples
     --------
-    >>> from rope_any.config import explain
-    >>> (one,) = explain({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32})
+    >>> llama = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32}
+    >>> (one,) = ra.config.explain(llama)
     >>> one.facts["rope_theta"]
     Fact(value=10000.0, source='default of llama')
     >>> one.facts["head_dim"]
@@ -266,11 +264,9 @@ def positions(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rope_any.config import positions
     >>> tower = {"embed_dim": 64, "num_heads": 2, "spatial_merge_size": 2}
     >>> model = {"model_type": "qwen2_vl", "vision_config": tower}
-    >>> positions(model, (2, 4), part="vision", like=np.empty(0))[:5].tolist()
+    >>> ra.config.positions(model, (2, 4), part="vision", like=np.empty(0))[:5].tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
     """
     if (shape is None) == (token_ids is None):
@@ -327,8 +323,7 @@ def score_scale(
 
     Examples
     --------
-    >>> from rope_any.config import score_scale
-    >>> score_scale({"model_type": "llama", "head_dim": 64})
+    >>> ra.config.score_scale({"model_type": "llama", "head_dim": 64})
     0.125
     """
     reader = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
@@ -410,9 +405,7 @@ def wavelengths(rope: Rope, /) -> Row:
 
     Examples
     --------
-    >>> from rope_any import Rope
-    >>> from rope_any.config import wavelengths
-    >>> [round(tokens, 2) for tokens in wavelengths(Rope((1.0, 0.5), pairing="half"))]
+    >>> [round(tokens, 2) for tokens in ra.config.wavelengths(ra.Rope((1.0, 0.5), pairing="half"))]
     [6.28, 12.57]
     """
     return tuple(2 * math.pi / abs(f) if f else math.inf for f in sum_over_axes(rope))
@@ -442,9 +435,8 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
 
     Examples
     --------
-    >>> from rope_any import Rope
-    >>> from rope_any.config import drift
-    >>> round(drift(Rope((1.0,), pairing="half"), Rope((0.5,), pairing="half"), 1.0), 3)
+    >>> a, b = ra.Rope((1.0,), pairing="half"), ra.Rope((0.5,), pairing="half")
+    >>> round(ra.config.drift(a, b, 1.0), 3)
     0.495
     """
     f, g, p = sum_over_axes(a, "a"), sum_over_axes(b, "b"), real("position", position)
@@ -504,9 +496,8 @@ def advise(
 
     Examples
     --------
-    >>> from rope_any.config import advise
     >>> llama2 = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
-    >>> (one,) = advise(llama2, 16384)
+    >>> (one,) = ra.config.advise(llama2, 16384)
     >>> one.critical_dimension, one.unfinished, round(one.bases["arXiv:2310.05209"])
     (92, 18, 56628)
     >>> one.rope_parameters["rope_type"], one.rope_parameters["factor"]
@@ -597,9 +588,8 @@ def modernize(config: object, /) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from rope_any.config import modernize
     >>> neox = {"model_type": "gpt_neox", "head_dim": 64}
-    >>> modernize(neox | {"rotary_pct": 0.5, "rotary_emb_base": 20_000})["rope_parameters"]
+    >>> ra.config.modernize(neox | {"rotary_pct": 0.5, "rotary_emb_base": 20_000})["rope_parameters"]
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
     whole = load(config)

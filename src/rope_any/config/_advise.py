@@ -17,7 +17,7 @@ class Outlook(NamedTuple):
     """What one scheme does to the pairs at a length."""
 
     factor: float
-    """By how much it divides the frequency of the pair that it slows most; 1 if it slows none."""
+    """The divisor of the frequency of the pair that it slows most; 1 if it slows none."""
     wavelengths: tuple[float, float]
     """The shortest and the longest, in tokens, of pairs that rotate."""
     slowed: int
@@ -70,7 +70,7 @@ class Advice(NamedTuple):
     in_window: bool
     """Whether no distance in these layers is longer than their window."""
     code: str | None
-    """The parameters as code for a config of transformers, called ``config.json``; None without parameters."""
+    """The parameters as code for a ``config.json`` of transformers; None without parameters."""
 
 
 PERPLEXITY = {"none": 22.8, "linear": 21.9, "ntk": 19.8, "yarn": 5.6}

@@ -104,16 +104,15 @@ def reposition(
     TypeError
         If `cache` is no cache of transformers, and as for `Rope.from_config` and `Rope.reposition`.
     ValueError
-        If a layer is of another class (quantised, compressed), the model is not known, its frequencies are learned, or
-        it has no rotary embedding; if layers have seen different numbers of tokens, or the positions don't fit them; if
-        a rotation depends on the length and that is not given; or if weights of a norm after the rotation are missing
-        or zero. The cache is then unchanged.
+        If a layer is of another class (quantised, compressed), or has seen another number of tokens; if the model is
+        not known, has learned frequencies or no rotary embedding; if the positions don't fit, a length is missing, or
+        weights of a norm after the rotation are missing or zero. The cache is then unchanged.
 
     Notes
     -----
     All new keys are computed before any is written, so the keys take memory twice for that time. Dynamic layers get new
-    tensors, so what shares the old ones stays as it was. Static layers keep their tensors, and their unused slots keep
-    their values. Values, latents, layers without rotary, linear attention and cross attention are left alone.
+    tensors, so what shares the old ones stays as it was; static layers keep theirs. Everything but rotated keys of self
+    attention is left alone.
 
     Each call rounds keys as `Rope.reposition` does. Norms after the rotation don't add to that, because they are undone
     and repeated in float64.

@@ -188,7 +188,7 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
     model : torch.nn.Module
         As for `audit`.
     config : Rope, dict, path or object with ``to_dict()``, optional
-        As for `audit`. Nothing is written if there is neither this nor a ``model.config`` that can be read.
+        As for `audit`. Without a config nothing is written.
 
     Returns
     -------
@@ -203,18 +203,9 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
     Notes
     -----
     Tensors that are rounded, garbage or of another rotation get the values of the config, if these and the layout are
-    certain. They get the dtype that their class makes, float32 or complex64; wider ones stay so. A tensor of that dtype
-    is written in place. Otherwise a new one on the same device takes its place in the module, so refill before a
-    compiler, a CUDA graph or FSDP takes the old one. Each process writes its own shard, without communication.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from rope_any.integrations.torch import refill
-    >>> model = torch.nn.Module()
-    >>> model.register_buffer("inv_freq", torch.full((32,), torch.nan))
-    >>> print(*refill(model).left)  # there is no config to fill it from
-    inv_freq: garbage (32 of 32 values are not finite)
+    certain, in the dtype that their class makes: float32 or complex64, while wider ones stay so. A tensor of that dtype
+    is written in place. Otherwise a new one takes its place in the module, so refill before a compiler, a CUDA graph or
+    FSDP takes the old one. Each process writes its own shard.
     """
     changes: list[Callable[[], None]] = []
     written: dict[int, Tensor] = {}  # the new values by the id of the old tensor

@@ -115,7 +115,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     Parameters
     ----------
     model : torch.nn.Module
-        A model of any architecture with rotary embeddings, or a part of one, on any device and of any dtype.
+        A model with rotary embeddings, or a part of one, on any device and of any dtype.
     sequence_length : int, optional
         The length, in tokens, that tables are made for, if they depend on it (dynamic, longrope). Without it, longrope
         uses the largest position of each call, as in transformers, and dynamic raises an error.
@@ -130,9 +130,9 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     TypeError
         If an argument has a wrong type.
     ValueError
-        If there is no rotary embedding, one is unknown, does not make the tables of its config, is replaced already,
-        has a ``forward`` of its own (a hook of accelerate) or is on the meta device; or if tables depend on the length
-        and `sequence_length` is missing. The model is then unchanged.
+        If there is no rotary embedding, or one is unknown, does not make the tables of its config, is replaced already,
+        has a ``forward`` of its own (a hook of accelerate), is on the meta device or needs a `sequence_length`. The
+        model is then unchanged.
 
     Notes
     -----

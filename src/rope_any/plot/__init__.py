@@ -1,11 +1,12 @@
 """
-Draw the properties of a rotation with matplotlib, which the extra ``plot`` installs.
+Draw the properties of a rotation with matplotlib.
 
-Each function draws on `ax` and returns it. Without `ax` it creates a figure by pyplot, so that notebooks,
-``pyplot.show`` and galleries find it. Frequencies in place of a `Rope` can be an array of any library. With several
-position axes, a token has the same position on all of them unless the function says otherwise. Axes given by the caller
-keep their style; new figures use ``looks.LOOKS``, an argument for ``pyplot.rc_context``. An argument of a wrong type
-raises TypeError, and one that is out of range or doesn't fit ValueError.
+The extra ``plot`` installs matplotlib. Each function draws on `ax` and returns it. Without `ax` it creates a figure by
+pyplot, so that notebooks, ``pyplot.show`` and galleries find it. Frequencies in place of a `Rope` can be an array of
+any library. With several position axes, a token has the same position on all of them unless the function says
+otherwise. Axes given by the caller keep their style; new figures use ``looks.LOOKS``, an argument for
+``pyplot.rc_context``. An argument of a wrong type raises TypeError, and one that is out of range or doesn't fit
+ValueError.
 """
 
 import math
@@ -108,8 +109,7 @@ def hands(
 
     Examples
     --------
-    >>> from rope_any import frequencies, plot
-    >>> ax = plot.hands(frequencies(128), 100)
+    >>> ax = ra.plot.hands(ra.frequencies(128), 100)
     >>> [line.get_label() for line in ax.lines][:2]  # the pair: tokens per turn
     ['0: 6.28', '9: 22.9']
     """
@@ -179,11 +179,10 @@ def wavelengths(
 
     Examples
     --------
-    >>> from rope_any import frequencies, plot, scaling
-    >>> f = frequencies(128)
-    >>> recipes = {"plain": f, "ntk, factor 4": scaling.ntk(f, 4.0)}
+    >>> f = ra.frequencies(128)
+    >>> recipes = {"plain": f, "ntk, factor 4": ra.scaling.ntk(f, 4.0)}
     >>> lengths = {"trained": 4096, "extended": 16_384}
-    >>> ax = plot.wavelengths(*recipes.values(), labels=[*recipes], lengths=lengths)
+    >>> ax = ra.plot.wavelengths(*recipes.values(), labels=[*recipes], lengths=lengths)
     >>> ax.get_ylabel()
     'wavelength (tokens per turn)'
     """
@@ -250,8 +249,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
 
     Examples
     --------
-    >>> from rope_any import frequencies, plot
-    >>> ax = plot.decay(frequencies(128))
+    >>> ax = ra.plot.decay(ra.frequencies(128))
     >>> [float(line.get_ydata()[0]) for line in ax.lines]  # at distance 0
     [32.5, 1.0]
     """
@@ -313,8 +311,7 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
 
     Examples
     --------
-    >>> from rope_any import frequencies, plot
-    >>> ax = plot.table(frequencies(128), range(100, 200))
+    >>> ax = ra.plot.table(ra.frequencies(128), range(100, 200))
     >>> ax.images[0].get_array().shape
     (100, 128)
     """
@@ -391,8 +388,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
 
     Examples
     --------
-    >>> from rope_any import frequencies, plot
-    >>> ax = plot.errors(frequencies(8), longest=1000)
+    >>> ax = ra.plot.errors(ra.frequencies(8), longest=1000)
     >>> [line.get_label() for line in ax.lines]
     ['float32 product', 'rope_any', 'bound 1.2e−7']
     """
@@ -463,8 +459,7 @@ def pairs(
 
     Examples
     --------
-    >>> from rope_any import Rope, frequencies, plot
-    >>> ax = plot.pairs(Rope(frequencies(8), pairing="half"), head_dim=12)
+    >>> ax = ra.plot.pairs(ra.Rope(ra.frequencies(8), pairing="half"), head_dim=12)
     >>> [text.get_text() for text in ax.texts]
     ['0', '1', '2', '3', '0', '1', '2', '3']
     """

@@ -105,8 +105,8 @@ def check_cache(
     layout : str
         A name in `rope_any.layouts.LAYOUTS`.
     rope : Rope
-        The rotation that the cache should be for. If it has several axes, each pair must use only one of them, as in
-        M-RoPE; row p is then that of position p on all axes.
+        The rotation that the cache should be for. With several axes, each pair must use only one of them, as in M-RoPE,
+        and row p is that of position p on all axes.
     base : float, optional
         Required for a layout of divisors: the base of the frequencies that the engine divides.
     dtype : str, optional
@@ -127,33 +127,29 @@ def check_cache(
         If an argument has a wrong type, or the cache a dtype that the layout lacks.
     ValueError
         If the layout or `dtype` is unknown, the cache has no rows or no values (on torch's meta device), or its shape
-        does not fit this layout, and its first row is right in no other layout or shape.
+        fits neither this layout nor, by its first row, another one.
 
     Notes
     -----
-    A number may be off by as much as in an engine that computes correctly, but in float32. Rounding the frequency f of
-    a pair and its product with the position p makes an error of up to ``e = p f (4 + |ln f|) 2⁻²⁴`` in the angle, and
-    none if f is a power of two and p is below 2²⁴. A cosine or a sine may be off by ``A (1.2e-7 + e)``, where A is the
-    attention factor, and by one rounding to the dtype; an angle by e; a divisor or a reciprocal by ``(4 + |ln f|)
-    2⁻²⁴`` of itself and one rounding. `check_rotary` allows no error of angles.
+    Unlike `check_rotary`, this allows the error of an engine that computes correctly in float32. Rounding the frequency
+    f of a pair and its product with the position p changes the angle by up to ``e = p f (4 + |ln f|) 2⁻²⁴``, or not at
+    all if f is a power of two and p is below 2²⁴. A cosine or a sine may be off by ``A (1.2e-7 + e)``, where A is the
+    attention factor, an angle by e, a divisor or a reciprocal by ``(4 + |ln f|) 2⁻²⁴`` of itself, and all but angles by
+    one rounding to the dtype.
 
-    If up to half of the rows after the first are wrong, the cause is a mistake of order that explains them all, such as
-    repeated rows; otherwise the causes name these rows, and infinite or NaN values. If more are wrong, the cache is
-    read in other layouts, then compared with `others`, and then with the mistakes that `check_rotary` knows. A cause is
-    named only if it gives the numbers of the cache.
+    If up to half of the rows are wrong, the causes name a mistake of order that explains them all, such as repeated
+    rows, else the rows. If more are wrong, other layouts are tried, then `others`, then the mistakes that
+    `check_rotary` knows. A cause is named only if it gives the numbers of the cache.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import rope_any as ra
-    >>> from rope_any.testing import check_cache
     >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
     >>> angles = np.outer(np.arange(4096, dtype=np.float32), np.float32(rope.frequencies))
     >>> cache = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
-    >>> check_cache(cache, "vllm", rope).passed
+    >>> ra.testing.check_cache(cache, "vllm", rope).passed
     True
     >>> other = ra.Rope(ra.frequencies(64, base=500_000.0), pairing="half")
-    >>> check_cache(cache, "vllm", other).causes
+    >>> ra.testing.check_cache(cache, "vllm", other).causes
     ('other frequencies: those of base 10000',)
     """
     row, rope = layout_of(layout), _on_one_axis("rope", rope)

@@ -42,8 +42,8 @@ class Property(NamedTuple):
     holds : bool
         Whether the function has the property.
     error : float
-        The deviation, relative to the length of the compared vectors; absolute where nothing may change (x, the
-        positions, memory beside x). Nan if the function returned no valid result.
+        The deviation, relative to the length of the compared vectors, or absolute where nothing may change. Nan if the
+        function returned no valid result.
     """
 
     holds: bool
@@ -71,8 +71,8 @@ class Report(NamedTuple):
     refusals : dict
         Exceptions and invalid results, by position or property.
     causes : tuple of str
-        The likely mistakes, all of them together; empty if there is none or none is known. Otherwise the position up to
-        which the function is correct, or what it returned if no call returned a rotated x.
+        The likely mistakes, all of them together, or what else is known, such as the position up to which the function
+        is correct; empty if there is nothing to say.
     """
 
     subject: str
@@ -135,54 +135,49 @@ def check_rotary(
     attention_factor : float, optional
         The factor that should multiply cosines and sines; 1 by default.
     longest : int, optional
-        The last position, at least 127 and by default 2³¹ − 1: for functions that use a table of fixed length.
+        The last position, for functions with a table of fixed length; at least 127, by default 2³¹ − 1.
     case : Case, optional
         One of the test vectors (see `cases`), instead of all of these options.
     like : array, optional
         An array with the library, the device and the dtype for x; by default NumPy, float32.
     keys : bool, optional
-        Whether it is ``function(q, k, positions)`` and returns both, rotated; k has fewer heads than q, or both one.
+        Whether it is ``function(q, k, positions)`` and returns both; k has fewer heads than q, or both one.
     in_place : bool, optional
-        Whether the function writes into x, or into q and k. What it returns is ignored.
+        Whether the function writes into x, or q and k. What it returns is ignored.
     rows : bool, optional
-        Whether to call it with a row of positions for each row of x too: ``(batch, seq)``.
+        Whether to call it with positions ``(batch, seq)`` too.
     gradient : bool, optional
-        Whether to check the gradient with respect to x too, in torch, JAX and MLX.
+        Whether to check the gradient too, in torch, JAX and MLX; it must be the inverse rotation.
 
     Returns
     -------
     Report
-        The worst errors by position, the properties, and a guess at the cause. Exceptions of the function and results
-        of a wrong shape are in the report.
+        The worst errors by position, the properties, and a guess at the cause. It contains exceptions of the function.
 
     Raises
     ------
     ModuleNotFoundError
         If mpmath isn't installed (the extra ``testing``).
     TypeError, ValueError
-        If an option is of another kind or out of range, options contradict each other, or `function` can't be called.
+        If an option has a wrong type or value, options contradict each other, or `function` can't be called.
 
     Notes
     -----
     The rotation is that of Su et al., *RoFormer*, arXiv:2104.09864. A pair counts as right within 4e-7 of its length
-    (5.5e-4 in float16, 4.2e-3 in bfloat16), at every position: that is the error of float32 tables and one rounding.
-    Every call must keep the other features, the dtype, x and the positions to the last bit. Calls with views of larger
-    arrays, with int32 and int64 positions, with one head, and with one token for several rows must return the same. The
-    gradient must be the inverse rotation.
+    (5.5e-4 in float16, 4.2e-3 in bfloat16) at every position, which is the error of float32 tables and one rounding.
+    Every call must keep the other features, the dtype, x and the positions to the last bit, and return the same for
+    views, for int32 and int64 positions, for one head, and for one token of several rows.
 
-    To guess a mistake, deliberately wrong rotations are run on the same numbers: the other pairing, sign or slice of
-    features, another width, positions that differ by one, a factor that is missing, applied twice or different, other
-    frequencies, roundings of frequencies, angles, table or products, and faults of published kernels.
+    To guess a mistake, wrong rotations are run on the same numbers: another pairing, sign, slice or width, positions
+    that differ by one, another or no factor, other frequencies, roundings at each step, and faults of published
+    kernels.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import rope_any as ra
-    >>> from rope_any.testing import check_rotary
     >>> def careless(x, positions):
     ...     angle = np.outer(positions.astype(np.float32), np.float32(ra.frequencies(64)))
     ...     return ra.rotate(x, np.cos(angle), np.sin(angle), pairing="half")
-    >>> report = check_rotary(careless, pairing="half", head_dim=64)
+    >>> report = ra.testing.check_rotary(careless, pairing="half", head_dim=64)
     >>> report.passed, report.causes
     (False, ('angles in float32',))
     """

@@ -99,8 +99,7 @@ def cases() -> dict[str, Case]:
 
     Examples
     --------
-    >>> from rope_any.testing import cases
-    >>> case = cases()["llama3"]
+    >>> case = ra.testing.cases()["llama3"]
     >>> case.positions[-2:]
     array([1234567890, 2147483647])
     >>> case.cos.shape, case.half.shape
