@@ -47,8 +47,8 @@ def rotate(
         KeyboardInterrupt ends the call, `out` is rotated in part, and nothing is written to it after that.
     fused : bool, optional
         Compile the rotation to one loop: by Numba (extra ``numba``) for NumPy and torch on a CPU, else by
-        torch.compile, jax.jit, mlx.compile or cupy.fuse. The first call with a dtype takes seconds to compile. What
-        cannot be compiled runs without it, with one RuntimeWarning.
+        torch.compile, jax.jit, mlx.compile, or as a CUDA kernel of CuPy. The first call with a dtype takes seconds to
+        compile. What cannot be compiled runs without it, with one RuntimeWarning.
 
     Returns
     -------

@@ -288,7 +288,7 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a CuPy array by one `cupy.fuse` kernel, into `out` or a new array; if it fails, warn and run eagerly."""
+    """Rotate a CuPy array by one CUDA kernel, into `out` or a new array; if it fails, warn and run eagerly."""
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
     factors = (lib.cast(part, rotation.dtype(x)) for part in table)
