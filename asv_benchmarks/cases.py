@@ -89,7 +89,6 @@ PAGE = {
     "a prompt of 4096 tokens, float32": ("float32, half", _ROTATION),
     "a prompt, bfloat16": ("bfloat16, half", _ROTATION),
     "a prompt, float32, interleaved pairs": ("float32, interleaved", _ROTATION),
-    "a prompt, float32, 32 of 128 features": ("partial rotary, 32 of 128", _ROTATION),
     "a prompt and its gradients, float32": ("float32, half", ("forward + backward",)),
     "a decoding step, float32": ("decode, half", _ROTATION),
     "a decoding step, bfloat16": ("decode, bfloat16, half", _ROTATION),

@@ -371,13 +371,10 @@ def conditions(facts: dict[str, Any], absent: dict[str, str]) -> str:
     """Return a sentence on the machine and the versions."""
     unused = ("cupy",) if "CuPy" in absent else ()  # installed, without a GPU
     packages = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if not name.startswith(unused))
-    sizes = ", ".join(f"{level} {size}" for level, size in facts["caches"].items())
-    threads = facts["threads"] and f"{facts['threads']} threads"
-    where = ", ".join(
-        filter(None, (facts["cpu"], sizes, f"{facts['cores']} cores", threads, facts["gpu"], facts["system"]))
-    )
+    cores = f"{facts['cores']} cores, {facts['threads']} threads"
+    where = ", ".join(filter(None, (facts["cpu"], cores, facts["gpu"], facts["system"])))
     with_what = f"rope_any {facts['rope_any']}, Python {facts['python']}, {packages}"
-    return f"Measured on {facts['when']} on {where}, with {with_what}. For arrays of a CPU a copy is {facts['copy']}."
+    return f"Measured on {facts['when']} on {where}, with {with_what}."
 
 
 def measured(results: dict[str, Any]) -> list[str]:

@@ -76,7 +76,7 @@ def test_figures_in_the_text_are_those_of_the_results(compare):
     assert f"takes {ratio('PyTorch', regime=compare.KEPT)} instead of {ratio('PyTorch')} times as long" in text
     asked = [row for row in rows if row["target"] is not None]
     short = [compare.ratio(row) / row["target"] for row in asked if compare.judged(row).endswith("missed")]
-    assert re.search(r"here (\d+) of (\d+) are", text).groups() == (str(len(short)), str(len(asked)))
+    assert re.search(r"Of these, (\d+) of (\d+) are missed", text).groups() == (str(len(short)), str(len(asked)))
 
 
 def load_script(name):
