@@ -156,20 +156,24 @@ def write_results(folder, commit, results, samples=None):
 def exit_code(regressions, monkeypatch):
     """Return a function that compares two results, arguments of `write_results`, and returns the exit code."""
 
-    def run(base, head, *options):
-        """Return the exit code of regressions.py for the figures of two commits."""
+    def run(base, head, *options, again=None):
+        """Return the exit code of regressions.py for the figures of two commits; `again`: of HEAD, the second time."""
+        measured = []
 
         def measure(config, commits, bench):
             """Write the results of both commits in place of measuring them."""
-            assert (commits, bench) == ((BASE, HEAD), None)
-            for commit, figures in zip(commits, (base, head), strict=True):
+            assert commits == (BASE, HEAD)
+            measured.append(bench)
+            for commit, figures in zip(commits, (base, again if bench and again else head), strict=True):
                 if figures is not None:
                     write_results(config.parent, commit, *figures)
             return True
 
         monkeypatch.setattr(regressions, "commit", lambda name: name)
         monkeypatch.setattr(regressions, "measure_in_environments", measure)
-        return regressions.main([BASE, HEAD, *options])
+        code = regressions.main([BASE, HEAD, *options])
+        assert measured[0] is None and len(measured) <= 2
+        return code
 
     return run
 
@@ -219,6 +223,20 @@ print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"}
 )
 def test_the_exit_code_reports_regressions(exit_code, base, head, code):
     assert exit_code(base, head) == code
+
+
+def test_only_what_is_worse_twice_is_reported(exit_code, capsys):
+    assert exit_code(([1.0, 1.0],), ([1.2, 1.2],), again=([1.0, 1.3],)) == 1
+    assert "Worse so far: 2" in (said := capsys.readouterr().out)
+    assert "WORSE  ×1.30" in said and "REGRESSION: 1 worse" in said
+    assert exit_code(([1.0, 1.0],), ([1.2, 1.2],), again=([1.0, 1.0],)) == 0
+    assert exit_code(([1.0, 1.0],), ([1.2, None],), again=([1.0, None],)) == 1  # fails in HEAD
+
+
+def test_the_cases_that_look_worse_are_measured_exactly(regressions):
+    pattern = regressions.exactly({"b.f('x', 1) [env]": 0, "b.g [env]": 0})
+    names = ["b.f('x', 1)", "b.f('x', 12)", "b.g", "b.g_too"]
+    assert [name for name in names if re.search(pattern, name)] == ["b.f('x', 1)", "b.g"]
 
 
 def test_the_factor_is_the_threshold_of_a_regression(exit_code):
