@@ -492,10 +492,7 @@ OMNI = {
         },
     },
 }
-PUBLISHED = {
-    case["model"]: case["config"]
-    for case in json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
-}
+PUBLISHED = ra.config.published()
 TERMINAL_CONFIGS = {
     "Llama 3.1": PUBLISHED["meta-llama/Llama-3.1-8B"],
     "Gemma 3": PUBLISHED["google/gemma-3-4b-it"],
