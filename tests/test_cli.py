@@ -195,8 +195,6 @@ def test_check_reports_each_library_within_its_bounds():
     for row in rows:
         assert 1e-9 < float(row[4]) <= 1.2e-7, row
         assert 1e-9 < float(row[5]) <= 4e-7, row
-    page = (DOCS / "command-line.md").read_text(encoding="utf-8").splitlines()
-    assert done.stdout.splitlines()[1].split() in [line.split() for line in page]  # the column headings
     assert "bounds: table err 1.2e-07; q, k err 4.0e-07 (float32), 4.2e-03 (bfloat16)" in done.stdout.splitlines()
     for name in INSTALLABLE:
         assert name in done.stdout
@@ -1095,15 +1093,6 @@ def test_help_of_plot_names_the_option_that_hands_need():
     assert "--position TEXT Draw hands at this position" in " ".join(run("plot", "--help").stdout.split())
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_each_example_names_parameters_that_exist(example):
-    program, name, *words = example.split()
-    options = {option for param in params_of(name) for option in param.opts}
-    assert program == "rope-any"
-    assert {word for word in words if word.startswith("-")} <= options
-    assert len(example) <= 66
-
-
 @pytest.mark.usefixtures("numpy_alone", "mine")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
@@ -1524,23 +1513,85 @@ def test_completion_works_in_bash(tmp_path):
     ]
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("mine")
-def test_the_page_shows_the_output_of_the_commands():
-    pytest.importorskip("ndonnx", reason="ndonnx is not installed")
-    import command_line  # it needs typer
+BLOCK = re.compile(r"```console\n\$ (.+)\n((?:.*\n)*?)```")  # a command and its output
 
-    def without_errors(page):
-        """Return the page with a placeholder for each float32 error."""
-        return re.sub(r"\d\.\de-\d\d", "#", page)  # float32 errors, which differ between processors
 
-    page = (DOCS / "command-line.md").read_text()
-    assert len(command_line.BLOCK.findall(page)) >= 10
-    assert without_errors(command_line.updated(page)) == without_errors(page)
-    old, new = (f"```console\n$ rope-any --version\n{version}\n```" for version in ("0.0", ra.__version__))
-    assert command_line.updated(old) == new
-    for name in NAMES:
-        assert f"$ rope-any {name}" in page
+@pytest.fixture
+def page_files(files, mine):  # noqa: ARG001  # modules are unloaded afterwards
+    """Return a folder with the files that commands on pages read."""
+    (files / "mine").mkdir()
+    llama = PUBLISHED["meta-llama/Llama-3.1-8B"]
+    (files / "mine" / "config.json").write_text(json.dumps(llama | {"rope_scaling": None}))
+    table = ra.cos_sin(range(4096), ra.frequencies(128), like=np.zeros(1, dtype=np.float32))
+    np.save(files / "cache.npy", ra.layouts.pack(table, "vllm"))
+    weights = np.zeros((16, 4), dtype=np.float32)
+    names = [f"model.layers.{i}.self_attn.{x}_proj.weight" for i in range(2) for x in "qkv"]
+    write_safetensors(files / "in.safetensors", **dict.fromkeys(names, ("F32", weights)))
+    return files
+
+
+@pytest.mark.parametrize("name", ["command-line", "something-is-wrong"])
+def test_pages_show_the_output_of_commands(name, page_files):
+    """Each output is the shown one, with any text in place of dots and any float32 error in place of another."""
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    blocks = BLOCK.findall(page)
+    assert len(blocks) == page.count("```console") >= 4
+    for command, shown in blocks:
+        program, *args = command.split()
+        if program == "cat":
+            (page_files / args[0]).write_text(shown, encoding="utf-8")
+            continue
+        assert program == "rope-any"
+        if args[0] == "export":
+            pytest.importorskip("ndonnx", reason="ndonnx is not installed")
+        done = run(*args, cwd=page_files)
+        output, expected = (re.sub(r"\d\.\de-\d\d", "#", text) for text in (done.stdout + done.stderr, shown))
+        assert re.fullmatch(re.escape(expected).replace(r"\.\.\.", ".*"), output, re.DOTALL), output
+    if name == "command-line":
+        assert {command for command in NAMES if f"\n### {command}\n" in page} == {*NAMES} - {"published"}
+
+
+FAULTY = """
+import numpy as np
+import rope_any as ra
+F = ra.frequencies(128)
+ROPE, OTHER = (ra.Rope(F, pairing=pairing) for pairing in ("half", "interleaved"))
+
+def other(x, positions):
+    return OTHER.apply(x, positions)
+
+def rows(x, positions):
+    return ROPE.apply(x, positions[0] if positions.ndim == 2 else positions)
+
+def axes(x, positions):
+    rope = ra.Rope(ra.testing.cases()["chunked"].frequencies, pairing="half")
+    return rope.apply(x, np.broadcast_to(positions[:, :1], positions.shape))
+
+def autocast(x, positions):
+    import torch
+    with torch.autocast("cpu", torch.bfloat16):
+        angles = positions[:, None].float() @ torch.tensor([F])
+    return ra.rotate(x, angles.cos().float(), angles.sin().float(), pairing="half")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "cause"),
+    [
+        ("other", "", "the other pairing"),
+        ("rows", "--rows", "the positions of the first"),
+        ("axes", "--case chunked", "all axes take the positions of the first"),
+        ("autocast", "--library torch --longest 9999", "angles in bfloat16"),
+    ],
+)
+def test_verify_says_what_the_page_of_symptoms_promises(name, options, cause, tmp_path):
+    if name == "autocast":
+        pytest.importorskip("torch", reason="torch is not installed")
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    done = run("verify", f"faulty.py:{name}", "--pairing", "half", *options.split(), cwd=tmp_path)
+    assert done.returncode == 1
+    assert cause in done.stdout.partition("likely cause: ")[2]
+    assert f"| `{cause}` |" in (DOCS / "something-is-wrong.md").read_text(encoding="utf-8")
 
 
 # --- standard input, and checks before files are written ------------------------------------------------------------
