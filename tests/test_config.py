@@ -142,6 +142,13 @@ def test_a_wrong_name_of_a_published_config_gets_near_ones(name, hint):
         Rope.from_config(f"published:{name}")
 
 
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "qwen3-8b"])
+def test_a_missing_file_with_the_name_of_a_published_config_gets_its_prefix(name):
+    hint = f"there is none at {name}; give published:Qwen/Qwen3-8B, which ships with this package"
+    with pytest.raises(ValueError, match=f"^config must be a path to a config.json; {hint}$"):
+        Rope.from_config(name)
+
+
 def test_published_configs_are_new_at_each_call():
     name = "microsoft/Phi-3.5-mini-instruct"
     config.published()[name]["rope_scaling"]["long_factor"].clear()
@@ -2352,7 +2359,7 @@ WRONG = {
             "fope": "default, and bend the table by rope_any.bending.fope",
         }.items()
     },
-    "a model of a hub": ("meta-llama/Llama-3.1-8B", "there is none at meta-llama/Llama-3.1-8B; nothing is fetched"),
+    "a model of a hub": ("someone/some-model-8B", "there is none at someone/some-model-8B; nothing is fetched"),
     "a model": (
         SimpleNamespace(config=SimpleNamespace(to_dict=dict)),
         "be the config of a model; got the model; give model.config",

@@ -156,6 +156,8 @@ def _find_file(path: Path) -> tuple[Path, int]:
     hints = [text for pattern, text in _OTHER_PATHS.items() if re.fullmatch(pattern, str(path), re.DOTALL)]
     if path.suffix in _OTHER_FILES and not is_address:
         hints = [_OTHER_FILES[path.suffix]]
+    if (shipped := _published.named_like(str(path))) is not None:
+        hints = [f"give {shipped}, which ships with this package"]
     place = "at " + re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
     if folder is not None:
         hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]

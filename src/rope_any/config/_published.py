@@ -38,8 +38,7 @@ def full_name(name: str, known: Iterable[str]) -> str:
     Upper and lower case are the same, and the organisation may be left out. If no name is equal, the only one that
     begins or ends with `name` is taken.
     """
-    typed = name.lower()
-    forms = {full: (full.lower(), full.lower().rpartition("/")[2]) for full in known}
+    typed, forms = name.lower(), _forms(known)
     found = [full for full, both in forms.items() if typed in both]
     if not found and typed:
         found = [full for full, both in forms.items() if any(x.startswith(typed) or x.endswith(typed) for x in both)]
@@ -50,6 +49,17 @@ def full_name(name: str, known: Iterable[str]) -> str:
     hint = "; ".join(filter(None, [hint, "" if 0 < len(found) <= MOST else every]))
     given = name[:80] if name.isprintable() else repr(name[:80])
     raise ArgumentValueError(Text(f"{PREFIX}{given}"), "name one published config", NOTHING, hint)
+
+
+def named_like(path: str) -> str | None:
+    """Return ``published:NAME`` if `path` is the name of a published config, maybe without organisation; else None."""
+    name = path.replace(os.sep, "/").lower()
+    return next((f"{PREFIX}{full}" for full, both in _forms(configs()).items() if name in both), None)
+
+
+def _forms(known: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return for each full name both of its forms in lower case: with the organisation, and without."""
+    return {full: (full.lower(), full.lower().rpartition("/")[2]) for full in known}
 
 
 def _near(typed: str, forms: dict[str, tuple[str, str]]) -> str:
