@@ -179,6 +179,7 @@ DATA = [
     "rope_any/config/gguf.toml",
     "rope_any/config/models.toml",
     "rope_any/config/params.toml",
+    "rope_any/config/published.json",
     "rope_any/config/towers.toml",
     "rope_any/py.typed",
     "rope_any/testing/vectors_2.npz",

@@ -17,7 +17,7 @@ from rope_any._frequencies import Row
 from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any.config import _parts
+from rope_any.config import _parts, _published
 from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, outlook, sum_over_axes, unscaled
 from rope_any.config._canonical import (
     Layers,
@@ -51,6 +51,7 @@ __all__ = [
     "modernize",
     "parts",
     "positions",
+    "published",
     "score_scale",
     "wavelengths",
 ]
@@ -67,6 +68,30 @@ class Explanation(NamedTuple):
     """Each value and its source (a key, a default, or how it is derived), by name."""
     layers: tuple[int, ...] | None
     """Indices of layers with this rotation, from 0; () if none has it; None if the config gives no number of layers."""
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """
+    Return the configs of well-known models that ship with the library.
+
+    They have the keys that a rotation depends on, with the values of the files that were published. Wherever the path
+    of a config goes, ``published:NAME`` may go too, here and on the command line. NAME is a name in this dict, in upper
+    or lower case, with or without the organisation; its beginning or end will do if no other name has it.
+
+    Returns
+    -------
+    dict
+        Configs by the name of their model, such as ``Qwen/Qwen3-8B``. They are new at each call.
+
+    Examples
+    --------
+    >>> from rope_any import Rope
+    >>> from rope_any.config import published
+    >>> config = published()["Qwen/Qwen3-8B"]
+    >>> config["rope_theta"], Rope.from_config(config) == Rope.from_config("published:qwen3-8b")
+    (1000000, True)
+    """
+    return _published.configs()
 
 
 def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> tuple[str, ...]:
