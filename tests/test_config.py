@@ -673,6 +673,8 @@ def inverse_frequencies(model, kind):
     """Return the frequencies and the attention factor of a kind of layers, by the rotary class of transformers."""
     pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    if model["model_type"] not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} does not have {model['model_type']}")
     keys = {key: copy.deepcopy(value) for key, value in model.items() if key != "model_type"}
     theirs, folder = transformers.CONFIG_MAPPING[model["model_type"]](**keys), model["model_type"].removesuffix("_text")
     module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
