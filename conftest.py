@@ -28,7 +28,7 @@ def missing(name: str, least: str | None = None) -> bool:
 _markdown = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/*/*.md"],
-    setup=lambda namespace: namespace.update(missing=missing),
+    setup=lambda namespace: namespace.update(missing=missing, __name__="__main__"),
 )
 
 

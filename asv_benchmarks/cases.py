@@ -77,12 +77,34 @@ TARGETS: dict[str, dict[str, dict[str, float | tuple[float, float]]]] = {
     "CuPy": {COPY: {f"float32, {pairing}, out=, fused": 0.8 for pairing in ("half", "interleaved")}},
 }
 """By library, peer and row: the least ratio of the peer's time to ours; of two, the second is for kept memory."""
+LAYERS = 32
 FIRST_CALL_TARGET = 1  # second, for the first call with fused=True when the disk has the compiled loop
 SOME_ROWS = {row + end for row in ("decode, half, new array", "float32, half, out=") for end in ("", ", fused")}
 BUSY_ROWS = {"NumPy": SOME_ROWS, "PyTorch": SOME_ROWS}
 """By library: the rows that are also measured while other processes use all cores."""
 
-BASE, FAR, LAYERS = 500_000.0, 100_000, 32
+_ROTATION = ("new array", "new array, fused", "out=, fused")
+_STEP, _TABLE = ("eager", "fused"), ("range", "range, fused")
+PAGE = {
+    "a prompt of 4096 tokens, float32": ("float32, half", _ROTATION),
+    "a prompt, bfloat16": ("bfloat16, half", _ROTATION),
+    "a prompt, float32, interleaved pairs": ("float32, interleaved", _ROTATION),
+    "a prompt and its gradients, float32": ("float32, half", ("forward + backward",)),
+    "a decoding step, float32": ("decode, half", _ROTATION),
+    "a decoding step, bfloat16": ("decode, bfloat16, half", _ROTATION),
+    "a decoding step, batch of 64, float32": ("decode, batch 64, half", _ROTATION),
+    "a table and a decoding step, float32": ("decode at a new position, float32", _STEP),
+    f"a table and {LAYERS} layers of a decoding step": (f"decoding step of {LAYERS} layers, float32", _STEP),
+    "a table of 1 position": ("table of 1 position", _TABLE),
+    "a table of 4096 positions": ("table of 4096 positions", _TABLE),
+    "a table of 32 768 positions": ("table of 32768 positions", _TABLE),
+    "a prompt, float32, jitted": ("float32, half", ("jitted",)),
+    "a prompt, float32, interleaved pairs, jitted": ("float32, interleaved", ("jitted",)),
+    "gigabytes, bfloat16": ("gigabytes, bfloat16, half", ("", "", "out=, fused")),
+}
+"""The rows of the page: (group, our schedules by column: as it is, fused, fused in place)."""
+
+BASE, FAR = 500_000.0, 100_000
 NEXT = range(4096, 32_768)  # positions of decoding steps
 NEW, OUT = ("new array", "new array, fused"), ("out=", "out=, fused")
 SOME = ("new array", *OUT)

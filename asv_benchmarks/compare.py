@@ -40,6 +40,7 @@ from cases import (
     DECODE,
     FIRST_CALL_TARGET,
     LIBRARIES,
+    PAGE,
     TARGETS,
     Group,
     NumPy,
@@ -342,33 +343,85 @@ def gpu() -> str | None:
 
 
 def shown(results: dict[str, Any]) -> str:
-    """Return the figures as tables in Markdown."""
-    facts = results["about"]
-    unused = ("cupy",) if "CuPy" in results["absent"] else ()  # installed, without a GPU
-    packages = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if not name.startswith(unused))
-    sizes = ", ".join(f"{level} {size}" for level, size in facts["caches"].items())
-    threads = facts["threads"] and f"{facts['threads']} threads"
-    where = ", ".join(
-        filter(None, (facts["cpu"], sizes, f"{facts['cores']} cores", threads, facts["gpu"], facts["system"]))
-    )
-    with_what = f"rope_any {facts['rope_any']}, Python {facts['python']}, {packages}"
-    lines = [
-        f"Measured on {facts['when']} on {where}, with {with_what}. For arrays of a CPU a copy is {facts['copy']}."
-    ]
-    for library in dict.fromkeys(row["library"] for row in results["rows"]):
+    """Return all figures as tables in Markdown."""
+    lines = [conditions(results["about"], results["absent"])]
+    for library in measured(results):
         lines += ["", f"**{library}**", "", *table_of([row for row in results["rows"] if row["library"] == library])]
-    if results["memory"]:
-        ours, theirs = (entry["mib"] for entry in results["memory"])
-        what = "Peak memory of forward + backward in torch, beyond what is given"
-        lines += ["", f"{what}: {ours:.0f} MiB with rope_any, {theirs:.0f} MiB with transformers."]
+    lines += ["", *memory(results)]
     for call in results["first_call"]:
         missed = "" if call["seconds"] <= call["target"] else ", missed"
         from_disk = f"{call['seconds']:.2f} s if the disk has the compiled loop (target ≤ {call['target']:g} s{missed})"
         what = f"First call with `fused=True` in {call['library']}, Numba imported"
-        lines += ["", f"{what}: {from_disk}, {call['compiling']:.2f} s if not."]
-    lines += ["", *(f"Target without a row: {target}." for target in results["without_row"])]
-    lines += [*(f"{library}: not measured, {why}." for library, why in results["absent"].items())]
+        lines.append(f"{what}: {from_disk}, {call['compiling']:.2f} s if not.")
+    lines += [*(f"Target without a row: {target}." for target in results["without_row"]), *unmeasured(results)]
     return "\n".join(lines) + "\n"
+
+
+def page(results: dict[str, Any]) -> str:
+    """Return the figures of the rows in `PAGE` as tables in Markdown."""
+    lines = []
+    for library in measured(results):
+        if rows := page_rows(results, library):
+            lines += [f"**{library}**", "", *page_table(rows), ""]
+    lines += [conditions(results["about"], results["absent"]), "", *memory(results), *unmeasured(results)]
+    return "\n".join(lines) + "\n"
+
+
+def conditions(facts: dict[str, Any], absent: dict[str, str]) -> str:
+    """Return a sentence on the machine and the versions."""
+    unused = ("cupy",) if "CuPy" in absent else ()  # installed, without a GPU
+    packages = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if not name.startswith(unused))
+    cores = f"{facts['cores']} cores, {facts['threads']} threads"
+    where = ", ".join(filter(None, (facts["cpu"], cores, facts["gpu"], facts["system"])))
+    with_what = f"rope_any {facts['rope_any']}, Python {facts['python']}, {packages}"
+    return f"Measured on {facts['when']} on {where}, with {with_what}."
+
+
+def measured(results: dict[str, Any]) -> list[str]:
+    """Return the libraries that have rows."""
+    return list(dict.fromkeys(row["library"] for row in results["rows"]))
+
+
+def memory(results: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines on the memory of gradients, if it was measured."""
+    if results["memory"]:
+        ours, theirs = (entry["mib"] for entry in results["memory"])
+        what = "Peak memory of forward + backward in torch, beyond what is given"
+        yield f"{what}: {ours:.0f} MiB with rope_any, {theirs:.0f} MiB with transformers.\n"
+
+
+def unmeasured(results: dict[str, Any]) -> Iterator[str]:
+    """Yield the reasons why libraries were not measured."""
+    yield from (f"{library}: not measured, {why}." for library, why in results["absent"].items())
+
+
+def page_rows(results: dict[str, Any], library: str) -> dict[str, list[dict[str, Any] | None]]:
+    """Return the rows of a library in `PAGE`, by label: ours as it is, fused, and fused in place, beside one peer."""
+    rows = [row for row in results["rows"] if (row["library"], row["regime"]) == (library, DEFAULT)]
+    found = {}
+    for label, (group, schedules) in PAGE.items():
+        ours = [next((row for row in rows if row["what"] == f"{group}, {one}"), None) for one in schedules]
+        if any(ours) and not any(row and row["peer"] == COPY for row in ours):
+            found[label] = ours + [None] * (3 - len(ours))
+    return found
+
+
+def page_table(rows: dict[str, list[dict[str, Any] | None]]) -> list[str]:
+    """Return the lines of a table of the page: times by column; a column without times is left out."""
+    columns = {"what": [*rows], "theirs": [], "ours": [], "fused": [], "fused, in place": [], "a copy": []}
+    for ours in rows.values():
+        one = next(row for row in ours if row)
+        times = [one["theirs"], *(row and row["ours"] for row in ours), one["copy"]]
+        for column, time in zip([*columns][1:], times, strict=True):
+            columns[column].append(readable(time) if time else "")
+    used = {head: cells for head, cells in columns.items() if any(cells)}
+    lines = [f"| {' | '.join(used)} |", f"| --- |{' ---: |' * (len(used) - 1)}"]
+    return lines + [f"| {' | '.join(cells)} |" for cells in zip(*used.values(), strict=True)]
+
+
+def readable(seconds: float) -> str:
+    """Return seconds with three digits, in milliseconds or microseconds."""
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} µs"
 
 
 def table_of(rows: list[dict[str, Any]]) -> list[str]:
@@ -383,9 +436,8 @@ def table_of(rows: list[dict[str, Any]]) -> list[str]:
     for (what, peer), found in by_regime.items():
         row, others = found[DEFAULT], [found.get(regime) for regime in (KEPT, BUSY)[: 1 + busy]]
         beside = [f"{ratio(other):.2f} {judged(other)}".strip() if other else "" for other in others]
-        time = f"{1e3 * row['ours']:.3g} ms" if row["ours"] >= 1e-3 else f"{1e6 * row['ours']:.3g} µs"
         share = f"{row['copy'] / row['ours']:.2f}" if row["copy"] else ""
-        cells = [what, peer, f"{ratio(row):.2f}", judged(row), *beside, time, share]
+        cells = [what, peer, f"{ratio(row):.2f}", judged(row), *beside, readable(row["ours"]), share]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -403,36 +455,33 @@ def judged(row: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw the ratios of the rows that have a target, as bars from 1: to the right, rope_any is faster."""
+    """Draw for each row of the page how many times as long its peer takes: dots right of 1 say that ours is faster."""
     import matplotlib as mpl
 
     mpl.use("agg")
     mpl.rcParams["svg.hashsalt"] = "rope_any"
-    from matplotlib.patheffects import withStroke
+    from rope_any.plot.looks import BLUE, GREEN, GREY, RED, axes_or_new, label_right
 
-    from rope_any.plot.looks import BLACK, BLUE, GREY, axes_or_new, label_right
-
-    rows = [row for row in results["rows"] if row["target"] is not None and row["regime"] == "default allocator"]
-    ratios, places = [row["theirs"] / row["ours"] for row in rows], range(len(rows))
-    with axes_or_new(None, height=0.34 * len(rows) + 1) as axes:
-        axes.barh(
-            places, [ratio - 1 for ratio in ratios], 0.55, left=1, color=BLUE, label="reached, in figures at the right"
-        )
-        seen = [withStroke(linewidth=4, foreground="white")]  # on a bar, too
-        mark = {"marker": "|", "markersize": 15, "markeredgewidth": 2, "linestyle": "none", "path_effects": seen}
-        axes.plot([row["target"] for row in rows], places, color=BLACK, label="target", **mark)
-        axes.axvline(1, color=GREY, linewidth=0.8)
-        for place, ratio in zip(places, ratios, strict=True):
-            label_right(axes, f"{ratio:.2f}", place)
-        names = [f"{row['library']}: {row['what']}\nbeside {row['peer']}" for row in rows]
-        axes.set_yticks(places, names, fontsize=8)
+    rows = {
+        f"{library}: {label}": ours
+        for library in measured(results)
+        for label, ours in page_rows(results, library).items()
+    }
+    with axes_or_new(None, height=0.25 * len(rows) + 1) as axes:
+        axes.axvline(1, color=GREY, linewidth=1)
+        columns = zip(*rows.values(), strict=True)
+        for column, name, color in zip(columns, ("ours", "fused", "fused, in place"), (BLUE, RED, GREEN), strict=True):
+            dots = [(ratio(row), place) for place, row in enumerate(column) if row]
+            axes.plot(*zip(*dots, strict=True), "o", markersize=6, color=color, label=name)
+        for place, ours in enumerate(rows.values()):
+            label_right(axes, f"{max(ratio(row) for row in ours if row):.1f}", place)
+        axes.set_yticks(range(len(rows)), [*rows], fontsize=8.5)
         axes.set(xscale="log", ylim=(len(rows) - 0.4, -0.6))
-        axes.set_xlabel("time of the peer ÷ ours, with the default allocator: right of 1 ours is faster")
+        axes.set_xlabel("time of the peer ÷ time of rope_any; the largest is at the right")
         axes.set_xticks([0.25, 0.5, 1, 2, 4, 8, 16, 32], ["¼", "½", "1", "2", "4", "8", "16", "32"])
         axes.minorticks_off()
         axes.tick_params(axis="y", length=0)
-        axes.grid(visible=False, axis="y")
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False)
         axes.figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
@@ -447,8 +496,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="least time to measure the calls of a case in a process")
     parser.add_argument("--results", type=Path, help="use the figures of this JSON instead of measuring")
     parser.add_argument("--json", type=Path, help="write all figures here")
-    parser.add_argument("--markdown", type=Path, help="write the tables here")
-    parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")
+    parser.add_argument("--markdown", type=Path, help="write tables of the main rows here")
+    parser.add_argument("--chart", type=Path, help="write a chart of the main rows here (.svg, .png)")
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # for subprocesses, like the next two
     parser.add_argument("--of", help=argparse.SUPPRESS)
     parser.add_argument("--regime", choices=REGIMES, help=argparse.SUPPRESS)
@@ -463,7 +512,7 @@ def main() -> None:
     if not results["rows"]:
         sys.exit("compare.py: nothing was measured: " + "; ".join(map(" ".join, results["absent"].items())))
     print(shown(results))
-    for path, text in ((options.json, json.dumps(results, indent=1) + "\n"), (options.markdown, shown(results))):
+    for path, text in ((options.json, json.dumps(results, indent=1) + "\n"), (options.markdown, page(results))):
         if path:
             path.write_text(text, encoding="utf-8")
     if options.chart:

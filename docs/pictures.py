@@ -5,7 +5,6 @@ The pictures of the pages. ``conf.py`` draws them when it builds the pages.
 of Okabe and Ito, which colour-blind people can distinguish, and each line has its own style too.
 """
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -28,7 +27,6 @@ from rope_any.plot import looks
 from rope_any.plot.looks import BLACK, BLUE, GREY, RED, STYLES, WIDTH, draw_lengths, group_thousands, label_right
 
 LOOKS = looks.LOOKS | {"svg.fonttype": "path", "svg.hashsalt": "rope_any"}
-PUBLISHED = Path(__file__).parent.parent / "tests" / "published.json"
 
 Row = tuple[float, ...]
 
@@ -90,9 +88,7 @@ def by_parts() -> Figure:
 
 def longrope() -> Figure:
     """Draw the two lists of Phi-3.5-mini."""
-    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
-    name = "microsoft/Phi-3.5-mini-instruct"
-    config = next(entry["config"] for entry in published if entry["model"] == name)
+    config = ra.config.published()["microsoft/Phi-3.5-mini-instruct"]
     found = config["rope_scaling"]
     lists = {key: found[key] for key in ("short_factor", "long_factor")}
     plain = ra.frequencies(2 * len(found["long_factor"]), base=config["rope_theta"])

@@ -201,7 +201,8 @@ def _cupy() -> Iterator[Library]:
     if not cupy.cuda.is_available():
         pytest.skip("cupy finds no CUDA GPU")
 
-    yield Library("cupy", cupy, cupy.asarray, cupy.asnumpy, ("float16", "float32", "float64"))
+    dtypes = DTYPES if int(cupy.__version__.partition(".")[0]) >= 14 else ("float16", "float32", "float64")
+    yield Library("cupy", cupy, cupy.asarray, cupy.asnumpy, dtypes)
 
 
 LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {

@@ -9,6 +9,7 @@ import array_api_compat
 import array_api_compat.numpy as xp
 import numpy as np
 import pytest
+from host_kernels import HostKernel
 
 import rope_any as ra
 from rope_any import _arrays, axes, bending, layouts, positions
@@ -197,7 +198,7 @@ def simulate_cupy(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     cupy.synchronised = 0
     stream = SimpleNamespace(is_capturing=lambda: cupy.capturing, synchronize=lambda: _count_synchronisation(cupy))
     cupy.cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: stream, is_available=lambda: True)
-    cupy.fuse = lambda kernel: kernel
+    cupy.RawKernel = HostKernel
     for name in ("cupy", "array_api_compat.cupy"):
         monkeypatch.setitem(sys.modules, name, cupy)
     monkeypatch.setattr(array_api_compat, "cupy", cupy, raising=False)

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import rope_any as ra
 from rope_any.cli import app
-from rope_any.config import advise, explain, wavelengths
+from rope_any.config import advise, explain, published, wavelengths
 from rope_any.config._advise import LIU, MEN, PERPLEXITY
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = {entry["model"]: entry["config"] for entry in json.loads((ROOT / "tests/published.json").read_text())}
+PUBLISHED = published()
 LLAMA2 = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
 
 

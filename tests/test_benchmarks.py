@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,18 +38,45 @@ SAME = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99, 1.02, 30.0]
 SLOW = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.01, 1.99, 2.02, 2.0]
 
 
-def test_the_page_shows_the_committed_results(tmp_path):
+def test_the_page_shows_the_committed_results(compare, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     docs = FOLDER.parent / "docs"
-    results = docs / "benchmarks.json"
-    args = ["--results", results, "--chart", tmp_path / "chart.svg", "--markdown", tmp_path / "table.md"]
+    args = [
+        "--results",
+        docs / "benchmarks.json",
+        "--chart",
+        tmp_path / "chart.svg",
+        "--markdown",
+        tmp_path / "table.md",
+    ]
     subprocess.run([sys.executable, FOLDER / "compare.py", *args], check=True, capture_output=True)
-    chart, table = ((tmp_path / name).read_text(encoding="utf-8") for name in ("chart.svg", "table.md"))
-    assert table == (docs / "benchmarks_table.md").read_text(encoding="utf-8")
-    rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
-    with_target = [row for row in rows if row["target"] and row["regime"] == "default allocator"]
-    figures = [f"<!-- {row['theirs'] / row['ours']:.2f} -->" for row in with_target]
-    assert len(figures) > 20 and [figure for figure in figures if figure not in chart] == []
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") == (docs / "benchmarks_table.md").read_text(
+        encoding="utf-8"
+    )
+    results = json.loads((docs / "benchmarks.json").read_text(encoding="utf-8"))
+    rows = {name: list(compare.page_rows(results, name).values()) for name in compare.measured(results)}
+    largest = [f"{max(compare.ratio(row) for row in ours if row):.1f}" for named in rows.values() for ours in named]
+    assert len(largest) > 20 and {"NumPy", "PyTorch", "JAX"} <= {*rows}
+    for chart in (tmp_path / "chart.svg", docs / "benchmarks.svg"):
+        assert re.findall(r"<!-- (\d+\.\d) -->", chart.read_text(encoding="utf-8")) == largest
+
+
+def test_figures_in_the_text_are_those_of_the_results(compare):
+    docs = FOLDER.parent / "docs"
+    rows = json.loads((docs / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
+    text = " ".join((docs / "benchmarks.md").read_text(encoding="utf-8").split())
+
+    def ratio(library, end="", regime=compare.DEFAULT):
+        """Return how many times as long the first peer takes for a float32 prompt."""
+        key = {"library": library, "what": f"float32, half, new array{end}", "regime": regime}
+        return f"{compare.ratio(next(row for row in rows if key.items() <= row.items())):.1f}"
+
+    assert f"rotates {ratio('NumPy')} to {ratio('PyTorch')} times as fast" in text
+    assert f"and {ratio('PyTorch', ', fused')} to {ratio('NumPy', ', fused')} times as fast with `fused=True`" in text
+    assert f"takes {ratio('PyTorch', regime=compare.KEPT)} instead of {ratio('PyTorch')} times as long" in text
+    asked = [row for row in rows if row["target"] is not None]
+    short = [compare.ratio(row) / row["target"] for row in asked if compare.judged(row).endswith("missed")]
+    assert re.search(r"Of these, (\d+) of (\d+) are missed", text).groups() == (str(len(short)), str(len(asked)))
 
 
 def load_script(name):
@@ -128,20 +156,24 @@ def write_results(folder, commit, results, samples=None):
 def exit_code(regressions, monkeypatch):
     """Return a function that compares two results, arguments of `write_results`, and returns the exit code."""
 
-    def run(base, head, *options):
-        """Return the exit code of regressions.py for the figures of two commits."""
+    def run(base, head, *options, again=None):
+        """Return the exit code of regressions.py for the figures of two commits; `again`: of HEAD, the second time."""
+        measured = []
 
         def measure(config, commits, bench):
             """Write the results of both commits in place of measuring them."""
-            assert (commits, bench) == ((BASE, HEAD), None)
-            for commit, figures in zip(commits, (base, head), strict=True):
+            assert commits == (BASE, HEAD)
+            measured.append(bench)
+            for commit, figures in zip(commits, (base, again if bench and again else head), strict=True):
                 if figures is not None:
                     write_results(config.parent, commit, *figures)
             return True
 
         monkeypatch.setattr(regressions, "commit", lambda name: name)
         monkeypatch.setattr(regressions, "measure_in_environments", measure)
-        return regressions.main([BASE, HEAD, *options])
+        code = regressions.main([BASE, HEAD, *options])
+        assert measured[0] is None and len(measured) <= 2
+        return code
 
     return run
 
@@ -191,6 +223,20 @@ print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"}
 )
 def test_the_exit_code_reports_regressions(exit_code, base, head, code):
     assert exit_code(base, head) == code
+
+
+def test_only_what_is_worse_twice_is_reported(exit_code, capsys):
+    assert exit_code(([1.0, 1.0],), ([1.2, 1.2],), again=([1.0, 1.3],)) == 1
+    assert "Worse so far: 2" in (said := capsys.readouterr().out)
+    assert "WORSE  ×1.30" in said and "REGRESSION: 1 worse" in said
+    assert exit_code(([1.0, 1.0],), ([1.2, 1.2],), again=([1.0, 1.0],)) == 0
+    assert exit_code(([1.0, 1.0],), ([1.2, None],), again=([1.0, None],)) == 1  # fails in HEAD
+
+
+def test_the_cases_that_look_worse_are_measured_exactly(regressions):
+    pattern = regressions.exactly({"b.f('x', 1) [env]": 0, "b.g [env]": 0})
+    names = ["b.f('x', 1)", "b.f('x', 12)", "b.g", "b.g_too"]
+    assert [name for name in names if re.search(pattern, name)] == ["b.f('x', 1)", "b.g"]
 
 
 def test_the_factor_is_the_threshold_of_a_regression(exit_code):

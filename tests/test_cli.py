@@ -195,8 +195,6 @@ def test_check_reports_each_library_within_its_bounds():
     for row in rows:
         assert 1e-9 < float(row[4]) <= 1.2e-7, row
         assert 1e-9 < float(row[5]) <= 4e-7, row
-    page = (DOCS / "command-line.md").read_text(encoding="utf-8").splitlines()
-    assert done.stdout.splitlines()[1].split() in [line.split() for line in page]  # the column headings
     assert "bounds: table err 1.2e-07; q, k err 4.0e-07 (float32), 4.2e-03 (bfloat16)" in done.stdout.splitlines()
     for name in INSTALLABLE:
         assert name in done.stdout
@@ -492,10 +490,7 @@ OMNI = {
         },
     },
 }
-PUBLISHED = {
-    case["model"]: case["config"]
-    for case in json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
-}
+PUBLISHED = ra.config.published()
 TERMINAL_CONFIGS = {
     "Llama 3.1": PUBLISHED["meta-llama/Llama-3.1-8B"],
     "Gemma 3": PUBLISHED["google/gemma-3-4b-it"],
@@ -1048,18 +1043,19 @@ def test_verify_refuses_wrong_arguments_for_a_cache_in_one_line(caches, args, me
 
 # --- all commands -------------------------------------------------------------------------------------------
 
-EXAMPLES = [example for commands in cli.COMMANDS.values() for example in commands.values()]
+EXAMPLES = [example for commands in cli.COMMANDS.values() for examples in commands.values() for example in examples]
 NAMES = [command.__name__ for commands in cli.COMMANDS.values() for command in commands]
 
 
 def test_help_lists_commands_in_groups_with_an_example_each():
     shown = run("--help").stdout
     assert run().stdout == run("-h").stdout == shown
-    texts = [text for group, commands in cli.COMMANDS.items() for text in (f"\n{group}:\n", *commands.values())]
+    firsts = {group: [examples[0] for examples in commands.values()] for group, commands in cli.COMMANDS.items()}
+    texts = [text for group, examples in firsts.items() for text in (f"\n{group}:\n", *examples)]
     places = [shown.index(text) for text in texts]
     assert places == sorted(places)
     assert len(NAMES) == len(set(NAMES)) == len(re.findall(r"^  [a-z]+  ", shown, re.MULTILINE))
-    assert max(map(len, shown.splitlines())) < 80
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -1071,13 +1067,30 @@ def test_help_shows_placeholders_in_upper_case(name):
     assert usage.split("[OPTIONS]")[1].split() == arguments
     # an option has one of a few words, a placeholder in upper case, or no value
     kinds = [found[1] for line in lines if (found := re.match(r"  (?:-\w, )?--\S+ (\S+)", line))]
-    assert kinds or name == "check"
+    assert kinds or name in {"check", "published"}
     assert [kind for kind in kinds if not re.fullmatch(r"[A-Z/|]+|[a-z0-9]+(\|[a-z0-9]+)+", kind)] == []
     assert not re.search(r"[<>{}]|by default|default: \(", shown)
 
 
+def params_of(name):
+    """Return the parameters of a command, without --help."""
+    return cli.typer.main.get_command(cli.app).commands[name].params
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_each_command_is_made_of_sentences(name):
+    for param in params_of(name):
+        assert re.fullmatch(r"[A-Zq].*[^.]\.", param.help), param.name
+        assert len(param.help.split()) >= 2
+        assert not re.match("(Of|For|In|As|By|To|From|With|Also|Needed) ", param.help), param.help
+    shown = run(name, "--help").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    about = shown.split("\n\n")[1:]
+    assert all(text.strip().endswith(".") for text in about[: 1 if name == "check" else 2]), about
+
+
 def test_help_of_plot_names_the_option_that_hands_need():
-    assert "--position TEXT Needed for hands" in " ".join(run("plot", "--help").stdout.split())
+    assert "--position TEXT Draw hands at this position" in " ".join(run("plot", "--help").stdout.split())
 
 
 @pytest.mark.usefixtures("numpy_alone", "mine")
@@ -1085,12 +1098,10 @@ def test_help_of_plot_names_the_option_that_hands_need():
 def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
     if " export " in example:
         pytest.importorskip("ndonnx", reason="ndonnx is not installed")
-    (files / "config.json").write_text(json.dumps(LLAMA3))
-    for name in "ab":
-        (files / f"{name}.json").write_text(json.dumps(LLAMA3))
-    (files / "package").mkdir()
-    module = "import rope_any as ra\nfunction = ra.Rope(ra.frequencies(128), pairing='half').apply"
-    (files / "package" / "module.py").write_text(module)
+    (files / "config.json").write_text(json.dumps(LLAMA3 | {"head_dim": 16, "rope_scaling": None}))
+    table = ra.cos_sin(range(131_072), F, like=np.zeros(1, dtype=np.float32))
+    np.save(files / "cache.npy", ra.layouts.pack(table, "vllm"))
+    (files / "mine.py").write_text("import rope_any as ra\nrotary = ra.Rope(ra.frequencies(128), pairing='half').apply")
     weights = {"dtype": "F16", "shape": [128, 1], "data_offsets": [0, 256]}
     header = json.dumps({"layers.0.self_attn.q_proj.weight": weights}).encode()
     (files / "in").mkdir()
@@ -1098,7 +1109,66 @@ def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
     args = example.split()
     done = run(*args[1:], cwd=files)
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert run(args[1], "--help").stdout.endswith(f"\n  Example: {example}\n")
+    (examples,) = (found for group in cli.COMMANDS.values() for found in group.values() if example in found)
+    shown = "".join(f"  {each}\n" for each in examples)
+    assert run(args[1], "--help").stdout.endswith(f"\nExamples:\n{shown}")
+
+
+# --- published configs ----------------------------------------------------------------------------------------
+
+
+def test_published_lists_the_configs_that_contain_a_word():
+    every = run("published").stdout.splitlines()
+    assert len(every) == 1 + len(ra.config.published())
+    some = [line.split() for line in run("published", "qwen3").stdout.splitlines()[1:]]
+    assert ["Qwen/Qwen3-8B", "qwen3"] in some and all("Qwen3" in name for name, _ in some)
+    assert run("published", "qwen/*8b").stdout.splitlines()[1:] == ["Qwen/Qwen3-8B  qwen3"]
+    found = json.loads(run("published", "Qwen3-8B", "--json").stdout)
+    assert found == {"Qwen/Qwen3-8B": ra.config.published()["Qwen/Qwen3-8B"]}
+    done = run("published", "qwen3-8c")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("rope-any: PATTERN must be in the name of a config; got 'qwen3-8c'")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "inspect published:qwen3-8b",
+        "diff published:QWEN3-8B config.json",
+        "diff config.json published:qwen/qwen3-8b",
+        "advise published:qwen3-8b --length 64K",
+        "plot published:qwen3-8b config.json wavelengths -o out.svg",
+        "verify --cache cache.npy --layout vllm --config published:qwen3-8b",
+    ],
+)
+def test_a_published_config_may_stand_for_a_file(args, tmp_path):
+    config = ra.config.published()["Qwen/Qwen3-8B"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    table = ra.Rope.from_config(config).table(range(40_960), like=np.zeros(1, dtype=np.float32))
+    np.save(tmp_path / "cache.npy", ra.layouts.pack(table, "vllm"))
+    done = run(*args.split(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "diff" not in args or "the same rotation" in done.stdout
+    assert "plot" not in args or done.stdout == "out.svg: wavelengths of published:Qwen/Qwen3-8B, config.json\n"
+
+
+@pytest.mark.parametrize(
+    "args", ["inspect published:qwen3-8c", "diff config.json published:qwen3-8c", "export published:qwen3-8c a.onnx"]
+)
+def test_a_wrong_name_of_a_published_config_is_one_line(args, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA3))
+    done = run(*args.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(
+        "rope-any: published:qwen3-8c must name one published config; did you mean Qwen/Qwen3"
+    )
+
+
+def test_a_diff_with_a_published_config_shows_its_full_name(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(ra.config.published()["Qwen/Qwen3-8B"] | {"rope_theta": 1e4}))
+    shown = run("diff", "config.json", "published:qwen3-8b", cwd=tmp_path).stdout.splitlines()
+    assert shown[1].split() == ["value", "config.json", "published:Qwen/Qwen3-8B"]
+    assert shown[2].split() == ["rope_theta", "10000", "1000000"]
 
 
 @pytest.mark.parametrize(
@@ -1443,23 +1513,85 @@ def test_completion_works_in_bash(tmp_path):
     ]
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("mine")
-def test_the_page_shows_the_output_of_the_commands():
-    pytest.importorskip("ndonnx", reason="ndonnx is not installed")
-    import command_line  # it needs typer
+BLOCK = re.compile(r"```console\n\$ (.+)\n((?:.*\n)*?)```")  # a command and its output
 
-    def without_errors(page):
-        """Return the page with a placeholder for each float32 error."""
-        return re.sub(r"\d\.\de-\d\d", "#", page)  # float32 errors, which differ between processors
 
-    page = (DOCS / "command-line.md").read_text()
-    assert len(command_line.BLOCK.findall(page)) >= 10
-    assert without_errors(command_line.updated(page)) == without_errors(page)
-    old, new = (f"```console\n$ rope-any --version\n{version}\n```" for version in ("0.0", ra.__version__))
-    assert command_line.updated(old) == new
-    for name in NAMES:
-        assert f"$ rope-any {name}" in page
+@pytest.fixture
+def page_files(files, mine):  # noqa: ARG001  # modules are unloaded afterwards
+    """Return a folder with the files that commands on pages read."""
+    (files / "mine").mkdir()
+    llama = PUBLISHED["meta-llama/Llama-3.1-8B"]
+    (files / "mine" / "config.json").write_text(json.dumps(llama | {"rope_scaling": None}))
+    table = ra.cos_sin(range(4096), ra.frequencies(128), like=np.zeros(1, dtype=np.float32))
+    np.save(files / "cache.npy", ra.layouts.pack(table, "vllm"))
+    weights = np.zeros((16, 4), dtype=np.float32)
+    names = [f"model.layers.{i}.self_attn.{x}_proj.weight" for i in range(2) for x in "qkv"]
+    write_safetensors(files / "in.safetensors", **dict.fromkeys(names, ("F32", weights)))
+    return files
+
+
+@pytest.mark.parametrize("name", ["command-line", "something-is-wrong"])
+def test_pages_show_the_output_of_commands(name, page_files):
+    """Each output is the shown one, with any text in place of dots and any float32 error in place of another."""
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    blocks = BLOCK.findall(page)
+    assert len(blocks) == page.count("```console") >= 4
+    for command, shown in blocks:
+        program, *args = command.split()
+        if program == "cat":
+            (page_files / args[0]).write_text(shown, encoding="utf-8")
+            continue
+        assert program == "rope-any"
+        if args[0] == "export":
+            pytest.importorskip("ndonnx", reason="ndonnx is not installed")
+        done = run(*args, cwd=page_files)
+        output, expected = (re.sub(r"\d\.\de-\d\d", "#", text) for text in (done.stdout + done.stderr, shown))
+        assert re.fullmatch(re.escape(expected).replace(r"\.\.\.", ".*"), output, re.DOTALL), output
+    if name == "command-line":
+        assert {command for command in NAMES if f"\n### {command}\n" in page} == {*NAMES} - {"published"}
+
+
+FAULTY = """
+import numpy as np
+import rope_any as ra
+F = ra.frequencies(128)
+ROPE, OTHER = (ra.Rope(F, pairing=pairing) for pairing in ("half", "interleaved"))
+
+def other(x, positions):
+    return OTHER.apply(x, positions)
+
+def rows(x, positions):
+    return ROPE.apply(x, positions[0] if positions.ndim == 2 else positions)
+
+def axes(x, positions):
+    rope = ra.Rope(ra.testing.cases()["chunked"].frequencies, pairing="half")
+    return rope.apply(x, np.broadcast_to(positions[:, :1], positions.shape))
+
+def autocast(x, positions):
+    import torch
+    with torch.autocast("cpu", torch.bfloat16):
+        angles = positions[:, None].float() @ torch.tensor([F])
+    return ra.rotate(x, angles.cos().float(), angles.sin().float(), pairing="half")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "cause"),
+    [
+        ("other", "", "the other pairing"),
+        ("rows", "--rows", "the positions of the first"),
+        ("axes", "--case chunked", "all axes take the positions of the first"),
+        ("autocast", "--library torch --longest 9999", "angles in bfloat16"),
+    ],
+)
+def test_verify_says_what_the_page_of_symptoms_promises(name, options, cause, tmp_path):
+    if name == "autocast":
+        pytest.importorskip("torch", reason="torch is not installed")
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    done = run("verify", f"faulty.py:{name}", "--pairing", "half", *options.split(), cwd=tmp_path)
+    assert done.returncode == 1
+    assert cause in done.stdout.partition("likely cause: ")[2]
+    assert f"| `{cause}` |" in (DOCS / "something-is-wrong.md").read_text(encoding="utf-8")
 
 
 # --- standard input, and checks before files are written ------------------------------------------------------------

@@ -24,7 +24,11 @@ from rope_any.config._models import MODELS, read_by
 
 ROTARY_MODELS = [name for name, model in MODELS.items() if model.rotary and not model.text]
 
-PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
+# the expected results of published configs; those that ship with the package are not repeated in this file
+PUBLISHED = [
+    {"config": config.published().get(entry["model"])} | entry
+    for entry in json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
+]
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
 
 
@@ -89,9 +93,66 @@ def test_published_models(published, layer_type, expected):
         assert [sum(map(bool, row)) for row in rope.frequencies] == expected["sections"]
 
 
-def test_there_are_enough_published_models():
-    assert len(PUBLISHED) >= 30
-    assert all(model["source"] for model in PUBLISHED)
+def test_each_published_config_has_a_source_and_expected_results():
+    assert len(PUBLISHED) >= 60
+    assert all(model["source"] and model["config"] for model in PUBLISHED)
+    models = [model["model"] for model in PUBLISHED]
+    assert len(models) == len(set(models))
+    assert set(config.published()) <= set(models)
+    assert set(models) - set(config.published()) == {"openbmb/MiniCPM3-4B"}  # a copy without model_type
+
+
+@pytest.mark.parametrize("name", config.published())
+def test_each_published_config_is_read_by_its_name(name):
+    expected = config.explain(config.published()[name])
+    for typed in (name, name.upper(), name.rpartition("/")[2]):
+        assert config.explain(f"published:{typed}") == config.explain(Path(f"published:{typed}")) == expected
+    assert config.explain(f"published:{typed}")[0].facts["model_type"].value or "mistral" in name
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("gpt-oss", "openai/gpt-oss-20b"),
+        ("google/gemma-3-4b", "google/gemma-3-4b-it"),
+        ("V3", "deepseek-ai/DeepSeek-V3"),
+        ("Phi-2", "microsoft/phi-2"),
+    ],
+)
+def test_the_beginning_or_end_of_the_name_of_one_published_config_will_do(name, model):
+    assert config.explain(f"published:{name}") == config.explain(config.published()[model])
+
+
+ALL_NAMES = r"all names: rope_any\.config\.published\(\), or rope-any published"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("deepseek", "it may be deepseek-ai/DeepSeek-V2 or deepseek-ai/DeepSeek-V2-Lite or deepseek-ai/DeepSeek-V3"),
+        ("llama3.1-8b", f"did you mean meta-llama/Llama-3.1-8B or meta-llama/Llama-3.1-70B or .*; {ALL_NAMES}"),
+        ("llama-3.1-8b-instruct", f"did you mean meta-llama/Llama-3.1-8B or .*; {ALL_NAMES}"),
+        ("meta-llama/", f"it may be meta-llama/.*; {ALL_NAMES}"),
+        ("banana", ALL_NAMES),
+        ("", ALL_NAMES),
+    ],
+)
+def test_a_wrong_name_of_a_published_config_gets_near_ones(name, hint):
+    with pytest.raises(ValueError, match=f"^published:{name} must name one published config; {hint}$"):
+        Rope.from_config(f"published:{name}")
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "qwen3-8b"])
+def test_a_missing_file_with_the_name_of_a_published_config_gets_its_prefix(name):
+    hint = f"there is none at {name}; give published:Qwen/Qwen3-8B, which ships with this package"
+    with pytest.raises(ValueError, match=f"^config must be a path to a config.json; {hint}$"):
+        Rope.from_config(name)
+
+
+def test_published_configs_are_new_at_each_call():
+    name = "microsoft/Phi-3.5-mini-instruct"
+    config.published()[name]["rope_scaling"]["long_factor"].clear()
+    assert config.published()[name]["rope_scaling"]["long_factor"]
 
 
 @pytest.mark.parametrize(("published", "layer_type", "expected"), list(published_layers()))
@@ -612,6 +673,8 @@ def inverse_frequencies(model, kind):
     """Return the frequencies and the attention factor of a kind of layers, by the rotary class of transformers."""
     pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    if model["model_type"] not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} does not have {model['model_type']}")
     keys = {key: copy.deepcopy(value) for key, value in model.items() if key != "model_type"}
     theirs, folder = transformers.CONFIG_MAPPING[model["model_type"]](**keys), model["model_type"].removesuffix("_text")
     module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
@@ -2298,7 +2361,7 @@ WRONG = {
             "fope": "default, and bend the table by rope_any.bending.fope",
         }.items()
     },
-    "a model of a hub": ("meta-llama/Llama-3.1-8B", "there is none at meta-llama/Llama-3.1-8B; nothing is fetched"),
+    "a model of a hub": ("someone/some-model-8B", "there is none at someone/some-model-8B; nothing is fetched"),
     "a model": (
         SimpleNamespace(config=SimpleNamespace(to_dict=dict)),
         "be the config of a model; got the model; give model.config",

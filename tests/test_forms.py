@@ -3,9 +3,7 @@
 import contextlib
 import copy
 import itertools
-import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +14,7 @@ from rope_any.config import _data, _gguf, _params, explain, score_scale
 from rope_any.config._models import MODELS, Model
 from rope_any.config._part import Part
 
-PUBLISHED = {
-    model["model"]: model["config"]
-    for model in json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
-}
+PUBLISHED = config.published()
 MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
 
 # --- published files, without keys that are unrelated to attention ---------------------------------------------

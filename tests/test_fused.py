@@ -621,6 +621,7 @@ import numpy as np
 import rope_any as ra
 rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.ones((8, 600, 128))
 expected = rope.apply(x, 5)
+rope.apply(x[0, :1], 5, fused=True)  # compiles, and imports what can't be imported when the main thread has ended
 
 def late():
     threading.main_thread().join()

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from host_kernels import COMPILER, HostKernel
 from simulated import equal, public_calls, simulate_cupy
 
 import rope_any as ra
@@ -35,7 +36,7 @@ def test_cupy_arrays_are_recognised(array, dtype):
     assert (lib.name, lib.dtype_name(x.dtype)) == ("cupy", dtype)
     assert lib.device_kwargs(x)["device"].id == 0
     assert not lib.supports_out(x) and not lib.records_gradients(x)
-    assert (lib.compiler.refusal(x) is None) == (dtype != "bfloat16")
+    assert lib.compiler.refusal(x) is None
 
 
 def test_cupy_arrays_on_two_devices_are_refused(array):
@@ -181,3 +182,49 @@ def test_no_constants_are_copied_into_a_captured_graph(cupy):
     ra.clear_caches()
     with pytest.raises(RuntimeError, match="call once before"):
         rope.apply(x, at)
+
+
+# --- the kernel of fused=True, on a CPU -------------------------------------------------------------------------------
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++, which compiles the kernel here")
+VIEWS = {
+    "whole": lambda a: a,
+    "every other head": lambda a: a[:, ::2],
+    "tokens before heads": lambda a: a.swapaxes(1, 2),
+    "reversed tokens": lambda a: a[:, :, ::-1],
+    "later features": lambda a: a[..., 6:],
+    "every other feature": lambda a: a[..., ::2],
+    "one row": lambda a: a[0, 0, :1],
+    "no tokens": lambda a: a[:, :, :0],
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_the_kernel_has_the_bits_of_eager_code(cupy, pairing, dtype, view):
+    host = np.random.default_rng(0).standard_normal((2, 4, 6, 48)).astype(dtype)
+    x = cupy.asarray(VIEWS[view](host))
+    for rotary, start in ((x.shape[-1], 0), (12, 4)):
+        rope = ra.Rope(ra.frequencies(rotary), pairing=pairing, start=start)
+        table = rope.table(cupy.asarray(np.arange(x.shape[-2]) + 1000), like=x)
+        for inverse in (False, True):
+            before = HostKernel.launches
+            want = cupy.asnumpy(rope.apply(x, table, inverse=inverse))
+            out = cupy.asarray(np.full(x.shape, np.nan, dtype))
+            assert rope.apply(x, table, inverse=inverse, fused=True, out=out) is out
+            in_place = cupy.asarray(VIEWS[view](host.copy()))
+            rope.apply(in_place, table, inverse=inverse, fused=True, out=in_place)
+            for got in (out, in_place, rope.apply(x, table, inverse=inverse, fused=True)):
+                np.testing.assert_array_equal(cupy.asnumpy(got), want)
+            assert HostKernel.launches == before + 3 * (x.size > 0)
+
+
+@needs_compiler
+def test_each_sequence_has_its_row_of_the_table(cupy):
+    x = np.random.default_rng(0).standard_normal((3, 4, 5, 16)).astype("float32")
+    at = np.arange(15).reshape(3, 5) * 100
+    rope = ra.Rope(ra.frequencies(16), pairing="half")
+    got = rope.apply(cupy.asarray(x), cupy.asarray(at), fused=True)
+    np.testing.assert_array_equal(cupy.asnumpy(got), rope.apply(x, at))

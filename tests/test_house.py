@@ -14,7 +14,6 @@ import models
 import modules
 import parts
 import pytest
-import schedules
 import typical_calls
 from numpydoc.validate import validate
 
@@ -218,11 +217,6 @@ def test_each_module_has_a_one_line_docstring(name):
     assert first.endswith(".") and not rest.partition("\n")[0]
 
 
-def test_the_table_of_modules_is_up_to_date():
-    assert modules.PAGE.read_text(encoding="utf-8") == f"{modules.table()}\n", "python tools/modules.py --write"
-    assert "{include} modules_table.md" in (modules.PAGE.parent / "design.md").read_text(encoding="utf-8")
-
-
 def test_the_table_of_parts_is_up_to_date():
     assert parts.PAGE.read_text(encoding="utf-8") == f"{parts.table()}\n", "python tools/parts.py --write"
     assert "{include} parts_table.md" in (parts.PAGE.parent / "names.md").read_text(encoding="utf-8")
@@ -244,11 +238,6 @@ def test_each_key_of_a_form_identifies_it(form):
         ra.config.explain(form.example)
     readings = {forms.read(form.example | {key: value}) for key, value in form.keys.items()}
     assert len({kind for kind, _ in readings}) == 1
-
-
-def test_the_table_of_schedules_is_up_to_date():
-    assert schedules.PAGE.read_text(encoding="utf-8") == f"{schedules.table()}\n", "python tools/schedules.py --write"
-    assert "{include} schedules_table.md" in (schedules.PAGE.parent / "design.md").read_text(encoding="utf-8")
 
 
 # --- public names -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,28 @@ def test_workflows_pin_actions_and_start_without_permissions(path):
     assert {what for what, _ in unpinned} <= {"./.github/workflows/tests.yml"}
 
 
+@pytest.mark.thread_unsafe(reason="it starts processes")
+@pytest.mark.parametrize(("days", "compared"), [((9, 8, 1, 0), (1, 3)), ((9, 8), None), ((1, 0), None)])
+def test_the_weekly_run_compares_the_commits_of_two_weeks(tmp_path, days, compared):
+    (job,) = (job for name, job in jobs() if name == "weekly, speed")
+    script = job["steps"][-1]["run"]
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    for ago in days:
+        date = (datetime.now(UTC) - timedelta(ago)).isoformat(timespec="seconds")
+        env = os.environ | {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", str(ago)], env=env, check=True)
+    log = subprocess.run([*git, "log", "--format=%H", "--reverse"], capture_output=True, text=True, check=True)
+    commits = log.stdout.split()
+    command = ["bash", "-e", "-c", f'python() {{ echo "$@"; }}\n{script}']
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    if compared is None:
+        assert run.stdout.startswith("::notice::")
+    else:
+        base, head = (commits[number] for number in compared)
+        assert run.stdout.split()[:4] == ["asv_benchmarks/regressions.py", base, head, "--here"]
+
+
 def test_publishing_uses_no_password():
     (publish,) = (job for name, job in jobs() if name == "release, publish")
     assert publish["permissions"] == {"id-token": "write"}
@@ -156,6 +179,7 @@ DATA = [
     "rope_any/config/gguf.toml",
     "rope_any/config/models.toml",
     "rope_any/config/params.toml",
+    "rope_any/config/published.json",
     "rope_any/config/towers.toml",
     "rope_any/py.typed",
     "rope_any/testing/vectors_2.npz",

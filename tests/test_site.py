@@ -303,7 +303,7 @@ class Quiet(SimpleHTTPRequestHandler):
     ("name", "copied"),
     [
         ("get-started.html", "import numpy as np\nimport rope_any as ra\nrope = ra.Rope("),
-        ("command-line.html", "rope-any --help"),
+        ("command-line.html", "rope-any inspect published:llama-3.1-8b"),
     ],
 )
 def test_code_is_copied_without_prompts_and_output(site, browser, name, copied):
@@ -320,7 +320,7 @@ def test_code_is_copied_without_prompts_and_output(site, browser, name, copied):
         text = page.evaluate("navigator.clipboard.readText()")
         server.shutdown()
     assert text.startswith(copied)
-    assert ">>>" not in text and "$" not in text and "dtype('float32'))" not in text and "text  all" not in text
+    assert ">>>" not in text and "$" not in text and "dtype('float32'))" not in text and "part  layers" not in text
 
 
 def test_search_finds_a_page(site, tab):

@@ -13,7 +13,6 @@ libraries are measured, and others are named. If a library with rows in the file
 """
 
 import platform
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from decimal import ROUND_CEILING, Context
@@ -28,17 +27,20 @@ import rope_any as ra
 from rope_any._arrays import INSTALLABLE, Library, installed, version
 
 PAGE = making.DOCS / "precision_table.md"
-BASES = {"10 000": 10_000.0, "500 000": 500_000.0}
+BASE, OTHER_BASE = 10_000.0, 500_000.0
 ROTARY_DIM = 128
 SAMPLES = 1024
 MAGNITUDES = {"4 096": 2**12, "131 072": 2**17, "1 048 576": 2**20, "2²⁴": 2**24, "2³¹ − 1": 2**31 - 1}
 
-REALS = """\
-The positions are float64 where the library has it, else float32. Float32 has no fractions from 2²³ on: in
-the last column those positions are integers."""
+OTHER_HEADS = ["integers, base 500 000", "real positions", "float64 tables"]
+OURS = "ours: "
+"""What begins the rows of our ways."""
 LEGEND = f"""\
-Each number is the largest error of cosine and sine over {SAMPLES} positions and {ROTARY_DIM // 2} pairs,
-rounded up to two digits. The positions are between 15/16 of the number named and that number, with either sign."""
+Each number is the largest error of cosine and sine over {SAMPLES} positions and {ROTARY_DIM // 2} pairs, rounded up.
+Positions have either sign and are above 15/16 of the number named. Libraries with the same errors share a row."""
+OTHERS = """\
+Each number is the largest error at all these magnitudes, or at those up to 2²⁴ for real positions and float64 tables.
+Real positions are float64 where the library has it."""
 
 Numbers = np.ndarray[Any, Any]
 Row = tuple[float, ...]
@@ -141,7 +143,7 @@ def our_ways(name: str, lib: Library) -> Iterator[Way]:
             with mode.setting():
                 wide = lib.has_float64(lib.put(np.zeros(1, dtype=np.int32), device))
             table = partial(our_table, lib=lib, device=device, mode=mode)
-            yield Way(f"rope_any, {name}, {place}{mark}", table, ours=True, float64=wide)
+            yield Way(f"{name}{'' if place.startswith('cpu') else f', {place}'}{mark}", table, ours=True, float64=wide)
 
 
 # --- the reference ----------------------------------------------------------------------------------------
@@ -200,25 +202,49 @@ def format_error(x: float) -> str:
     return f"{digits:.1f}" if x >= 1 else f"{digits:.1e}"
 
 
-def error_table(ways: list[Way], kind: str, base: float, *, dtype: str = "float32", until: int = 2**31) -> str:
-    """Return the table of largest errors in Markdown: a row for each way, a column for each magnitude."""
+def error_of(way: Way, kind: str, base: float, magnitude: int, dtype: str = "float32") -> float:
+    """Return the largest error of a way near a position; real positions are float32 if it has no float64."""
     frequencies = ra.frequencies(ROTARY_DIM, base=base)
-    columns = {name: magnitude for name, magnitude in MAGNITUDES.items() if magnitude <= until}
-    rows = [("largest error near position", *columns), ("---", *["---:"] * len(columns))]
+    given = "float32" if kind == "float64" and not way.float64 else kind
+    found = way.table(sample_positions(given, magnitude), frequencies, dtype)
+    return largest_error(found, exact_table(given, magnitude, frequencies))
+
+
+def cells_by_magnitude(way: Way) -> list[str]:
+    """Return the errors of a float32 table at integer positions near each magnitude."""
+    return [format_error(error_of(way, "int32", BASE, magnitude)) for magnitude in MAGNITUDES.values()]
+
+
+def cells_of_others(way: Way) -> list[str]:
+    """Return the largest errors of another base, of real positions, and of float64 tables, blank without float64."""
+    near = [magnitude for magnitude in MAGNITUDES.values() if magnitude <= 2**24]
+    found = [max(error_of(way, "int32", OTHER_BASE, magnitude) for magnitude in MAGNITUDES.values())]
+    found.append(max(error_of(way, "float64", BASE, magnitude) for magnitude in near))
+    if way.float64:
+        found.append(max(error_of(way, "int32", BASE, magnitude, "float64") for magnitude in near))
+    return [*map(format_error, found), *([] if way.float64 else [""])]
+
+
+def table(heads: list[str], ways: list[Way], cells_of: Callable[[Way], list[str]]) -> str:
+    """Return a table in Markdown: a row for all ways that have the same cells."""
+    rows: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
     for way in ways:
-        given = "float32" if kind == "float64" and not way.float64 else kind
-        cells = []
-        for magnitude in columns.values():
-            found = way.table(sample_positions(given, magnitude), frequencies, dtype)
-            cells.append(format_error(largest_error(found, exact_table(given, magnitude, frequencies))))
-        rows.append((way.name, *cells))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        rows.setdefault((way.ours, tuple(cells_of(way))), []).append(way.name)
+    lines = [("largest error", *heads), ("---", *["---:"] * len(heads))]
+    lines += [(f"{OURS if ours else ''}{'; '.join(names)}", *cells) for (ours, cells), names in rows.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def rows_in(text: str) -> dict[str, list[str]]:
+    """Return the cells of a table in Markdown, by the names of ways."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return {name: cells for first, *cells in rows for name in first.removeprefix(OURS).split("; ")}
 
 
 def missing() -> set[str]:
     """Return the libraries with rows in the file that are not installed here, or have no device."""
-    rows = re.findall(r"\| rope_any, ([^,]+),", PAGE.read_text(encoding="utf-8"))
-    return {name for name in rows if (lib := installed(name)) is None or not devices(name, lib)}
+    names = {name.partition(",")[0] for name in rows_in(PAGE.read_text(encoding="utf-8"))}
+    return {name for name in names & {*INSTALLABLE} if (lib := installed(name)) is None or not devices(name, lib)}
 
 
 def main() -> None:
@@ -239,17 +265,14 @@ def main() -> None:
             versions.append(f"{name} {version(lib)}")
         else:
             absent.append(f"{name} (no device)")
-    ours = [way for way in ways if way.ours]
-    parts = ["<!-- written by tools/precision_table.py; run it again rather than edit this file -->"]
-    for shown_base, base in BASES.items():
-        parts += [f"**Integer positions, float32 tables, base {shown_base}.**", error_table(ways, "int32", base)]
-    shown_base, base = next(iter(BASES.items()))
-    parts += [
-        f"**Real positions, float32 tables, base {shown_base}.** {REALS}",
-        error_table(ours, "float64", base, until=2**24),
-        f"**Integer positions, float64 tables, base {shown_base}.**",
-        error_table([way for way in ours if way.float64], "int32", base, dtype="float64"),
-        f"{LEGEND}\nMeasured with {', '.join(versions)}.",
+    parts = [
+        "<!-- written by tools/precision_table.py; run it again rather than edit this file -->",
+        "**Integer positions near these numbers, float32 tables, base 10 000.**",
+        table([*MAGNITUDES], ways, cells_by_magnitude),
+        LEGEND,
+        "**Other tables.**",
+        table(OTHER_HEADS, [way for way in ways if way.ours], cells_of_others),
+        f"{OTHERS}\nMeasured with {', '.join(versions)}.",
     ]
     if absent:
         parts.append(f"Not measured: {', '.join(absent)}.")

@@ -110,8 +110,9 @@ class Rope:
     other axis of x. Each row serves n heads in succession if x has n times as many.
 
     Three mistakes raise no error, because the shapes fit: tokens on another axis than `seq_axis`, as in ``(batch, seq,
-    heads, head_dim)`` with equal numbers of heads in q and k; an offset for each row, ``(batch,)`` or ``(batch, 1)``,
-    instead of ``positions.from_starts(offsets, seq)``; and heads that are not split.
+    heads, head_dim)`` with equal numbers of heads in q and k (give ``seq_axis=-3``); an offset for each row,
+    ``(batch,)`` or ``(batch, 1)``, instead of ``positions.from_starts(offsets, seq)``; and heads that are not split,
+    ``(batch, seq, heads * head_dim)``.
 
     Examples
     --------
@@ -259,8 +260,9 @@ class Rope:
             ``(batch, heads, seq, head_dim)``, or any axes with the tokens along `seq_axis` and the features along the
             last one. The numbers of heads may differ, and q may be shorter than k.
         positions : positions, Table or pair of Table, optional
-            The positions of the keys; a shorter q takes the last of them, as in decoding with a cache. In a pair, the
-            first table has a row for each query, or for each key, of which the last are used.
+            The positions of the keys, as in the notes of `Rope`; a shorter q takes the last of them, as in decoding
+            with a cache. In a pair, the first table has a row for each query, or for each key, of which the last are
+            used.
         seq_axis : int, optional
             The axis of the tokens in q and in k.
         out : pair of arrays, optional

@@ -46,8 +46,8 @@ def rotate(
         such as KeyboardInterrupt ends the call, `out` is rotated in part.
     fused : bool, optional
         Compile the rotation to one loop: by Numba (the extra ``numba``) for NumPy and for torch on a CPU, else by
-        torch.compile, jax.jit, mlx.compile or cupy.fuse. The first call with a dtype takes seconds to compile. What
-        cannot be compiled runs without it, with one RuntimeWarning.
+        torch.compile, jax.jit, mlx.compile or a CUDA kernel of CuPy. The first call with a dtype takes seconds to
+        compile. What cannot be compiled runs without it, with one RuntimeWarning.
 
     Returns
     -------

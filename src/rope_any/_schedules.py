@@ -288,7 +288,7 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a CuPy array by one `cupy.fuse` kernel, into `out` or a new array; if it fails, warn and run eagerly."""
+    """Rotate a CuPy array by one CUDA kernel, into `out` or a new array; if it fails, warn and run eagerly."""
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
     factors = (lib.cast(part, rotation.dtype(x)) for part in table)
@@ -507,12 +507,10 @@ def _tiles(
 class Schedule(NamedTuple):
     """One implementation of the rotation, and the arrays that it applies to."""
 
-    arrays: str
-    """The arrays that it applies to, for the documentation."""
     applies: Callable[..., bool]
     """``(rotation, arrays, table, outs)`` → whether it can rotate them."""
     run: Callable[..., Any]
-    """``(rotation, x, table, out)`` → the rotated x. The documentation shows its docstring."""
+    """``(rotation, x, table, out)`` → the rotated x."""
     together: bool = False
     """Whether `run` is for all arrays of a call: ``(rotation, arrays, table, outs)`` → a `Plan`."""
 
@@ -563,25 +561,28 @@ def _can_run_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
     return all(host.why_no_loop(x) is None for x in xs)
 
 
-_MEMORY = "in CPU memory, not traced, transformed or recorded"
 SCHEDULES = (
-    Schedule("chunked (Dask), sharded (torch)", lambda r, xs, *_: r.lib.is_partitioned(xs[0]), _rotate_partitions),
-    Schedule("paired within feature blocks", lambda r, *_: r.blocks > 1, _plan_feature_blocks, together=True),
-    Schedule("gradients recorded: torch", lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_with_gradient),
-    Schedule(f"`fused`, with Numba: NumPy and torch, {_MEMORY}", _can_run_loop, _plan_loop, together=True),
-    Schedule("`fused`: CuPy", lambda r, *of: _can_compile(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
-    Schedule(
-        f"`fused`, without Numba: torch, {_MEMORY}",
-        lambda *of: _can_compile(*of) and _is_on_host(*of),
-        _rotate_compiled_tiles,
-    ),
-    Schedule("`fused`: others with a compiler", _can_compile, _rotate_compiled),
-    Schedule(f"small: NumPy and torch, {_MEMORY}", _fits_one_tile, _plan_small, together=True),
-    Schedule(
-        'large, `"interleaved"`, if the bits of complex products do not vary', _is_complex_reproducible, _rotate_complex
-    ),
-    Schedule("large, others", _is_on_host, _rotate_real),
-    Schedule("all others", lambda *_: True, _rotate_at_once),
+    # chunked (Dask) and sharded (torch) arrays
+    Schedule(lambda r, xs, *_: r.lib.is_partitioned(xs[0]), _rotate_partitions),
+    # features that are paired block by block
+    Schedule(lambda r, *_: r.blocks > 1, _plan_feature_blocks, together=True),
+    # torch, if gradients are recorded
+    Schedule(lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_with_gradient),
+    # `fused`: NumPy and torch on a CPU, with Numba
+    Schedule(_can_run_loop, _plan_loop, together=True),
+    # `fused`: CuPy
+    Schedule(lambda r, *of: _can_compile(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
+    # `fused`: torch on a CPU, without Numba
+    Schedule(lambda *of: _can_compile(*of) and _is_on_host(*of), _rotate_compiled_tiles),
+    # `fused`: others with a compiler
+    Schedule(_can_compile, _rotate_compiled),
+    # small arrays of NumPy and torch on a CPU
+    Schedule(_fits_one_tile, _plan_small, together=True),
+    # large ones
+    Schedule(_is_complex_reproducible, _rotate_complex),
+    Schedule(_is_on_host, _rotate_real),
+    # all others
+    Schedule(lambda *_: True, _rotate_at_once),
 )
 """The schedules in order: the first that applies runs."""
 

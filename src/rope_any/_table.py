@@ -113,8 +113,8 @@ def cos_sin(
     Returns
     -------
     Table
-        The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``. Frequencies with rows sum over the last axis of the
-        positions; with rows for each head the shape is ``(..., heads, seq, pairs)``.
+        The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``, or without the last axis of the positions if the
+        frequencies have rows; with rows for each head, ``(..., heads, seq, pairs)``.
 
     Raises
     ------

@@ -134,9 +134,8 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
 
     Notes
     -----
-    This is Pixtral in transformers: of the frequencies of the whole head, the patch rows get those of even index, in
-    the first pairs, and the patch columns those of odd index. `strided` with equal sections assigns the same
-    frequencies without moving pairs.
+    In Pixtral (transformers) patch rows get the frequencies of even index, in the first pairs, and patch columns those
+    of odd index. `strided` with equal sections assigns the same frequencies without moving pairs.
 
     Examples
     --------

@@ -2,11 +2,10 @@
 Scale or mix a cos/sin table after it is made: Table -> BentTable.
 
 The results are not rotations, because their pairs are scaled by position or mixed. `rotate` and `Rope` accept them, but
-not for the inverse. The positions given to `temperature` and `xpos` must be those of the table, on one axis. Their
-differences and sums are exact in float64, or in int32, which they must then fit, if the library has no float64.
+not for the inverse. The positions given to `temperature` and `xpos` must be those of the table, on one axis. Without
+float64 they must fit int32.
 
-An argument of a wrong type and arrays of several libraries raise TypeError. A shape that doesn't fit or a number out of
-range raises ValueError.
+An argument of a wrong type raises TypeError, and a shape that doesn't fit or a number out of range ValueError.
 """
 
 from rope_any._arrays import Array, Library, is_array, library, type_name

@@ -208,9 +208,9 @@ def pack(
     layout : str
         A name in `LAYOUTS`.
     dtype : dtype, optional
-        The dtype of a cache of cosines and sines, which the layout must have and which must be no wider than that of
-        the table. The default is that of the table if the layout has it, else the first one of the layout. The bfloat16
-        of NumPy is ``ml_dtypes.bfloat16``.
+        The dtype of a cache of cosines and sines, one of the layout and no wider than that of the table. The default is
+        that of the table if the layout has it, else the first one of the layout. NumPy's bfloat16 is
+        ``ml_dtypes.bfloat16``.
     like : array, optional
         For a `Rope`: gives the library and the device.
     length : int, optional
@@ -330,8 +330,8 @@ def unpack(
         If `cache` or an option has a wrong type, or an option is missing or of no use for the layout.
     ValueError
         If the layout is unknown, the shape does not fit it, an option is wrong, angles are not those of the positions
-        0, 1, 2, ..., a divisor or reciprocal is 0, or frequencies are asked of an array without values (traced, fake or
-        on the meta device).
+        0, 1, 2, ..., a divisor or reciprocal is 0, or such a cache has no values to read (traced, fake, on the meta
+        device).
 
     Notes
     -----

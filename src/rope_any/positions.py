@@ -125,11 +125,6 @@ def ragged(
     array of int
         ``(length,)``: ``offsets[b] + i - indptr[b]`` for the token with index i, in sequence b.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As for `packed`.
-
     Notes
     -----
     FlashInfer's ``apply_rope`` has the same ``indptr`` and ``offsets``.
@@ -292,8 +287,8 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
 
     Notes
     -----
-    They are called ``seqlen_offsets`` in flash-attention and ``start_positions`` in TransformerEngine. If all rows have
-    the same start, give `Rope` that number as the positions.
+    The starts are called ``seqlen_offsets`` in flash-attention and ``start_positions`` in TransformerEngine. If all
+    rows have the same start, give `Rope` that number as the positions.
 
     Examples
     --------
@@ -419,7 +414,7 @@ def grid(
         With ``"rows"`` the last axis varies fastest, row after row; with ``"columns"`` the first one does.
     window : sequence of int, optional
         The number of points of a window along each axis, which must divide the grid. Tokens are then ordered window by
-        window, both in the given `order`.
+        window; `order` is that of the windows and of the points in each.
     like : array, optional
         As for `from_starts`.
 
@@ -661,8 +656,8 @@ def shard(
 
     Notes
     -----
-    Zig-zag is the order of Megatron, TransformerEngine and PyTorch (there head-tail), which divide packed documents
-    (``thd``) one by one. `gather_order` is the inverse.
+    Megatron, TransformerEngine and PyTorch (there head-tail) use zig-zag and divide packed documents one by one.
+    `gather_order` is the inverse.
 
     Examples
     --------
@@ -783,7 +778,8 @@ def mrope(
     ----------
     spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
         The spans in the order of the stream: a number of text or audio tokens, or the sizes of an image (one frame) or
-        a video in tokens after merging. A sequence of coordinates, from 0 on, can stand for each size.
+        a video in tokens after merging, perhaps with the number of its audio tokens. A sequence of coordinates, from 0
+        on, can stand for each size.
     like : array
         Gives the library and the device.
     start : int, optional
@@ -792,8 +788,8 @@ def mrope(
         Whether the span after a video begins after its last time, row and column, as in vLLM and transformers up to
         5.2, or after its last row and column only, so that text may have the time of earlier frames.
     diagonal : float, optional
-        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. The span after a video then begins
-        after its last time, whatever its rows and columns.
+        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. The span after an image or a video
+        then begins after its last time, whatever its rows and columns.
     chunk : float, optional
         The length, in positions, of the chunks of a video with audio, in which frames come before audio: 50 in
         Qwen2.5-Omni. If 0, tokens are in the order of time, as in Qwen3-Omni.
@@ -821,7 +817,7 @@ def mrope(
       1 / 25 s, rounded down, in Qwen2.5-Omni, and 1 / 13 s, not rounded, in Qwen3-Omni. The two tokens before such a
       video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0, 0], 1, 1)``.
     - In VideoRoPE (Wei et al., arXiv:2502.05173) time is ``t = first + δ · frame``, and height ``t + row - (rows - 1)
-      // 2``, with δ = 2. `rope_any.axes.assigned` has its axes.
+      // 2``, width likewise, with δ = 2. `rope_any.axes.assigned` has its axes.
 
     Position ids of transformers are ``(3, batch, seq)``; ``moveaxis(position_ids, 0, -1)`` makes positions of them.
 
@@ -867,11 +863,6 @@ def mrope_end(
     int or float
         The position on all three axes. It is a float if `mrope` returns floats; then give the `Rope` an array of
         positions, because a start must be an int.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `mrope`.
 
     Notes
     -----
@@ -1012,7 +1003,7 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     Parameters
     ----------
     positions : array or sequence of int
-        The positions of the tokens, integers of any shape; as numbers up to 2⁵³, or below 2³¹ without float64.
+        The positions of the tokens, of any shape. Those that are no array are at most 2⁵³, or 2³¹ − 1 without float64.
     group : int
         The number of consecutive tokens with one position, G.
     window : int

@@ -193,12 +193,11 @@ def yarn(
     factor : float
         How many times longer the context becomes.
     base : float
-        The base of the frequencies, which says which pair completes a given number of turns.
+        The base of the frequencies, from which the ends of the ramp follow.
     original_length : float
         The trained length.
     beta_fast, beta_slow : float, optional
-        Numbers of turns within the trained length at the ends of the ramp: faster pairs are kept, slower ones
-        interpolated.
+        Numbers of turns within the trained length at the ends of the ramp.
     truncate : bool, optional
         Whether to round the ends of the ramp outwards to whole indices.
 
@@ -264,11 +263,6 @@ def dynamic_yarn(
     -----
     From arXiv:2309.00071, section 3.4, and its authors' code; no maintained engine has it. Keys rotated for one length
     don't match queries of another.
-
-    Examples
-    --------
-    >>> ra.scaling.dynamic_yarn((1.0, 1e-4), base=1e8, length=2048, original_length=4096)
-    (1.0, 0.0001)
     """
     factor = positive("length", length) / positive("original_length", original_length)
     if factor <= 1:

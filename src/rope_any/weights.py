@@ -107,10 +107,9 @@ def convert(
     -----
     Convert both queries and keys of a layer. Values, the output projection and frequencies stay as they are.
 
-    If query, key and value are one weight, `heads` tells them apart: ``(2, 3)`` if each head has query, key and value
-    (GPT-NeoX); ``(g + 1, g + 2)`` if a group has g queries, a key and a value (Falcon, InternLM2); ``(h + k, h + 2 *
-    k)`` if all h queries come first, then k keys and k values (Phi-3); ``(1, 2)`` if a gate follows each query
-    (Qwen3-Next).
+    If query, key and value are one weight, `heads` is ``(2, 3)`` if each head has query, key and value (GPT-NeoX); ``(g
+    + 1, g + 2)`` if a group has g queries, a key and a value (Falcon, InternLM2); ``(h + k, h + 2 * k)`` if all h
+    queries come first, then k keys and k values (Phi-3). It is ``(1, 2)`` if a gate follows each query (Qwen3-Next).
 
     Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ). The ``permute`` of
     the scripts that convert Llama's weights to transformers and to llama.cpp does the same.
@@ -161,17 +160,16 @@ def convert_state_dict(
     TypeError
         If an argument is of another kind.
     ValueError
-        If a pattern of `names` matches nothing, or none of the default ones does; if a tensor doesn't hold whole heads;
-        if another tensor of its module can't be reordered with it; or, without `names`, if another module computes
-        queries or keys too, or if the matching tensors belong to several stacks of layers.
+        If a pattern of `names`, or all default ones, match nothing; if a tensor doesn't hold whole heads, or another
+        tensor of its module can't be reordered with it; or, without `names`, if other modules compute queries or keys
+        too, or the matching tensors belong to several stacks of layers.
 
     Notes
     -----
     Scales of a quantised weight are reordered with it if there is one for each row. Scales of blocks of whole heads, of
-    all rows, or of the input stay. Packed tensors and other scales are refused.
-
-    Of adapters, what has a number for each row is reordered: B of a LoRA, the magnitudes of DoRA, the vector of IA3.
-    What has a rank instead stays, such as A of a LoRA, even if a pattern matches it. Others are refused.
+    all rows, or of the input stay. Of adapters, tensors with a number for each row are reordered (B of a LoRA, the
+    magnitudes of DoRA, the vector of IA3), and those with a rank instead stay (A of a LoRA). Packed tensors and others
+    are refused.
 
     Examples
     --------

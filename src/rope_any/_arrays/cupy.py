@@ -1,18 +1,16 @@
-"""CuPy: arrays on the current GPU, compiled by cupy.fuse."""
+"""CuPy: arrays on the current GPU, rotated by a CUDA kernel if `fused`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import partial
 from typing import Any
 
 import array_api_compat.cupy
 import cupy
 
-from rope_any._arrays import _memory
-from rope_any._arrays._compilers import PairLayout
+from rope_any._arrays import _cuda, _memory
 from rope_any._arrays._library import Array, Compiler, Library
 from rope_any._checks import ArgumentValueError, Text
-from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.cupy  # typed in part
 
@@ -37,36 +35,6 @@ def _addresses(x: Array) -> Any:
     return _memory.view_at(x.data.ptr, x.shape, x.strides, x.itemsize)
 
 
-def _why_not_compiled(x: Array, *_: Array | None) -> str | None:
-    """Return why cupy.fuse cannot compile for x (its dtype is bfloat16); None if it can."""
-    return "cupy.fuse does not compile bfloat16" if x.dtype.name == "bfloat16" else None
-
-
-def _write_pairs(out: Array, x: Array, table: tuple[Array, Array], layout: PairLayout) -> None:
-    """Write the rotated x, whose features all form pairs, into `out` by one fused kernel."""
-    end = x.shape[-1] - layout.gap
-    members = [part[..., start : start + end : layout.step] for part in (x, out) for start in (0, layout.gap)]
-    kernel = _kernel("float64" if x.dtype.name == "float64" else "float32", layout.direction)
-    kernel(*members, *table)
-
-
-@cache
-def _kernel(dtype: str, direction: int) -> Callable[..., None]:
-    """Return the fused kernel ``(a, b, to_a, to_b, c, s)`` that rotates pairs in a dtype; `direction` -1: backwards."""
-
-    def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
-        """Write the rotated pairs (a, b) into `to_a` and `to_b`; cupy.fuse compiles this function."""
-        a, b, c, s = (part.astype(dtype) for part in (a, b, c, s))
-        s = s if direction == 1 else -s
-        # both before either is written: they may be written to a and b
-        first, second = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)
-        to_a[...] = first
-        to_b[...] = second
-
-    fast: Callable[..., None] = cupy.fuse(kernel)
-    return fast
-
-
 def _devices() -> dict[str, Any]:
     """Return the numbers of the CUDA devices, by names such as ``"cuda:0"``; {} without a GPU."""
     # CuPy can be imported without a GPU, and fails at the first array.
@@ -85,11 +53,11 @@ LIBRARY = Library(
     types=("cupy.ndarray",),
     xp=xp,
     check_placement=_check_placement,
-    keeps_constants=lambda: True,  # nothing traces: what cupy.fuse passes to a function is no cupy.ndarray
+    keeps_constants=lambda: True,  # nothing traces
     constant_context=_constant_context,
     is_capturing=lambda _: cupy.cuda.get_current_stream().is_capturing(),
     addresses=_addresses,
-    compiler=Compiler(_why_not_compiled, write_pairs=_write_pairs),
+    compiler=Compiler(lambda *_: None, write_pairs=partial(_cuda.launch, cupy)),
     module=cupy,
     devices=_devices,
     put=_put,

@@ -5,7 +5,8 @@ import os
 import platform
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from types import FunctionType
 from typing import Any
 
 import array_api_compat.torch
@@ -371,11 +372,26 @@ def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
 def _compile(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return a function of tensors compiled by torch.compile."""
     # One graph for all lengths; axes of length 1 and orders of axes still need graphs of their own.
-    wanted = {"recompile_limit": 64, "isolate_recompiles": True}
-    known = inspect.signature(torch.compile).parameters
-    options: Any = {name: value for name, value in wanted.items() if name in known}
-    fast: Callable[..., Array] = torch.compile(function, fullgraph=True, dynamic=True, **options)
-    return fast
+    compiled: Any = partial(torch.compile, fullgraph=True, dynamic=True)
+    if "recompile_limit" in inspect.signature(torch.compile).parameters:
+        fast: Callable[..., Array] = compiled(function, recompile_limit=64, isolate_recompiles=True)
+        return fast
+    # Before torch 2.13, all functions of one code have eight graphs together, and the ninth call runs eagerly.
+    of_kind = cache(lambda _: compiled(_copy_with_code(function)))
+
+    def run(x: Array, *others: Array) -> Array:
+        """Call the function that is compiled for arrays of such dtypes and axes."""
+        kind = x.dtype, len(others), tuple([n == 1 for n in x.shape])
+        rotated: Array = of_kind(kind)(x, *others)
+        return rotated
+
+    return run
+
+
+def _copy_with_code(function: Any) -> Callable[..., Array]:
+    """Return a copy of a function that has a copy of its code."""
+    code, name = function.__code__.replace(), function.__name__
+    return FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
 
 
 def _devices() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Define the command line ``rope-any``: its commands in groups, each with an example."""
+"""Define the command line ``rope-any``: its commands in groups, in the order of use, each with examples."""
 
 import sys
 from collections.abc import Callable
@@ -18,24 +18,35 @@ from rope_any.cli._convert import convert
 from rope_any.cli._export import export
 from rope_any.cli._inspect import diff, inspect
 from rope_any.cli._plot import plot
+from rope_any.cli._published import published
 from rope_any.cli._rotate import rotate
 from rope_any.cli._verify import verify
 
-COMMANDS: dict[str, dict[Callable[..., None], str]] = {
+COMMANDS: dict[str, dict[Callable[..., None], tuple[str, ...]]] = {
     "Read a model": {
-        inspect: "rope-any inspect config.json",
-        diff: "rope-any diff a.json b.json",
-        advise: "rope-any advise config.json --length 1M",
-        export: "rope-any export config.json rope.onnx",
-        plot: "rope-any plot config.json wavelengths -o wavelengths.png",
-    },
-    "Rotate": {
-        rotate: "rope-any rotate q.npy k.npy --pairing half --base 500000 -o out",
-        convert: "rope-any convert in out --head-dim 128 --from interleaved --to half",
+        inspect: ("rope-any inspect published:llama-3.1-8b", "rope-any inspect config.json --part text"),
+        diff: (
+            "rope-any diff published:llama-3.1-8b published:llama-3.2-1b",
+            "rope-any diff config.json published:llama-3.1-8b",
+        ),
+        published: ("rope-any published qwen", "rope-any published qwen3-8b --json"),
+        advise: ("rope-any advise published:qwen3-8b --length 128K",),
+        plot: (
+            "rope-any plot published:qwen3-8b wavelengths -o wavelengths.png",
+            "rope-any plot published:qwen3-8b hands --position 1000 -o hands.png",
+        ),
     },
     "Check": {
-        check: "rope-any check",
-        verify: "rope-any verify package.module:function --pairing half",
+        verify: (
+            "rope-any verify mine.py:rotary --pairing half --head-dim 128",
+            "rope-any verify --cache cache.npy --layout vllm --config config.json",
+        ),
+        check: ("rope-any check",),
+    },
+    "Write files": {
+        convert: ("rope-any convert in out --head-dim 128 --from interleaved --to half",),
+        rotate: ("rope-any rotate q.npy k.npy --pairing half --base 500000 -o out",),
+        export: ("rope-any export published:llama-3.1-8b rope.onnx",),
     },
 }
 
@@ -47,8 +58,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for group, commands in COMMANDS.items():
-    for command, example in commands.items():
-        app.command(cls=Command, rich_help_panel=group, epilog=f"\b\nExample: {example}")(command)
+    for command, examples in commands.items():
+        app.command(cls=Command, rich_help_panel=group, epilog="\n".join(("\b", *examples)))(command)
 
 
 @app.callback(invoke_without_command=True, help="Rotary position embeddings (RoPE), exactly, on every array library.")
@@ -56,7 +67,7 @@ def _no_command(
     ctx: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the version as JSON, with --version.")] = False,
 ) -> None:
     """Print the version if asked, or the help if there is no command, and exit; raise for --json without --version."""
     if as_json and not version:

@@ -13,9 +13,9 @@ from rope_any.config._advise import PERPLEXITY
 def advise(
     file: ConfigFile,
     *,
-    length: Annotated[int, tokens_option(help="Wanted context; 1K is 1024, 1M is 1024K.")],
+    length: Annotated[int, tokens_option(help="Ask for a context of this many tokens; 1K is 1024, 1M is 1024K.")],
     trained_length: Annotated[
-        int | None, tokens_option(help="In training before any scaling.", show_default="of the config")
+        int | None, tokens_option(help="Give the length in training before any scaling.", show_default="the config's")
     ] = None,
     layer_type: LayerType = None,
     pairing: PairingOf = None,
@@ -23,10 +23,10 @@ def advise(
     as_json: AsJson = False,
 ) -> None:
     """
-    Tell what is known of a model at a longer context, and which parameters to try.
+    Show what a longer context does to a rotation, and parameters to try.
 
-    It follows from the numbers of the config alone: the pairs that never complete a turn in training, the base that
-    papers ask for, what each scheme does to wavelengths and scores. Only an experiment decides.
+    All of it follows from the numbers of the config: the pairs that never complete a turn in training, the base that
+    papers ask for, and what each scheme does to wavelengths and scores. Only an experiment decides.
     """
     config = loaded(file)
     with naming(file):

@@ -12,10 +12,10 @@ from rope_any.cli._common import AsJson, echo_json, show, table
 
 def check(*, as_json: AsJson = False) -> None:
     """
-    Measure the error and the time of each library and device found.
+    Measure the error and the time of each installed library and device.
 
-    The queries and keys of a Llama-3.1-8B are rotated. The error is measured against 60-digit arithmetic, over all
-    pairs, at positions of the job and others up to 2³¹. Exits with 1 if it breaks a bound.
+    Each library rotates the queries and keys of a Llama-3.1-8B. The error is measured against 60-digit arithmetic,
+    over all pairs, at these positions and others up to 2³¹. The exit code is 1 if it breaks a bound.
     """
     from rope_any.cli import _measure  # needs NumPy, which --help does not
 

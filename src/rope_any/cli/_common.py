@@ -19,19 +19,20 @@ from rope_any._arrays._library import SHORT_NAMES
 from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, missing_package, shown
 from rope_any._names import did_you_mean, nearest
 from rope_any._pairing import Pairing, as_pairing
+from rope_any.config import _published
 
 if TYPE_CHECKING:
     import numpy as np
 
-PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, as in the model.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PairingName = Annotated[Pairing, typer.Option(help="Choose which features form a pair, as in the model.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 UNITS = {"K": 2**10, "M": 2**20}  # of tokens
 COMPLETION = ("--install-completion", "--show-completion")
 ENDLESS = 1_000_000  # columns
 
 
 class Commands(TyperGroup):
-    """The commands, listed in groups with examples; their errors are printed on one line."""
+    """The commands, listed in groups with an example each; their errors are printed on one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and exit; on a usage, import, file, type or value error with code 2 and one line on stderr."""
@@ -65,15 +66,18 @@ class Commands(TyperGroup):
             with formatter.section(group):
                 for one in members:
                     formatter.write_dl([(one.name, one.get_short_help_str(200))], col_spacing=gap - len(one.name))
-                    example = one.epilog.partition(": ")[2]
-                    formatter.write(f"{'':{gap + 2}}{example}\n")
+                    formatter.write(f"{'':{gap + 2}}{one.epilog.splitlines()[1]}\n")
 
 
 class Command(TyperCommand):
     """A command: its help shows placeholders in upper case, and its errors name options as typed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; an input file ``-`` becomes a temporary file of standard input; raise for several ``-``."""
+        """
+        Parse the words; raise if several input files are ``-``.
+
+        An input file ``-`` becomes a temporary file of standard input, and the NAME of ``published:NAME`` a full name.
+        """
         try:
             left = super().parse_args(ctx, args)
         except typer.TyperException as error:
@@ -87,6 +91,9 @@ class Command(TyperCommand):
             file, given = _standard_input(ctx, name), ctx.params[name]
             new = [file if str(item) == "-" else item for item in _as_list(given)]
             ctx.params[name] = new if isinstance(given, list) else type(given)(new[0])
+        for name in {param.name for param in self.params if param.metavar in CONFIGS} & ctx.params.keys():
+            given = ctx.params[name]
+            ctx.params[name] = [*map(_in_full, given)] if isinstance(given, list) else _in_full(given)
         return left
 
     def invoke(self, ctx: Any) -> Any:
@@ -101,8 +108,8 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *(_word_with_dots(param) for param in self.get_params(ctx) if _is_argument(param))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of all arguments, then of all options, each under a heading."""
-        records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        """Write the help of all arguments, then of all options, each kind under its heading."""
+        records: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         params: list[Any] = self.get_params(ctx)
         for param in params:
             if _is_argument(param):
@@ -110,15 +117,24 @@ class Command(TyperCommand):
             else:
                 name, text = param.get_help_record(ctx)
                 name = re.sub(r"<(.*)>", lambda found: METAVARS.get(found[1], found[1]), name)
-                records["Options"].append((name, re.sub(r"\[default: \((.*)\)", r"[default: \1", text)))
+                heading = getattr(param, "rich_help_panel", None) or "Options"
+                text = re.sub(r"\[default: \((.*)\)", r"[default: \1", text)
+                records.setdefault(heading, []).append((name, text))
         for heading, rows in records.items():
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
 
+    def format_epilog(self, _: Any, formatter: Any) -> None:
+        """Write the examples of the command."""
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in str(self.epilog).splitlines()[1:]))
+
 
 INPUTS = ("file", "files", "a", "b", "source", "config", "cache")
 """The parameters of commands that are files to read."""
+CONFIGS = ("CONFIG", "A", "B")
+"""The placeholders of parameters that are configs."""
 STDIN = "rope_any.stdin"
 """The key, in the ``meta`` of a command's context, of the path of the temporary file of standard input."""
 
@@ -126,6 +142,12 @@ STDIN = "rope_any.stdin"
 def _as_list(value: Any) -> list[Any]:
     """Return a list unchanged, and any other value in a list."""
     return value if isinstance(value, list) else [value]
+
+
+def _in_full(config: Path | None) -> Path | None:
+    """Return the path of a config, ``published:NAME`` with the full name; raise if it names none, or several."""
+    name = None if config is None else _published.name_in(config)
+    return config if name is None else Path(_published.PREFIX + _published.full_name(name, _published.configs()))
 
 
 def _standard_input(ctx: Any, name: str) -> Path:

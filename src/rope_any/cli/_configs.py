@@ -18,17 +18,34 @@ from rope_any.config._part import HEADS
 from rope_any.config._parts import PartReader, is_pipeline, part_readers
 from rope_any.config._recipe import LENGTH_KINDS, no_rotation
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or its folder; - is standard input.")]
-LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
-Length = Annotated[int | None, tokens_option(help="For schemes that depend on it.", show_default=False)]
-PairingOf = Annotated[Pairing | None, typer.Option("--pairing", help="For an unknown model_type.", show_default=False)]
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A config.json, its folder, published:NAME, or - for standard input.")
+]
+LayerType = Annotated[
+    str | None, typer.Option(help="Read one type of layer, such as full_attention.", show_default="all")
+]
+OneLayerType = Annotated[
+    str | None, typer.Option(help="Choose a type of layer, such as full_attention.", show_default=False)
+]
+Length = Annotated[
+    int | None,
+    tokens_option(help="Set the length of the sequence; dynamic and longrope depend on it.", show_default=False),
+]
+PairingOf = Annotated[
+    Pairing | None,
+    typer.Option("--pairing", help="Give the pairing of a model whose model_type is unknown.", show_default=False),
+]
 
 PartOf = Annotated[
-    str | None, typer.Option("--part", help="Of the model: text, vision, ...", show_default="text, or the only one")
+    str | None,
+    typer.Option("--part", help="Choose a part of the model, such as vision.", show_default="text, or the only one"),
 ]
 Factor = Annotated[
     float | None,
-    typer.Option(help="Of Llama 3's scaling, which Meta's params.json and GGUF metadata lack.", show_default=False),
+    typer.Option(
+        help="Give the factor of Llama 3's scaling, which a params.json of Meta and GGUF metadata lack.",
+        show_default=False,
+    ),
 ]
 
 KEY_HEADS = "num_key_value_heads"

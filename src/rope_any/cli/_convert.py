@@ -25,30 +25,37 @@ def convert(
     ],
     output: Annotated[
         Path,
-        typer.Argument(metavar="OUT", help="The file to write; for an index or a folder, a folder."),
+        typer.Argument(metavar="OUT", help="The file to write, or the folder if IN is an index or a folder."),
     ],
     *,
-    head_dim: Annotated[int, typer.Option(help="The number of features of a head.")],
-    of: Annotated[Pairing, typer.Option("--from", help="The pairing of the weights.")],
-    to: Annotated[Pairing, typer.Option(help="The pairing to write.")],
+    head_dim: Annotated[int, typer.Option(help="Give the number of features of a head.")],
+    of: Annotated[Pairing, typer.Option("--from", help="Tell which pairing the weights have.")],
+    to: Annotated[Pairing, typer.Option(help="Choose the pairing to write.")],
     name: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Names of query and key weights, like *.q_proj.weight; may be repeated.",
+            help="Convert tensors of this name, such as *.q_proj.weight; may be repeated.",
             show_default="the usual names",
         ),
     ] = None,
     axis: Annotated[
-        int | None, typer.Option(help="The axis of the features in tensors that --name matches.", show_default="0")
+        int | None,
+        typer.Option(help="Tell which axis holds the features in tensors that --name matches.", show_default="0"),
     ] = None,
-    rotary_dim: Annotated[int | None, typer.Option(help="The number of rotated features.", show_default="all")] = None,
-    start: Annotated[int, typer.Option(help="The first rotated feature.")] = 0,
+    rotary_dim: Annotated[
+        int | None, typer.Option(help="Give the number of features that rotate.", show_default="all")
+    ] = None,
+    start: Annotated[int, typer.Option(help="Give the first feature that rotates.")] = 0,
     heads: Annotated[str, typer.Option(metavar="M/N", help="Convert the first M of every N heads.")] = "1/1",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reorder the weights of a checkpoint for the other pairing."""
+    """
+    Reorder the weights of a checkpoint for the other pairing.
+
+    It reorders the weights and biases of queries and keys, and copies all other tensors as they are.
+    """
     from rope_any import _safetensors  # needs NumPy, which --help does not
 
     if of == to:

@@ -7,7 +7,7 @@ import typer
 
 from rope_any import _files
 from rope_any.cli._common import AsJson, echo_json, require_suffix, status, tokens_option
-from rope_any.cli._configs import ConfigFile, Factor, Length, PairingOf, PartOf, explained, only
+from rope_any.cli._configs import ConfigFile, Factor, Length, OneLayerType, PairingOf, PartOf, explained, only
 
 
 def export(
@@ -15,11 +15,13 @@ def export(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The .onnx file to write.")],
     *,
     part: PartOf = None,
-    layer_type: Annotated[str | None, typer.Option(help="Type of layer.", show_default=False)] = None,
+    layer_type: OneLayerType = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
     factor: Factor = None,
-    dtype: Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Of queries and keys.")] = "float32",
+    dtype: Annotated[
+        Literal["float32", "float16", "bfloat16"], typer.Option(help="Choose the dtype of queries and keys.")
+    ] = "float32",
     operator_length: Annotated[
         int | None,
         tokens_option(help="Use the operator RotaryEmbedding, with a table for this many tokens.", show_default=False),
@@ -27,7 +29,11 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the rotation of a model as an ONNX model."""
+    """
+    Write the rotation of a model as an ONNX model.
+
+    The ONNX model takes q, k and positions, and returns q and k, rotated. The command needs the extra onnx.
+    """
     from rope_any import onnx  # needs NumPy, which --help does not
 
     require_suffix(output, ".onnx")

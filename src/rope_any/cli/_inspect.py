@@ -33,7 +33,9 @@ POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
 def inspect(
     file: ConfigFile,
     *,
-    part: Annotated[str | None, typer.Option(help="One part of the model.", show_default="all")] = None,
+    part: Annotated[
+        str | None, typer.Option(help="Show one part of the model, such as vision.", show_default="all")
+    ] = None,
     layer_type: LayerType = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
@@ -41,11 +43,11 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """
-    Show the rotations of a model and the source of each value.
+    Show how a model rotates, and the source of each value.
 
-    Prints an overview with one row for each rotation, then for each part the values with their sources, the
-    wavelengths of the pairs, and how many pairs never complete a turn within the lengths that the rotation is for.
-    Exits with 2 if every part is refused.
+    The overview has one row for each rotation. Then follow, for each part of the model, the values with their sources,
+    the wavelengths of the pairs, and the number of pairs that never complete a turn within the lengths that the
+    rotation is for. The exit code is 2 if no part can be read.
     """
     options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
     explanations: dict[str, tuple[Explanation, ...] | str]
@@ -164,8 +166,11 @@ def _quartiles(rope: Rope) -> tuple[str, ...]:
 
 
 def diff(
-    a: Annotated[Path, typer.Argument(metavar="A", help="config.json, or the folder that it is in.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another config.")],
+    a: Annotated[
+        Path,
+        typer.Argument(metavar="A", help="A config.json, its folder, published:NAME, or - for standard input."),
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The config to compare with, given in the same way.")],
     *,
     part: PartOf = None,
     layer_type: LayerType = None,
@@ -177,7 +182,8 @@ def diff(
     """
     Show how the rotations of two models differ.
 
-    Prints the values that differ, and the largest difference of their tables by position.
+    The first table has the values that differ, the second the largest difference of their cosines and sines at some
+    positions.
     """
     options: dict[str, Any] = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
     pairs = _paired(*(explained(file, pairing=pairing, factor=factor, **options) for file in (a, b)))

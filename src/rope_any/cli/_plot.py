@@ -19,6 +19,7 @@ from rope_any.cli._common import AsJson, echo_json, status, tokens_option
 from rope_any.cli._configs import (
     Factor,
     Length,
+    OneLayerType,
     PairingOf,
     PartOf,
     explained,
@@ -51,27 +52,27 @@ def plot(
         list[Path],
         typer.Argument(
             metavar="CONFIG",
-            help="config.json, or the folder that it is in; for wavelengths also several.",
+            help="A config.json, its folder, published:NAME, or -; several for wavelengths.",
             autocompletion=_completed,
             default_factory=list,  # a single word is taken for KIND, and `_require_options` names the missing CONFIG
         ),
     ],
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {', '.join(KINDS)}.")],
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help=f"The file to write: {', '.join(SUFFIXES)}.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the picture to this .png, .svg or .pdf file.")],
     position: Annotated[
         str | None,
-        typer.Option(help="Needed for hands: tokens, or as 3,20,500 for each axis.", show_default=False),
+        typer.Option(help="Draw hands at this position, such as 500, or 3,20,500 for axes.", show_default=False),
     ] = None,
     length: Annotated[
         int | None,
         tokens_option(
-            help="Of decay, table or errors.",
-            show_default="those of the config, 256 or 2147483647",
+            help="Draw decay, table or errors up to this many tokens.",
+            show_default="the config's, 256 or 2147483647",
         ),
     ] = None,
     part: PartOf = None,
-    layer_type: Annotated[str | None, typer.Option(help="Type of layer.", show_default=False)] = None,
+    layer_type: OneLayerType = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
     factor: Factor = None,
@@ -81,8 +82,9 @@ def plot(
     """
     Draw the rotation of a model.
 
-    Clock hands at a position, wavelengths by pair, the decay of scores, the table as an image, errors by position, or
-    which features form pairs.
+    KIND is hands for the angles at a position, wavelengths for those of the pairs, decay for how scores decay with
+    the distance, table for cosines and sines as an image, errors for rounding errors by position, or pairs for the
+    features that form pairs. The command needs the extra plot.
     """
     options = {name: value for name, value in {"position": position, "length": length}.items() if value is not None}
     _require_options(kind, files, options, output)

@@ -19,22 +19,34 @@ if TYPE_CHECKING:
 def rotate(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="q.npy and k.npy, or one array: (..., seq, head_dim)."),
+        typer.Argument(metavar="FILE", help="q.npy and k.npy, or one array, of shape (..., seq, head_dim)."),
     ],
     *,
     pairing: PairingName,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results, under the same names.")],
-    base: Annotated[float, typer.Option(help="Also called rope_theta.", show_default="10000")] = 10_000.0,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Write the results to this folder, under the same names.")
+    ],
+    base: Annotated[
+        float, typer.Option(help="Set the base of the frequencies, also called rope_theta.", show_default="10000")
+    ] = 10_000.0,
     positions: Annotated[
-        str, typer.Option(metavar="OFFSET|FILE", help="An offset, or a .npy file of positions of the (last) array.")
+        str,
+        typer.Option(metavar="OFFSET|FILE", help="Set the position of the first token, or a .npy file with all."),
     ] = "0",
-    rotary_dim: Annotated[int | None, typer.Option(help="The number of rotated features.", show_default="all")] = None,
-    seq_axis: Annotated[int, typer.Option(help="The axis of the tokens.")] = -2,
+    rotary_dim: Annotated[
+        int | None, typer.Option(help="Set the number of features that rotate.", show_default="all")
+    ] = None,
+    seq_axis: Annotated[int, typer.Option(help="Tell which axis holds the tokens.")] = -2,
     inverse: Annotated[bool, typer.Option("--inverse", help="Rotate backwards.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rotate queries and keys from .npy files."""
+    """
+    Rotate queries and keys in .npy files.
+
+    Of two files the first is q and the second is k, and positions are those of k. If q has fewer tokens than k, they
+    are the last tokens of k.
+    """
     import numpy as np  # --help does not need it
 
     targets = _targets(files, output, overwrite=overwrite)

@@ -14,9 +14,9 @@ import rope_any as ra  # ra.testing is imported on first use: it needs NumPy, wh
 from rope_any._arrays import INSTALLABLE, Array, installed
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._names import did_you_mean
-from rope_any._pairing import as_pairing
-from rope_any.cli._common import AsJson, PairingName, echo_json, status, tokens_option
-from rope_any.cli._configs import Factor, PartOf
+from rope_any._pairing import Pairing, as_pairing
+from rope_any.cli._common import AsJson, echo_json, status, tokens_option
+from rope_any.cli._configs import Factor, OneLayerType, PartOf
 from rope_any.layouts import LAYOUTS
 
 if TYPE_CHECKING:
@@ -25,57 +25,124 @@ if TYPE_CHECKING:
 TITLES = {package: title for title, (package, _) in INSTALLABLE.items()}
 
 
+OF_BOTH, OF_FUNCTION, OF_CACHE = "Options", "Options for a function", "Options for a cache"
+
+
 def verify(
     ctx: typer.Context,
     target: Annotated[
         str | None,
-        typer.Argument(metavar="TARGET", help="package.module:function or file.py:function, of (x, positions)."),
+        typer.Argument(
+            metavar="TARGET", help="A function of (x, positions): package.module:function or file.py:function."
+        ),
     ] = None,
     *,
-    pairing: PairingName | None = None,
-    head_dim: Annotated[int | None, typer.Option(help="The number of features of a head.", show_default="128")] = None,
-    rotary_dim: Annotated[int | None, typer.Option(help="The number of rotated features.", show_default="all")] = None,
-    start: Annotated[int | None, typer.Option(help="The first rotated feature.", show_default="0")] = None,
-    base: Annotated[float | None, typer.Option(help="Also called rope_theta.", show_default="10000")] = None,
-    attention_factor: Annotated[
-        float | None, typer.Option(help="Multiplies cosines and sines.", show_default="1")
+    pairing: Annotated[
+        Pairing | None,
+        typer.Option(
+            help="Choose the right pairing; a function needs it, a cache only for an unknown model.",
+            show_default=False,
+        ),
     ] = None,
-    longest: Annotated[int | None, tokens_option(help="The last position.", show_default="2147483647")] = None,
+    head_dim: Annotated[
+        int | None,
+        typer.Option(help="Set the number of features of a head.", show_default="128", rich_help_panel=OF_FUNCTION),
+    ] = None,
+    rotary_dim: Annotated[
+        int | None,
+        typer.Option(help="Set the number of features that rotate.", show_default="all", rich_help_panel=OF_FUNCTION),
+    ] = None,
+    start: Annotated[
+        int | None,
+        typer.Option(help="Set the first feature that rotates.", show_default="0", rich_help_panel=OF_FUNCTION),
+    ] = None,
+    base: Annotated[
+        float | None,
+        typer.Option(help="Set the base of the frequencies, also called rope_theta.", show_default="10000"),
+    ] = None,
+    attention_factor: Annotated[
+        float | None,
+        typer.Option(
+            help="Set the factor that multiplies cosines and sines.", show_default="1", rich_help_panel=OF_FUNCTION
+        ),
+    ] = None,
+    longest: Annotated[
+        int | None,
+        tokens_option(help="Check positions up to this one.", show_default="2147483647", rich_help_panel=OF_FUNCTION),
+    ] = None,
     case: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A test vector, instead of these options.",
+            help="Compare with a test vector, in place of the options above but --pairing.",
             autocompletion=lambda: list(ra.testing.cases()),
+            rich_help_panel=OF_FUNCTION,
         ),
     ] = None,
     library: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The library of x: numpy, torch, ...", autocompletion=lambda: list(TITLES)),
+        typer.Option(
+            metavar="NAME",
+            help="Call the function with arrays of this library, such as torch.",
+            autocompletion=lambda: list(TITLES),
+            rich_help_panel=OF_FUNCTION,
+        ),
     ] = "numpy",
-    dtype: Annotated[Literal["float16", "bfloat16", "float32", "float64"], typer.Option(help="Of x.")] = "float32",
-    keys: Annotated[bool, typer.Option("--keys", help="It is function(q, k, positions).")] = False,
-    in_place: Annotated[bool, typer.Option("--in-place", help="It writes into x.")] = False,
-    rows: Annotated[bool, typer.Option("--rows", help="Give positions (batch, seq) too.")] = False,
-    gradient: Annotated[bool, typer.Option("--gradient", help="Check the gradient of x too.")] = False,
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32", "float64"],
+        typer.Option(help="Call the function with arrays of this dtype.", rich_help_panel=OF_FUNCTION),
+    ] = "float32",
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Call it as function(q, k, positions).", rich_help_panel=OF_FUNCTION)
+    ] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Expect that it writes into x.", rich_help_panel=OF_FUNCTION)
+    ] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Give it positions (batch, seq) too.", rich_help_panel=OF_FUNCTION)
+    ] = False,
+    gradient: Annotated[
+        bool, typer.Option("--gradient", help="Check the gradient of x too.", rich_help_panel=OF_FUNCTION)
+    ] = False,
     cache: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Instead of a function: .npy or .safetensors; cosines, then sines."),
+        typer.Option(
+            metavar="FILE",
+            help="Check the cache in this .npy or .safetensors file; give two files if sines are apart.",
+            rich_help_panel=OF_CACHE,
+        ),
     ] = None,
     layout: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of the cache: vllm, ...", autocompletion=lambda: list(LAYOUTS)),
+        typer.Option(
+            metavar="NAME",
+            help="Name the layout of the cache, such as vllm.",
+            autocompletion=lambda: list(LAYOUTS),
+            rich_help_panel=OF_CACHE,
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="CONFIG", help="Of the model that the cache is for.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="CONFIG",
+            help="Compare the cache with this config.json, or published:NAME.",
+            show_default=False,
+            rich_help_panel=OF_CACHE,
+        ),
     ] = None,
     tensor: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="In a .safetensors file that holds several.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Read this tensor of a file that holds several.", rich_help_panel=OF_CACHE),
     ] = None,
     part: PartOf = None,
-    layer_type: Annotated[str | None, typer.Option(help="Type of layer.", show_default=False)] = None,
+    layer_type: OneLayerType = None,
     sequence_length: Annotated[
-        int | None, tokens_option(help="The longest that the cache is for.", show_default="the config's")
+        int | None,
+        tokens_option(
+            help="Expect a cache for sequences of this length.",
+            show_default="the config's",
+            rich_help_panel=OF_CACHE,
+        ),
     ] = None,
     factor: Factor = None,
     as_json: AsJson = False,
@@ -83,10 +150,9 @@ def verify(
     """
     Check a rotary function, or the cos/sin cache of an engine.
 
-    Compares the function with 60-digit arithmetic and checks the properties of a rotation. Shows the largest error by
-    position, which property fails and the probable mistake. With --cache, compares the rotary cache of an engine in a
-    layout with the rotation of a config, row by row, and its rows with the config's length. Exits with 1 if a check
-    fails.
+    A function is compared with 60-digit arithmetic at many positions, and with the properties of a rotation. A cache
+    is compared with the rotation of a config, row by row, and its number of rows with the length in the config. The
+    report names the probable mistake. The exit code is 1 if a check fails.
     """
     given = {name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]  # of a parameter
     if cache:

@@ -18,7 +18,7 @@ from rope_any._frequencies import Row
 from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any.config import _parts
+from rope_any.config import _parts, _published
 from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, outlook, sum_over_axes, unscaled
 from rope_any.config._canonical import (
     Layers,
@@ -52,6 +52,7 @@ __all__ = [
     "modernize",
     "parts",
     "positions",
+    "published",
     "score_scale",
     "wavelengths",
 ]
@@ -70,6 +71,28 @@ class Explanation(NamedTuple):
     """Indices of layers with this rotation, from 0; () if none has it; None if the config gives no number of layers."""
 
 
+def published() -> dict[str, dict[str, Any]]:
+    """
+    Return the configs of well-known models that ship with the library.
+
+    They have the keys that a rotation depends on, as they were published. Wherever a path of a config is accepted, here
+    and on the command line, ``published:NAME`` is too. NAME is a name in this dict, in upper or lower case, with or
+    without the organisation; its beginning or end will do if no other name has it.
+
+    Returns
+    -------
+    dict
+        Configs by the name of their model, such as ``Qwen/Qwen3-8B``. They are new at each call.
+
+    Examples
+    --------
+    >>> config = ra.config.published()["Qwen/Qwen3-8B"]
+    >>> config["rope_theta"], ra.Rope.from_config(config) == ra.Rope.from_config("published:qwen3-8b")
+    (1000000, True)
+    """
+    return _published.configs()
+
+
 def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> tuple[str, ...]:
     """
     Return the names of the parts of a model that have rotary embedding.
@@ -85,10 +108,9 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     -------
     tuple of str
         In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers),
-        and if it has more rotations ``transformer.audio`` or the like. Any other part is named by the path of its
-        sub-config, such as ``talker_config.code_predictor_config``, and the parts of a diffusers pipeline by its
-        folders, such as ``transformer_2`` or ``folder.part``. A part that no `Rope` can express is included; functions
-        that read it raise with the reason.
+        and if it has more rotations ``transformer.audio`` or the like. Other parts are named by the path of their
+        sub-config, such as ``talker_config.code_predictor_config``, and those of a diffusers pipeline by its folders. A
+        part that no `Rope` can express is included; functions that read it raise with the reason.
 
     Examples
     --------
@@ -240,7 +262,7 @@ def positions(
         The token ids of a stream, ``(batch, seq)``, on the host. Their values are read.
     grids : sequence, optional
         The images and videos of a stream in the order of its tokens, batch row by row, each (frames, rows, columns) in
-        patches. A video of Qwen2.5-VL or an Omni model has a fourth number, the seconds between frames.
+        patches, and for a video of Qwen2.5-VL or an Omni model the seconds between frames.
     mask : array or nested sequence, optional
         0 for padding, ``(batch, seq)``. Padding gets position 0.
     time_advances : bool, optional
@@ -483,8 +505,7 @@ def advise(
     Raises
     ------
     ValueError
-        If the config is not of a text model, or the trained length is not known, or is not that from which the config
-        scales.
+        If the config is not of a text model, or the trained length is not known or another than the config scales from.
 
     Notes
     -----

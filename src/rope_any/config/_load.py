@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer
+from rope_any.config import _published
 
 LONGEST_PATH = 255  # characters of a path that an error shows
 LARGEST_FILE = 64 * 2**20  # bytes
@@ -67,9 +68,14 @@ def same(a: object, b: object) -> bool:
 
 
 def load(config: object, /) -> dict[str, Any]:
-    """Return a config as a new dict, from a mapping, a JSON file (or its folder) or ``to_dict()``. Raise for others."""
+    """
+    Return a config as a new dict; raise if it is none.
+
+    It may be a mapping, the path of a JSON file or of its folder, ``published:NAME``, or an object with ``to_dict()``.
+    """
     if isinstance(config, str | os.PathLike):
-        config = _read_file(Path(config))
+        name = _published.name_in(config)
+        config = _read_file(Path(config)) if name is None else _published_config(name)
     if not isinstance(config, Mapping | type) and callable(getattr(config, "to_dict", None)):
         config = config.to_dict()  # type: ignore[attr-defined]  # the line above checks it
     if not isinstance(config, Mapping) and callable(getattr(getattr(config, "config", None), "to_dict", None)):
@@ -80,6 +86,12 @@ def load(config: object, /) -> dict[str, Any]:
         raise ArgumentTypeError("config", wanted, got, _instead_of(config))
     found: dict[str, Any] = _as_json(config, (), {})
     return found
+
+
+def _published_config(name: str) -> dict[str, Any]:
+    """Return the published config that a name means; raise if it means none or several."""
+    known = _published.configs()
+    return known[_published.full_name(name, known)]
 
 
 def _instead_of(config: object) -> str:
@@ -144,6 +156,8 @@ def _find_file(path: Path) -> tuple[Path, int]:
     hints = [text for pattern, text in _OTHER_PATHS.items() if re.fullmatch(pattern, str(path), re.DOTALL)]
     if path.suffix in _OTHER_FILES and not is_address:
         hints = [_OTHER_FILES[path.suffix]]
+    if (shipped := _published.named_like(str(path))) is not None:
+        hints = [f"give {shipped}, which ships with this package"]
     place = "at " + re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
     if folder is not None:
         hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]

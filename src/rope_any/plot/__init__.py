@@ -94,8 +94,8 @@ def hands(
     pairs : sequence or array of int, optional
         Which pairs to draw, the longest hand first. By default eight, evenly from the first to the last.
     axes : sequence of str, optional
-        The names of the position axes, if there are several, of which the legend gives those that rotate a hand. If
-        there are more names than axes, the last ones are used. By default "axis 0", ...
+        The names of the position axes, for the legend; if there are more names than axes, the last ones are used. By
+        default "axis 0", ...
     legend : bool, optional
         Whether to add a legend of up to twelve hands beside the clock.
     ax : matplotlib.axes.Axes, optional
@@ -104,8 +104,7 @@ def hands(
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for each hand, at ``position · frequency`` radians, modulo 2π. The angle 0 is at the right and
-        angles grow anticlockwise, so a hand of length 1 would end at (cosine, sine).
+        With a line for each hand, at ``position · frequency`` radians anticlockwise from the right.
 
     Examples
     --------
@@ -235,11 +234,6 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs. Its axis is at the right, scaled so
         that the bound touches the magnitude of the score at one distance. If waves are too short to show, the area
         between their minimum and maximum is filled.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind, or the length is not positive or beyond 2³¹ − 1.
 
     Notes
     -----
@@ -435,7 +429,7 @@ def pairs(
     Parameters
     ----------
     *ropes : Rope
-        The rotations, drawn one below the other.
+        The rotations, drawn one below the other, with at most four axes.
     labels : sequence of str, optional
         Their names, by default "recipe 1", ...
     axes : sequence of str, optional
@@ -450,12 +444,6 @@ def pairs(
     matplotlib.axes.Axes
         With a cell for each feature, 32 in a row, with the number of its pair, if it has one. The cell of a pair that
         is rotated by several axes is divided among them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind, there are no ropes, another number of labels, fewer names than axes or more
-        than four, or `head_dim` is too small for the rotary slice.
 
     Examples
     --------

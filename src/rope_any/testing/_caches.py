@@ -126,8 +126,8 @@ def check_cache(
     TypeError
         If an argument has a wrong type, or the cache a dtype that the layout lacks.
     ValueError
-        If the layout or `dtype` is unknown, the cache has no rows or no values (on torch's meta device), or its shape
-        fits neither this layout nor, by its first row, another one.
+        If the layout or `dtype` is unknown, or the cache has no rows, no values (on torch's meta device) or a shape
+        that fits no layout.
 
     Notes
     -----

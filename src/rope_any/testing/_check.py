@@ -152,7 +152,7 @@ def check_rotary(
     Returns
     -------
     Report
-        The worst errors by position, the properties, and a guess at the cause. It contains exceptions of the function.
+        The worst errors by position, the properties, a guess at the cause, and any exceptions of the function.
 
     Raises
     ------

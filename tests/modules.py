@@ -1,21 +1,11 @@
-"""
-Print the purpose and the imports of each module of the package as a table: `modules_table.md`.
-
-    python tools/modules.py                                # prints the table
-    python tools/modules.py --write                        # and writes modules_table.md
-
-The purpose is the first line of the docstring. `tests/test_house.py` checks the imports by the rules of `design.md`.
-"""
+"""The modules of the package and what they import; `test_house.py` checks the imports by the rules of `design.md`."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import making
-
 ROOT = Path(__file__).parent.parent / "src" / "rope_any"
-PAGE = making.DOCS / "modules_table.md"
 
 
 class Module(NamedTuple):
@@ -78,31 +68,3 @@ FILES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
 def package() -> dict[str, Module]:
     """Return all modules of the package, by their names in it."""
     return modules_from({name: path.read_text(encoding="utf-8") for name, path in FILES.items()})
-
-
-def purpose(module: Module) -> str:
-    """Return the first line of the docstring of a module."""
-    return (ast.get_docstring(module.tree) or "").partition("\n")[0]
-
-
-def table() -> str:
-    """Return the table of modules in Markdown."""
-    rows = [
-        "<!-- written by tools/modules.py; run it again rather than edit this file -->",
-        "",
-        f"| file of `src/{ROOT.name}/` | what it is for | imports from the package | and when it needs them |",
-        "| --- | --- | --- | --- |",
-    ]
-    for name, module in package().items():
-        imports = (
-            ", ".join(f"`{other.replace('.', '/')}`" for other in sorted(o))
-            for o in (module.at_import, module.deferred)
-        )
-        file = FILES[name].relative_to(ROOT).as_posix()
-        rows.append(f"| `{file}` | {purpose(module).replace('``', '`')} | {' | '.join(imports)} |")
-    return "\n".join(rows)
-
-
-if __name__ == "__main__":
-    given = making.parser(__doc__, PAGE).parse_args()
-    making.show(table(), PAGE, write=given.write)
