@@ -222,8 +222,8 @@ def segments(ids: Array, /) -> Array:
     xp, i = lib.xp, lib.broadcast_to_rank(consecutive(0, length, like=ids), ids.ndim)
     # start of a document = the last i at or before this one at which the number changes.
     # Numbers are compared in their own dtype, because a signed one need not hold them
-    starts = xp.where(ids[..., 1:] != ids[..., :-1], i[..., 1:], zeros[..., 1:])
-    start = lib.cumulative_max(xp.concat([zeros[..., :1], starts], axis=-1))
+    before = xp.concat([ids[..., :1], ids], axis=-1)[..., :-1]  # torch.export would guard the length of ids[..., :-1]
+    start = lib.cumulative_max(xp.where(ids != before, i, zeros))
     in_document = ids != 0 if lib.dtype_name(ids.dtype).startswith("uint") else ids > 0  # torch lacks uint64 > 0
     return xp.where(in_document, i - start, zeros)
 
