@@ -16,6 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.directives.patches import Figure
 from sphinx.errors import ExtensionError
 from sphinx.writers.html5 import HTML5Translator
+from sphinx.writers.text import TextTranslator
 from sphinx_gallery.directives import imgsgnode
 
 import rope_any
@@ -188,7 +189,13 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("picture", Picture)
     app.connect("doctree-resolved", attach_punctuation)
-    app.add_node(code_breaks.BreakableCode, html=(code_breaks.visit, lambda *_: None))
+    app.add_node(
+        code_breaks.BreakableCode,
+        html=(code_breaks.visit, lambda *_: None),
+        text=(TextTranslator.visit_Text, lambda *_: None),
+    )
+    picture = TextTranslator.visit_image, lambda *_: None
+    app.registry.add_translation_handlers(imgsgnode, text=picture)  # of the gallery, which has none for text
     for change in (keep_together, code_breaks.mark, box_pictures):
         app.connect("doctree-read", change, priority=400)  # before Sphinx collects titles and pictures
     app.connect("autodoc-process-docstring", unlink_parameters)
