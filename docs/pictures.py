@@ -529,6 +529,37 @@ def draw_cards(folder: Path) -> None:
             card(name).savefig(folder / f"sphx_glr_{name}_thumb.png", dpi=250)
 
 
+SHARED = (1200, 630)  # pixels of the card that a link to a page shows
+LINES = 'rope = ra.Rope.from_config("config.json")\nq, k = rope(q, k, positions)'
+
+
+def shared() -> Figure:
+    """Draw the card of a shared link: the mark, the name, what the library is, and two lines of code."""
+    figure = Figure(figsize=(SHARED[0] / 100, SHARED[1] / 100), facecolor="#12161b")
+    ax = figure.add_axes((0.05, 0.52, 0.2, 0.2 * SHARED[0] / SHARED[1]), aspect="equal", xlim=(-1.3, 1.3))
+    ax.set(ylim=(-1.3, 1.3))
+    ax.axis("off")
+    key, query = 82, 14  # degrees, as in the mark
+    ax.add_patch(Arc((0, 0), 2, 2, theta1=key, theta2=query, color="#1F83C4", linewidth=14))
+    ax.add_patch(Arc((0, 0), 2, 2, theta1=query, theta2=key, color=RED, linewidth=14))
+    for angle, color in ((query, RED), (key, "#1F83C4")):
+        x, y = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        ax.plot([0, x], [0, y], color=color, linewidth=14, solid_capstyle="round")
+        ax.plot(x, y, "o", color=color, markersize=38)
+    look = {"color": "white", "va": "center"}
+    figure.text(0.3, 0.76, "rope_any", fontsize=76, weight="bold", **look)
+    figure.text(0.3, 0.6, "RoPE for any array library", fontsize=34, **(look | {"color": "#b9c6d2"}))
+    figure.text(0.06, 0.3, LINES, fontsize=31, family="monospace", linespacing=1.6, **(look | {"color": "#9fd3f5"}))
+    figure.text(0.06, 0.09, "NumPy · PyTorch · JAX · CuPy · Dask · MLX", fontsize=25, **(look | {"color": "#b9c6d2"}))
+    return figure
+
+
+def draw_shared(file: Path) -> None:
+    """Draw the card of a shared link, as PNG, because cards take no SVG."""
+    with mpl.rc_context(LOOKS):
+        shared().savefig(file, dpi=100, facecolor="#12161b", metadata={"Software": None})
+
+
 def draw(folder: Path, names: Iterable[str] = PICTURES, *, suffix: str = "svg") -> None:
     """Draw pictures into a folder; unchanged files are not written, so that pages are not built again."""
     folder.mkdir(parents=True, exist_ok=True)
