@@ -24,6 +24,7 @@ import rope_any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import code_breaks
+import example_pages
 import pictures
 
 project = "rope_any"
@@ -68,6 +69,11 @@ html_theme_options = {
     },
 }
 CARD = "card.png"  # the picture that a link to a page shows
+GENERATED = {
+    "genindex": "All public names of rope_any, in alphabetical order.",
+    "py-modindex": "All public modules of rope_any.",
+    "search": "Search the documentation of rope_any.",
+}
 SHORT, LONG = 40, 160  # characters: a description has more than 40, and is cut after 160
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
 html_show_copyright = False  # it is in LICENSE
@@ -189,8 +195,8 @@ def pictures_folder(doctrees: str | os.PathLike[str]) -> Path:
 def description(page: str, doctree: nodes.document | None) -> str:
     """Return the first long paragraph of a page, cut; of pages that Sphinx makes, what they are."""
     if doctree is None:
-        module = page.removeprefix("_modules/").replace("/", ".")
-        return f"The source of {module}." if module != page and module != "index" else f"{page} of rope_any."
+        _, source, module = page.rpartition("_modules/")
+        return f"The source of {module.replace('/', '.')}." if source else GENERATED.get(page, html_title)
     paragraphs = [p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > SHORT]
     text = paragraphs[0].astext() if paragraphs else html_title
     return shorten(" ".join(text.split()), LONG, placeholder=" …")
@@ -215,7 +221,7 @@ def describe(_: Sphinx, page: str, __: str, context: dict[str, Any], doctree: no
     }
     for name, content in tags.items():
         kind = "property" if name.startswith("og:") else "name"
-        context["metatags"] += f'<meta {kind}="{name}" content="{escape(content)}" />\n'
+        context["metatags"] = context.get("metatags", "") + f'<meta {kind}="{name}" content="{escape(content)}" />\n'
 
 
 def draw_shared(app: Sphinx, error: Exception | None) -> None:
@@ -256,6 +262,10 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("autodoc-process-signature", public_signature)
     app.connect("html-page-context", describe)
+    programs, pages = Path(app.srcdir).parent / "examples", Path(app.srcdir, "examples")
+    listing = not app.tags.has("without_listings")  # tools/words.py counts the words around them
+    app.connect("builder-inited", lambda _: example_pages.write(programs, pages, listing=listing))
+    app.connect("build-finished", lambda *_: example_pages.remove(pages))
     app.connect("builder-inited", lambda app: pictures.draw(pictures_folder(app.doctreedir)))
     cards = Path(app.srcdir, "gallery", "images", "thumb")
     app.connect(
