@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urldefrag, urlsplit
 
 import numpy as np
 import pytest
+import words
 from numpy.testing import assert_allclose
 
 import rope_any as ra
@@ -309,6 +310,12 @@ def test_each_example_program_has_a_page_with_its_source(site, name):
     page = re.sub("<[^>]*>", "", (site / "examples" / f"{name}.html").read_text(encoding="utf-8"))
     assert f"$ python examples/{name}.py" in page and "__main__" in page
     assert f'href="{name}.html"' in (site / "examples" / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_pages_together_are_short_enough_to_read(site):
+    counts = words.pages(site.parent / "docs")
+    assert counts["index"] and counts["examples/generate_torch"] < 150  # without its source
+    assert sum(counts.values()) <= 55_000, sorted(counts.items(), key=lambda row: -row[1])[:10]
 
 
 def test_the_build_leaves_no_generated_pages(site):
