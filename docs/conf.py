@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import sys
-from html import escape
+from html import escape, unescape
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -23,6 +24,7 @@ import rope_any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import code_breaks
+import example_pages
 import pictures
 
 project = "rope_any"
@@ -34,6 +36,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
@@ -43,12 +46,40 @@ copybutton_copy_empty_lines = False
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
 exclude_patterns = ["_build", "gallery_src", "*_table.md", "verify_peers.md"]  # of the gallery, parts of other pages
 html_theme = "furo"
+# The address of the published site. Cards of links need it: without it their pictures have relative addresses, which
+# browsers follow but most services that show cards do not.
+html_baseurl = os.environ.get("DOCS_URL", os.environ.get("READTHEDOCS_CANONICAL_URL", ""))
+html_logo = "_static/mark.svg"
+# The blue and orange of the mark and of the pictures, as text: a contrast of at least 4.5 with each background.
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#005a8e",
+        "color-brand-content": "#005f96",
+        "color-brand-visited": "#7d3f7c",
+        "color-background-secondary": "#f4f7fa",
+        "color-problematic": "#a8380c",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#6cb8ea",
+        "color-brand-content": "#6cb8ea",
+        "color-brand-visited": "#cf9bce",
+        "color-background-primary": "#12161b",
+        "color-background-secondary": "#181e25",
+        "color-problematic": "#f0915c",
+    },
+}
+CARD = "card.png"  # the picture that a link to a page shows
+GENERATED = {
+    "genindex": "All public names of rope_any, in alphabetical order.",
+    "py-modindex": "All public modules of rope_any.",
+    "search": "Search the documentation of rope_any.",
+}
 SHORT, LONG = 40, 160  # characters: a description has more than 40, and is cut after 160
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
 html_show_copyright = False  # it is in LICENSE
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
-html_css_files = ["column.css", "gallery.css", "math.css", "pictures.css", "tables.css"]
+html_css_files = ["column.css", "gallery.css", "home.css", "math.css", "pictures.css", "tables.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -161,12 +192,42 @@ def pictures_folder(doctrees: str | os.PathLike[str]) -> Path:
     return Path(doctrees) / "pictures"
 
 
-def describe(_: Sphinx, __: str, ___: str, context: dict[str, str], doctree: nodes.document | None) -> None:
-    """Add the first long paragraph of a page as its description, which search engines show."""
-    paragraphs = [] if doctree is None else [p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > SHORT]
-    if paragraphs:
-        text = shorten(" ".join(paragraphs[0].astext().split()), LONG, placeholder=" …")
-        context["metatags"] += f'<meta name="description" content="{escape(text)}" />\n'
+def description(page: str, doctree: nodes.document | None) -> str:
+    """Return the first long paragraph of a page, cut; of pages that Sphinx makes, what they are."""
+    if doctree is None:
+        _, source, module = page.rpartition("_modules/")
+        return f"The source of {module.replace('/', '.')}." if source else GENERATED.get(page, html_title)
+    paragraphs = [p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > SHORT]
+    text = paragraphs[0].astext() if paragraphs else html_title
+    return shorten(" ".join(text.split()), LONG, placeholder=" …")
+
+
+def describe(_: Sphinx, page: str, __: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """Add what search engines show of a page, and what a link to it shows as a card."""
+    text = description(page, doctree)
+    title = re.sub("<[^>]*>", "", context.get("title") or "") or project
+    picture = f"{html_baseurl.rstrip('/')}/_static/{CARD}" if html_baseurl else context["pathto"](f"_static/{CARD}", 1)
+    tags = {
+        "description": text,
+        "og:title": unescape(title),
+        "og:description": text,
+        "og:type": "website",
+        "og:site_name": project,
+        "og:image": picture,
+        "og:image:width": str(pictures.SHARED[0]),
+        "og:image:height": str(pictures.SHARED[1]),
+        "og:image:alt": "The mark of rope_any, its name, and two lines of code that rotate queries and keys",
+        "twitter:card": "summary_large_image",
+    }
+    for name, content in tags.items():
+        kind = "property" if name.startswith("og:") else "name"
+        context["metatags"] = context.get("metatags", "") + f'<meta {kind}="{name}" content="{escape(content)}" />\n'
+
+
+def draw_shared(app: Sphinx, error: Exception | None) -> None:
+    """Draw the picture that links to the site show."""
+    if error is None and app.builder.format == "html":
+        pictures.draw_shared(Path(app.outdir, "_static", CARD))
 
 
 def unlink_parameters(*event: object) -> None:
@@ -201,9 +262,14 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("autodoc-process-signature", public_signature)
     app.connect("html-page-context", describe)
+    programs, pages = Path(app.srcdir).parent / "examples", Path(app.srcdir, "examples")
+    listing = not app.tags.has("without_listings")  # tools/words.py counts the words around them
+    app.connect("builder-inited", lambda _: example_pages.write(programs, pages, listing=listing))
+    app.connect("build-finished", lambda *_: example_pages.remove(pages))
     app.connect("builder-inited", lambda app: pictures.draw(pictures_folder(app.doctreedir)))
     cards = Path(app.srcdir, "gallery", "images", "thumb")
     app.connect(
         "builder-inited", lambda _: pictures.draw_cards(cards), priority=900
     )  # sphinx-gallery has drawn its own
+    app.connect("build-finished", draw_shared)
     app.connect("build-finished", lambda app, _: shutil.rmtree(Path(app.srcdir, "gallery"), ignore_errors=True))

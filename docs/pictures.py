@@ -17,14 +17,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, Circle, Rectangle
-from matplotlib.ticker import MaxNLocator
 
 import rope_any as ra
 from rope_any import axes as axis_functions
-from rope_any import bending, config, plot, scaling
+from rope_any import config, plot, scaling
 from rope_any import positions as position_functions
 from rope_any.plot import looks
-from rope_any.plot.looks import BLACK, BLUE, GREY, RED, STYLES, WIDTH, draw_lengths, group_thousands, label_right
+from rope_any.plot.looks import BLACK, BLUE, GREY, RED, STYLES, WIDTH, group_thousands
 
 LOOKS = looks.LOOKS | {"svg.fonttype": "path", "svg.hashsalt": "rope_any"}
 
@@ -60,18 +59,6 @@ BASE, TRAINED = 10_000.0, 4096
 PLAIN = ra.frequencies(128, base=BASE)
 
 
-def linear_ntk() -> Figure:
-    """Draw linear, ntk and dynamic_ntk, from 4096 to 16 384 tokens."""
-    after = {
-        "linear, factor 4": scaling.linear(PLAIN, 4.0),
-        "ntk, factor 4": scaling.ntk(PLAIN, 4.0),
-        "dynamic_ntk, factor 4, at 16 384 tokens": scaling.dynamic_ntk(
-            PLAIN, 4.0, length=4 * TRAINED, trained_length=TRAINED
-        ),
-    }
-    return before_and_after(PLAIN, after, {"trained": TRAINED, "extended": 4 * TRAINED})
-
-
 def by_parts() -> Figure:
     """Draw ntk_by_parts, yarn and llama3, from 4096 to 65 536 tokens."""
     ramp = {"base": BASE, "original_length": TRAINED}
@@ -84,44 +71,6 @@ def by_parts() -> Figure:
         "dynamic_yarn, at 16 384 tokens": scaling.dynamic_yarn(PLAIN, length=4 * TRAINED, **ramp),
     }
     return before_and_after(PLAIN, after, {"trained": TRAINED, "extended": 16 * TRAINED})
-
-
-def longrope() -> Figure:
-    """Draw the two lists of Phi-3.5-mini."""
-    config = ra.config.published()["microsoft/Phi-3.5-mini-instruct"]
-    found = config["rope_scaling"]
-    lists = {key: found[key] for key in ("short_factor", "long_factor")}
-    plain = ra.frequencies(2 * len(found["long_factor"]), base=config["rope_theta"])
-    trained, extended = config["original_max_position_embeddings"], config["max_position_embeddings"]
-    after = {
-        f"longrope, {label}": scaling.longrope(plain, **lists, original_length=trained, length=length)
-        for label, length in {"short list": trained, "long list": extended}.items()
-    }
-    return before_and_after(plain, after, {"trained": trained, "extended": extended})
-
-
-def resonance() -> Figure:
-    """Draw the fastest wavelengths before and after they are rounded."""
-    count = 24
-    pairs, plain = range(count), wavelengths_of(PLAIN[:count])
-    after = wavelengths_of(scaling.resonance(PLAIN)[:count])
-    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 3])
-    upper.plot(pairs, plain, "o", color=GREY, markersize=8.5, markerfacecolor="none", label="plain")
-    upper.plot(pairs, after, "x", color=BLUE, markersize=6, markeredgewidth=1.8, label="resonance: whole tokens")
-    for i, (x, y) in enumerate(zip(pairs, after, strict=True)):
-        if i % 3 == 0:
-            upper.annotate(f"{y:.0f}", (x, y), (0, 10), textcoords="offset points", ha="center", fontsize=8.5)
-    upper.set(yscale="log", ylabel="wavelength (tokens per turn)", title="Wavelengths of the 24 fastest pairs")
-    upper.set(xlim=(-0.8, count - 0.2), ylim=(4, 400))
-    upper.legend(loc="upper left")
-    group_thousands(upper.yaxis)
-    change = [100 * (b / a - 1) for a, b in zip(plain, after, strict=True)]
-    lower.bar(pairs, change, color=BLUE, width=0.55)
-    lower.axhline(0, color=GREY, linewidth=0.8)
-    lower.set(xlabel="pair", ylabel="change (percent)", title="How much the wavelength has changed")
-    lower.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure
 
 
 def proportional_pairs() -> Figure:
@@ -150,88 +99,6 @@ def proportional_pairs() -> Figure:
 def wavelengths_of(row: Row) -> Row:
     """Return the wavelengths of frequencies, in tokens."""
     return config.wavelengths(ra.Rope(row, pairing="half"))
-
-
-def scale_of(table: ra.Table, plain: ra.Table) -> np.ndarray[Any, Any]:
-    """Return the scale of a bent table relative to a plain one, for each position and pair."""
-    return np.hypot(table.cos, table.sin) / np.hypot(plain.cos, plain.sin)
-
-
-def xpos() -> Figure:
-    """Draw the scales of xPos by position, and their effect on a score by distance."""
-    frequencies, centre = ra.frequencies(128), 2048
-    positions = np.arange(0, 4097, 16)
-    plain = ra.cos_sin(positions, frequencies, dtype=np.float64)
-    q, k = (scale_of(table, plain) for table in bending.xpos(plain, positions, centre=centre))
-    figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
-    upper, lower = figure.subplots(2, 1, height_ratios=[5, 4])
-    for pair, (color, _) in zip((0, 16, 32, 63), STYLES, strict=True):
-        upper.plot(positions, q[:, pair], color=color)
-        upper.plot(positions, k[:, pair], color=color, linestyle=(0, (1.4, 1.2)))
-        score = q[:, pair] * k[0, pair]
-        lower.plot(positions, score, color=color)
-        last = {"both": 1.0} if pair == 63 else {"queries": q[-1, pair], "keys": k[-1, pair]}
-        for whose, end in last.items():
-            label_right(upper, f"{whose}, pair {pair}", end)
-        label_right(lower, f"pair {pair}", score[len(score) // 4])
-    upper.axvline(centre, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
-    upper.annotate("centre, 2 048", (centre, 90), (5, 0), textcoords="offset points", fontsize=8.5)
-    upper.set(yscale="log", xlim=(0, 4096), xlabel="position (tokens)", ylabel="scale", title="Scale by position")
-    lower.set(xlim=(0, 1024), ylim=(0, 1.03), xlabel="distance of query and key (tokens)", ylabel="factor of the score")
-    lower.set_title("What is left in a score: query scale × key scale")
-    for axis in (upper.xaxis, lower.xaxis):
-        axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
-        group_thousands(axis)
-    group_thousands(upper.yaxis)
-    return figure
-
-
-def fope() -> Figure:
-    """Draw which frequencies FoPE keeps, and the cosine of one pair by position."""
-    kept = tuple(f for f in PLAIN if f > 2 * math.pi / TRAINED)
-    figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
-    upper, lower = figure.subplots(2, 1, height_ratios=[5, 4])
-    upper.plot(wavelengths_of(kept), "o", color=BLUE, markersize=4.5, label=f"kept: {len(kept)} pairs")
-    rest = range(len(kept), len(PLAIN))
-    gone = wavelengths_of(PLAIN)[len(kept) :]
-    upper.plot(rest, gone, "x", color=RED, markersize=5.5, label="dropped: the same at all positions")
-    draw_lengths(upper, {"trained": TRAINED})
-    upper.set(yscale="log", xlabel="pair", ylabel="wavelength (tokens per turn)", title="Which frequencies are kept")
-    upper.legend(loc="upper left")
-    group_thousands(upper.yaxis)
-    pair, positions = 14, np.arange(201)
-    coefficients = np.eye(len(kept))
-    coefficients[[8, 20], pair] = 0.35, 0.35
-    table = ra.cos_sin(positions, kept, dtype=np.float64)
-    bent = bending.fope(table, coefficients, coefficients, pairs=len(PLAIN), sine_padding=0.0)
-    lower.plot(positions, table.cos[:, pair], color=GREY, linewidth=3.4, alpha=0.6, label="plain: one frequency")
-    mixed = "FoPE, for example:\nplus 0.35 of pair 8\nand 0.35 of pair 20"
-    lower.plot(positions, bent.cos[:, pair], color=BLUE, label=mixed)
-    lower.set(
-        xlim=(0, 200), xlabel="position (tokens)", ylabel="cosine in the table", title=f"The cosine of pair {pair}"
-    )
-    lower.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    return figure
-
-
-def temperature() -> Figure:
-    """Draw the temperature by position, with the numbers of two models."""
-    models = {
-        "Llama 4: beta 0.1, step 8 192, offset 1": {"beta": 0.1, "original_length": 8192, "offset": 1},
-        "Ministral 3: beta 0.1, step 16 384": {"beta": 0.1, "original_length": 16_384},
-    }
-    positions = np.arange(0, 262_144, 128)
-    plain = ra.cos_sin(positions, (0.0,), dtype=np.float64)
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for (name, numbers), (color, style) in zip(models.items(), STYLES, strict=False):
-        scale = scale_of(bending.temperature(plain, positions, **numbers), plain)[:, 0]
-        axes.plot(positions, scale, color=color, linestyle=style, label=name, drawstyle="steps-post")
-    axes.set_xticks([0, 65_536, 131_072, 196_608, 262_144])
-    axes.set(xlim=(0, 262_144), ylim=(0.98, 1.4), xlabel="position (tokens)", ylabel="scale of the query")
-    group_thousands(axes.xaxis)
-    axes.legend(loc="lower right")
-    return figure
 
 
 def axes_of_pairs() -> Figure:
@@ -490,14 +357,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "pairings": pairings,
     "load-a-model": load_a_model,
     "load-a-model-narrow": load_a_model_narrow,
-    "linear-ntk": linear_ntk,
     "by-parts": by_parts,
-    "longrope": longrope,
-    "resonance": resonance,
     "proportional": proportional_pairs,
-    "xpos": xpos,
-    "fope": fope,
-    "temperature": temperature,
     "axes-of-pairs": axes_of_pairs,
     "shards": shards,
 }
@@ -545,6 +406,37 @@ def draw_cards(folder: Path) -> None:
     for name in CARDS:
         with mpl.rc_context(LOOKS | {"font.size": 14, "axes.labelsize": 14, "lines.linewidth": 2.5}):
             card(name).savefig(folder / f"sphx_glr_{name}_thumb.png", dpi=250)
+
+
+SHARED = (1200, 630)  # pixels of the card that a link to a page shows
+LINES = 'rope = ra.Rope.from_config("config.json")\nq, k = rope(q, k, positions)'
+
+
+def shared() -> Figure:
+    """Draw the card of a shared link: the mark, the name, what the library is, and two lines of code."""
+    figure = Figure(figsize=(SHARED[0] / 100, SHARED[1] / 100), facecolor="#12161b")
+    ax = figure.add_axes((0.05, 0.52, 0.2, 0.2 * SHARED[0] / SHARED[1]), aspect="equal", xlim=(-1.3, 1.3))
+    ax.set(ylim=(-1.3, 1.3))
+    ax.axis("off")
+    key, query = 82, 14  # degrees, as in the mark
+    ax.add_patch(Arc((0, 0), 2, 2, theta1=key, theta2=query, color="#1F83C4", linewidth=14))
+    ax.add_patch(Arc((0, 0), 2, 2, theta1=query, theta2=key, color=RED, linewidth=14))
+    for angle, color in ((query, RED), (key, "#1F83C4")):
+        x, y = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        ax.plot([0, x], [0, y], color=color, linewidth=14, solid_capstyle="round")
+        ax.plot(x, y, "o", color=color, markersize=38)
+    look = {"color": "white", "va": "center"}
+    figure.text(0.3, 0.76, "rope_any", fontsize=76, weight="bold", **look)
+    figure.text(0.3, 0.6, "RoPE for any array library", fontsize=34, **(look | {"color": "#b9c6d2"}))
+    figure.text(0.06, 0.3, LINES, fontsize=31, family="monospace", linespacing=1.6, **(look | {"color": "#9fd3f5"}))
+    figure.text(0.06, 0.09, "NumPy · PyTorch · JAX · CuPy · Dask · MLX", fontsize=25, **(look | {"color": "#b9c6d2"}))
+    return figure
+
+
+def draw_shared(file: Path) -> None:
+    """Draw the card of a shared link, as PNG, because cards take no SVG."""
+    with mpl.rc_context(LOOKS):
+        shared().savefig(file, dpi=100, facecolor="#12161b", metadata={"Software": None})
 
 
 def draw(folder: Path, names: Iterable[str] = PICTURES, *, suffix: str = "svg") -> None:

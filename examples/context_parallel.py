@@ -1,10 +1,13 @@
 """
-Context parallelism: one sequence in zig-zag shards over several processes, with ring attention.
+Context parallelism: one sequence in zig-zag shards over processes, with ring attention.
 
-Each process rotates its queries and keys by the positions of its own tokens, without communication. Then keys, values
-and positions are sent round the ring: the causal mask depends on positions, not on the process that holds a token.
+Each process rotates its queries and keys by the positions of its own tokens, without
+communication. Then keys, values and positions are sent round the ring, because the causal mask
+depends on positions and not on the process that holds a token.
 
-Run it: ``python examples/context_parallel.py``
+Needs torch. It starts four processes by itself.
+
+    python examples/context_parallel.py
 """
 
 import sys
@@ -32,17 +35,28 @@ def scores(q: torch.Tensor, k: torch.Tensor, at_q: torch.Tensor, at_k: torch.Ten
 
 
 def passed_on(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Send tensors to the next process of the ring; return those received from the previous one."""
+    """
+    Send tensors to the next process of the ring.
+
+    Return those received from the previous one.
+    """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     received = [torch.empty_like(x) for x in tensors]
-    sends = [dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % ranks, tag=i) for i, x in enumerate(tensors)]
-    takes = [dist.P2POp(dist.irecv, x, (rank - 1) % ranks, tag=i) for i, x in enumerate(received)]
+    sends = [
+        dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % ranks, tag=i)
+        for i, x in enumerate(tensors)
+    ]
+    takes = [
+        dist.P2POp(dist.irecv, x, (rank - 1) % ranks, tag=i) for i, x in enumerate(received)
+    ]
     for request in dist.batch_isend_irecv(sends + takes):
         request.wait()
     return received
 
 
-def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+def ring_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: torch.Tensor
+) -> torch.Tensor:
     """Return attention over all tokens, computed shard by shard."""
     total, weight = torch.zeros_like(q), torch.zeros(*q.shape[:-1], 1)
     highest = torch.full_like(weight, -torch.inf)
@@ -53,22 +67,38 @@ def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: torch.
         s = scores(q, k, at_q, at)
         higher = torch.maximum(highest, s.amax(-1, keepdim=True))
         shrunk, p = (highest - higher).exp(), (s - higher).exp()
-        total, weight, highest = total * shrunk + p @ v, weight * shrunk + p.sum(-1, keepdim=True), higher
+        total, weight, highest = (
+            total * shrunk + p @ v,
+            weight * shrunk + p.sum(-1, keepdim=True),
+            higher,
+        )
     return total / weight
 
 
 def work(rank: int, ranks: int, store: str, results: str) -> None:
-    """Run one of the processes; the first saves the difference from attention in a single process."""
+    """
+    Run one of the processes.
+
+    The first saves the difference from attention in a single process.
+    """
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
-    q, k, v = torch.randn(3, HEADS, TOKENS, HEAD_DIM, generator=torch.Generator().manual_seed(0))
-    local = positions.shard(TOKENS, ranks, rank, zigzag=True, like=q)  # positions and indices of the local tokens
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks
+    )
+    q, k, v = torch.randn(
+        3, HEADS, TOKENS, HEAD_DIM, generator=torch.Generator().manual_seed(0)
+    )
+    local = positions.shard(
+        TOKENS, ranks, rank, zigzag=True, like=q
+    )  # positions and indices of the local tokens
     rotated = ROPE(q[:, local], k[:, local], local)
     own = ring_attention(*rotated, v[:, local], local)
 
     parts = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather(parts, own)
-    together = torch.cat(parts, dim=1)[:, positions.gather_order(TOKENS, ranks, zigzag=True, like=q)]
+    together = torch.cat(parts, dim=1)[
+        :, positions.gather_order(TOKENS, ranks, zigzag=True, like=q)
+    ]
     at = torch.arange(TOKENS)
     alone = scores(*ROPE(q, k), at, at).softmax(-1) @ v
     if rank == 0:

@@ -1,9 +1,12 @@
 """
-CuPy: rotate queries on a GPU by one kernel, and compare the time with a copy of the same bytes.
+Rotation on a GPU by CuPy: one kernel for queries, and its time beside that of a copy.
 
-A copy reads and writes each byte once; an ideal rotation does the same.
+A copy reads and writes each byte once, and so does an ideal rotation. The program also compares
+the result with float64 on the host.
 
-Needs a CUDA GPU and CuPy (extra ``cupy-cuda12x`` or ``cupy-cuda13x``). Run it: ``python examples/cupy_rotate.py``
+Needs a CUDA GPU and CuPy (extra ``cupy-cuda12x`` or ``cupy-cuda13x``).
+
+    python examples/cupy_rotate.py
 """
 
 import sys
@@ -29,7 +32,12 @@ def gpu() -> Any:
 
 
 def main(heads: int = 32, tokens: int = 32_768, first: int = 131_072) -> dict[str, float]:
-    """Rotate queries; return the largest error against float64 on the host, and the times of a rotation and a copy."""
+    """
+    Rotate queries.
+
+    Return the largest error against float64 on the host, and the times of a rotation and a
+    copy.
+    """
     cupy = gpu()
     from cupyx.profiler import benchmark
 
@@ -51,5 +59,8 @@ def main(heads: int = 32, tokens: int = 32_768, first: int = 131_072) -> dict[st
 
 if __name__ == "__main__":
     found = main()
-    print(f"{found['GiB']:.2f} GiB of queries: rotated in {found['rotation']:.3f} ms, copied in {found['copy']:.3f} ms")
+    print(
+        f"{found['GiB']:.2f} GiB of queries: rotated in {found['rotation']:.3f} ms, "
+        f"copied in {found['copy']:.3f} ms"
+    )
     print(f"the rotated queries err by at most {found['error']:.1e}")

@@ -1,10 +1,14 @@
 """
-Read the rotation of each layer from the config of a model, with the source of each number.
+The rotation of each layer: read from the config of a model, with the source of each number.
 
-The config is that of Gemma 3 4B without unrelated keys: five of six layers attend to 1024 tokens and use the base
-10 000; every sixth attends to all tokens and uses the base 1 000 000, with frequencies divided by 8.
+The config is that of Gemma 3 4B without unrelated keys. Five of six layers attend to 1024
+tokens and use the base 10 000. Every sixth layer attends to all tokens and uses the base
+1 000 000, with frequencies divided by 8.
 
-Needs only NumPy. Run it: ``python examples/load_config.py``, or with the path of your own ``config.json``
+Needs only NumPy. Without an argument it reads the config above.
+
+    python examples/load_config.py
+    python examples/load_config.py path/to/config.json
 """
 
 import sys
@@ -30,13 +34,16 @@ GEMMA = {
 
 
 def main(config: Any = GEMMA) -> tuple[tuple[Explanation, ...], list[ra.Rope | None]]:
-    """Return the explanation of each kind of layer in a config, and the rotation of each layer."""
+    """Return the explanation of each kind of layer, and the rotation of each layer."""
     return explain(config), layers(config)
 
 
 if __name__ == "__main__":
     kinds, ropes = main(*sys.argv[1:])
     for kind in kinds:
-        print(f"layers of {kind.layer_type or 'all kinds'}, {ropes.count(kind.rope)} of {len(ropes)}: {kind.rope}")
+        print(
+            f"layers of {kind.layer_type or 'all kinds'}, "
+            f"{ropes.count(kind.rope)} of {len(ropes)}: {kind.rope}"
+        )
         for name, fact in kind.facts.items():
             print(f"    {name:34}{fact.value!s:18}{fact.source}")

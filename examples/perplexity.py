@@ -1,17 +1,20 @@
 """
-Compare position encodings by perplexity, within and beyond the trained length: a small model, trained once with each.
+Position encodings compared by perplexity: within the trained length and beyond.
 
-It learns the source text of Python's own standard library, byte by byte, 128 bytes at a time: with no positions, with
-the sinusoids of "Attention is all you need" added, with learned vectors added, and with RoPE. Then it reads held-out
-files with 128 to 1024 bytes of context, RoPE also with its frequencies scaled: linear, NTK, YaRN. Nothing is fetched.
+The small model learns the source text of Python's own standard library, byte by byte, 128
+bytes at a time. It is trained once with no positions, once with the sinusoids of "Attention is
+all you need" added, once with learned vectors added, and once with RoPE. Then it reads
+held-out files with 128 to 1024 bytes of context, with RoPE also under frequencies that linear,
+NTK and YaRN scale. Nothing is downloaded.
+
+Every length is tested on the same bytes: the last 32 of each held-out window, with more or
+fewer bytes before them.
+
+Needs torch and rich (extra ``cli``), and matplotlib for the chart (extra ``plot``).
 
     python examples/perplexity.py                         # one seed
     python examples/perplexity.py --seeds 3 --json out.json --markdown out.md --chart out.svg
     python examples/perplexity.py --steps 20 --windows 4  # a quick test that it runs
-
-Every length is tested on the same bytes: the last 32 of each held-out window, with more or fewer bytes before them.
-
-Needs torch and rich (extra ``cli``), and matplotlib for the chart (extra ``plot``).
 """
 
 import argparse
@@ -46,18 +49,26 @@ from rope_any.plot.looks import format_number
 TRAINED, LENGTHS = 128, (128, 256, 512, 1024)  # bytes of context
 WIDTH, HEADS, LAYERS, BASE = 128, 4, 4, 10_000.0
 STEPS, BATCH, RATE = 1200, 8, 3e-3
-WINDOWS, TARGETS = 256, 32  # held-out windows, and how many bytes at the end of each are predicted
+WINDOWS, TARGETS = (
+    256,
+    32,
+)  # held-out windows, and how many bytes at the end of each are predicted
 PLAIN = ra.frequencies(WIDTH // HEADS, base=BASE)
 METHODS = ("no positions", "sinusoidal", "learned", "RoPE")
-LEFT_OUT = r"(.*/)?(tests?|idle_test|(site|dist)-packages|encodings|pydoc_data|config-.*)/.*|_sysconfigdata.*"
+LEFT_OUT = r"(.*/)?(tests?|idle_test|(site|dist)-packages|encodings|pydoc_data|config-.*)/.*"
+LEFT_OUT += "|_sysconfigdata.*"
 STDERR = Console(stderr=True)
 
 
-# --- the corpus -------------------------------------------------------------------------------------------------------
+# --- the corpus -------------------------------------------------------------------------------
 
 
 def corpus() -> tuple[bytes, list[bytes]]:
-    """Return the bytes to train on, and every 16th file as held out; tests and generated files are left out."""
+    """
+    Return the bytes to train on, and every 16th file as held out.
+
+    Tests and generated files are left out.
+    """
     home = Path(sysconfig.get_path("stdlib"))
     names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*.py"))
     files = [(home / name).read_bytes() for name in names if not re.fullmatch(LEFT_OUT, name)]
@@ -70,17 +81,23 @@ def as_tensor(text: bytes) -> torch.Tensor:
 
 
 def held_out(files: list[bytes], count: int) -> torch.Tensor:
-    """Return windows ``(count, longest + 1)``, each of one file, evenly taken from all that don't overlap."""
+    """Return windows ``(count, longest + 1)``, each of one file, evenly taken."""
     size = max(LENGTHS) + 1
-    windows = torch.cat([as_tensor(file).unfold(0, size, size) for file in files if len(file) >= size])
+    windows = torch.cat(
+        [as_tensor(file).unfold(0, size, size) for file in files if len(file) >= size]
+    )
     return windows[torch.linspace(0, len(windows) - 1, min(count, len(windows))).long()]
 
 
-# --- the model --------------------------------------------------------------------------------------------------------
+# --- the model --------------------------------------------------------------------------------
 
 
 class Model(nn.Module):
-    """A decoder of bytes with pre-norm and tied embeddings; some methods add vectors of positions to the embeddings."""
+    """
+    A decoder of bytes with pre-norm and tied embeddings.
+
+    Some methods add vectors of positions to the embeddings.
+    """
 
     def __init__(self, method: str, *, layers: int = LAYERS) -> None:
         """Make the weights of a model with one kind of position encoding."""
@@ -88,16 +105,33 @@ class Model(nn.Module):
         self.method, self.bytes = method, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
         shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths
         self.layers = nn.ModuleList(
-            nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
+            nn.ModuleDict(
+                {
+                    name: nn.Linear(WIDTH * n, WIDTH * m, bias=False)
+                    for name, (n, m) in shapes.items()
+                }
+            )
             for _ in range(layers)
         )
         # drawn last, so that with one seed all other weights are the same for each method
-        self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
+        self.places = (
+            nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5)
+            if method == "learned"
+            else None
+        )
 
-    def forward(self, text: torch.Tensor, *, rope: ra.Rope | None = None, first: int = 0) -> torch.Tensor:
-        """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte has position `first`."""
+    def forward(
+        self, text: torch.Tensor, *, rope: ra.Rope | None = None, first: int = 0
+    ) -> torch.Tensor:
+        """
+        Return logits ``(batch, seq, 256)`` of the next bytes.
+
+        The first byte has position `first`.
+        """
         positions = range(first, first + text.shape[-1])
-        x = F.embedding(text, self.bytes) * WIDTH**0.5  # an index would add gradients in no fixed order
+        x = (
+            F.embedding(text, self.bytes) * WIDTH**0.5
+        )  # an index would add gradients in no fixed order
         if self.method == "sinusoidal":
             cos, sin = ra.cos_sin(positions, ra.frequencies(WIDTH, base=BASE), like=x)
             x = x + torch.stack((sin, cos), dim=-1).flatten(-2)
@@ -118,22 +152,34 @@ def norm(x: torch.Tensor) -> torch.Tensor:
 
 def attention(layer: Any, x: torch.Tensor, rope: ra.Rope | None, table: ra.Table | None) -> Any:
     """Return causal attention, with queries and keys rotated by a Rope if there is one."""
-    q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in layer["qkv"](x).chunk(3, dim=-1))
+    q, k, v = (
+        y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in layer["qkv"](x).chunk(3, dim=-1)
+    )
     if rope:
         q, k = rope(q, k, table)
-    return layer["mix"](F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2))
+    return layer["mix"](
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
+    )
 
 
 def ropes(length: int) -> dict[str, ra.Rope]:
-    """Return the recipes for a length: unscaled, and scaled by the ratio of the length to the trained one."""
+    """Return the recipes for a length: unscaled, and scaled by its ratio to the trained one."""
     s = length / TRAINED
-    rows = {"RoPE": PLAIN, "RoPE, linear": scaling.linear(PLAIN, s), "RoPE, NTK": scaling.ntk(PLAIN, s)}
+    rows = {
+        "RoPE": PLAIN,
+        "RoPE, linear": scaling.linear(PLAIN, s),
+        "RoPE, NTK": scaling.ntk(PLAIN, s),
+    }
     recipes = {name: ra.Rope(row, pairing="half") for name, row in rows.items()}
     yarn = scaling.yarn(PLAIN, s, base=BASE, original_length=TRAINED)
-    return recipes | {"RoPE, YaRN": ra.Rope(yarn, pairing="half", attention_factor=scaling.yarn_attention_factor(s))}
+    return recipes | {
+        "RoPE, YaRN": ra.Rope(
+            yarn, pairing="half", attention_factor=scaling.yarn_attention_factor(s)
+        )
+    }
 
 
-# --- the experiment ---------------------------------------------------------------------------------------------------
+# --- the experiment ---------------------------------------------------------------------------
 
 
 def nats(logits: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
@@ -141,13 +187,23 @@ def nats(logits: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.flatten(0, -2), text.flatten())
 
 
-def trained(name: str, text: torch.Tensor, *, seed: int, steps: int) -> tuple[Model, list[float]]:
-    """Return a trained model, and its losses in nats per byte. With the same seed, all models see the same batches."""
+def trained(
+    name: str, text: torch.Tensor, *, seed: int, steps: int
+) -> tuple[Model, list[float]]:
+    """
+    Return a trained model and its losses.
+
+    With the same seed, all models see the same batches.
+    """
     torch.manual_seed(seed)
     model = Model(name)
     rope = ropes(TRAINED)["RoPE"] if name == "RoPE" else None
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1, cycle_momentum=False)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1
+    )
+    rate = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, RATE, total_steps=steps, pct_start=0.1, cycle_momentum=False
+    )
     draw, losses = torch.Generator().manual_seed(seed), []
     for _ in track(range(steps), f"seed {seed}, {name}", console=STDERR):
         starts = torch.randint(len(text) - TRAINED, (BATCH, 1), generator=draw)
@@ -164,42 +220,72 @@ def trained(name: str, text: torch.Tensor, *, seed: int, steps: int) -> tuple[Mo
 
 @torch.no_grad()
 def measured(model: Model, windows: torch.Tensor, length: int, rope: ra.Rope | None) -> float:
-    """Return nats per byte over the last bytes of each window, with a context of `length` bytes."""
-    parts = windows[:, -length - 1 : -1].split(2**14 // length)  # as many bytes at a time for each length
+    """Return nats per byte over the last bytes of each window, with `length` bytes before."""
+    parts = windows[:, -length - 1 : -1].split(
+        2**14 // length
+    )  # as many bytes at a time for each length
     logits = torch.cat([model(part, rope=rope)[:, -TARGETS:] for part in parts])
     return float(nats(logits, windows[:, -TARGETS:]))
 
 
 def run(seed: int, text: torch.Tensor, windows: torch.Tensor, *, steps: int) -> dict[str, Any]:
-    """Train all methods with one seed; return nats per byte by method and length, if the method has that length."""
+    """
+    Train all methods with one seed.
+
+    Return nats per byte by method and length, if the method has that length.
+    """
     wall, cpu = time.perf_counter(), time.process_time()
     found: dict[str, dict[str, float]] = {}
     last_losses = {}
     for name in METHODS:
         model, losses = trained(name, text, seed=seed, steps=steps)
         last_losses[name] = mean(losses[-50:])
-        for length in LENGTHS if name != "learned" else [TRAINED]:  # it has no vectors for longer ones
+        for length in (
+            LENGTHS if name != "learned" else [TRAINED]
+        ):  # it has no vectors for longer ones
             rotations: dict[str, Any] = ropes(length) if name == "RoPE" else {name: None}
             for method, rope in rotations.items():
-                found.setdefault(method, {})[str(length)] = measured(model, windows, length, rope)
-        STDERR.print(f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} with {TRAINED} bytes of context")
+                found.setdefault(method, {})[str(length)] = measured(
+                    model, windows, length, rope
+                )
+        STDERR.print(
+            f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} "
+            f"with {TRAINED} bytes of context"
+        )
     times = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     return {"seed": seed, "nats": found, "last_losses": last_losses, **times}
 
 
-# --- the results ------------------------------------------------------------------------------------------------------
+# --- the results ------------------------------------------------------------------------------
 
 
-def about(text: bytes, files: list[bytes], windows: torch.Tensor, *, steps: int) -> dict[str, Any]:
+def about(
+    text: bytes, files: list[bytes], windows: torch.Tensor, *, steps: int
+) -> dict[str, Any]:
     """Return facts on the run: date, system, versions, corpus, model, training and testing."""
     parameters = sum(p.numel() for p in Model("RoPE").parameters())
     return {
         "when": dt.datetime.now(dt.UTC).date().isoformat(),
-        "system": f"{platform.system()} {platform.machine()} ({torch.backends.cpu.get_cpu_capability()})",
+        "system": f"{platform.system()} {platform.machine()} "
+        f"({torch.backends.cpu.get_cpu_capability()})",
         "threads": torch.get_num_threads(),
-        "versions": {"Python": platform.python_version(), "torch": torch.__version__, "rope_any": ra.__version__},
-        "corpus": {"trained_on": len(text), "held_out_files": len(files), "held_out": sum(map(len, files))},
-        "model": {"width": WIDTH, "heads": HEADS, "layers": LAYERS, "base": BASE, "parameters": parameters},
+        "versions": {
+            "Python": platform.python_version(),
+            "torch": torch.__version__,
+            "rope_any": ra.__version__,
+        },
+        "corpus": {
+            "trained_on": len(text),
+            "held_out_files": len(files),
+            "held_out": sum(map(len, files)),
+        },
+        "model": {
+            "width": WIDTH,
+            "heads": HEADS,
+            "layers": LAYERS,
+            "base": BASE,
+            "parameters": parameters,
+        },
         "training": {"length": TRAINED, "steps": steps, "batch": BATCH, "rate": RATE},
         "testing": {"windows": len(windows), "targets": TARGETS},
     }
@@ -215,7 +301,7 @@ def perplexities(results: dict[str, Any]) -> dict[str, dict[int, list[float]]]:
 
 
 def cell(found: list[float] | None) -> str:
-    """Return the cell for the perplexities of all seeds: mean, lowest and highest; or "can't" if there are none."""
+    """Return mean, lowest and highest perplexity of all seeds, or "can't" if there is none."""
     return f"{mean(found):.2f} ({min(found):.2f}–{max(found):.2f})" if found else "can't"
 
 
@@ -228,43 +314,97 @@ def shown(results: dict[str, Any]) -> str:
     cpu, wall = (mean(run[key] for run in runs) / 60 for key in ("cpu_s", "wall_s"))
     lines = [
         "<!-- written by examples/perplexity.py; run it again rather than edit this file -->\n",
-        f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, with {versions}.",
-        f"The library of this Python gave {format_number(corpus['trained_on'])} bytes to train on,",
-        f"and {format_number(corpus['held_out'])} in {corpus['held_out_files']} held-out files,",
+        (
+            f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, "
+            f"with {versions}."
+        ),
+        (
+            f"The library of this Python gave {format_number(corpus['trained_on'])} "
+            "bytes to train on,"
+        ),
+        (
+            f"and {format_number(corpus['held_out'])} "
+            f"in {corpus['held_out_files']} held-out files,"
+        ),
         f"of which {facts['testing']['windows']} windows were read.",
         f"Each model has {format_number(facts['model']['parameters'])} parameters",
         f"and was trained on {format_number(training['steps'])} batches of {batch} bytes.",
-        f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, {cpu / facts['threads']:.1f} on each thread,",
+        (
+            f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, "
+            f"{cpu / facts['threads']:.1f} on each thread,"
+        ),
         f"and {wall:.1f} by the clock.\n",
         f"| positions | {' | '.join(map(format_number, LENGTHS))} |",
         f"| --- {'| ---: ' * len(LENGTHS)}|",
     ]
     for method, row in perplexities(results).items():
-        lines.append(f"| {method} | {' | '.join(cell(row.get(length)) for length in LENGTHS)} |")
+        lines.append(
+            f"| {method} | {' | '.join(cell(row.get(length)) for length in LENGTHS)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def draw(results: dict[str, Any], path: Path) -> Any:
-    """Draw perplexity by length into a file: a line for each method, error bars from the lowest to the highest seed."""
+    """Draw a line of perplexity by length for each method, with bars over the seeds."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    colors = (looks.GREY, looks.ORANGE, looks.PURPLE, looks.BLACK, looks.RED, looks.GREEN, looks.BLUE)
+    colors = (
+        looks.GREY,
+        looks.ORANGE,
+        looks.PURPLE,
+        looks.BLACK,
+        looks.RED,
+        looks.GREEN,
+        looks.BLUE,
+    )
     lines = (":", "-.", "", "-", "--", (0, (6, 1.5, 1.2, 1.5)), "-")
     with mpl.rc_context(looks.LOOKS | {"svg.hashsalt": "rope_any"}):
         figure = Figure(figsize=(looks.WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
         styles = zip(colors, lines, "sDXo^vP", strict=True)
-        for (method, row), (color, line, marker) in zip(perplexities(results).items(), styles, strict=True):
+        for (method, row), (color, line, marker) in zip(
+            perplexities(results).items(), styles, strict=True
+        ):
             means = [mean(found) for found in row.values()]
-            ends = [(m - min(found), max(found) - m) for m, found in zip(means, row.values(), strict=True)]
-            shape: dict[str, Any] = {"linestyle": line, "marker": marker, "capsize": 3, "elinewidth": 1}
-            axes.errorbar(list(row), means, list(zip(*ends, strict=True)), color=color, label=method, **shape)
+            ends = [
+                (m - min(found), max(found) - m)
+                for m, found in zip(means, row.values(), strict=True)
+            ]
+            shape: dict[str, Any] = {
+                "linestyle": line,
+                "marker": marker,
+                "capsize": 3,
+                "elinewidth": 1,
+            }
+            axes.errorbar(
+                list(row),
+                means,
+                list(zip(*ends, strict=True)),
+                color=color,
+                label=method,
+                **shape,
+            )
         axes.axvline(TRAINED, color=looks.BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
-        axes.text(TRAINED, 1, " trained", va="top", transform=axes.get_xaxis_transform(), fontsize=8.5)
-        axes.set(xscale="log", yscale="log", xlabel="context (bytes)", ylabel="perplexity per byte", xticks=LENGTHS)
+        axes.text(
+            TRAINED, 1, " trained", va="top", transform=axes.get_xaxis_transform(), fontsize=8.5
+        )
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="context (bytes)",
+            ylabel="perplexity per byte",
+            xticks=LENGTHS,
+        )
         low, high = axes.get_ylim()
-        axes.set_yticks([n * 10**k for k in range(4) for n in (1, 1.5, 2, 3, 4, 5, 6, 8) if low < n * 10**k < high])
+        axes.set_yticks(
+            [
+                n * 10**k
+                for k in range(4)
+                for n in (1, 1.5, 2, 3, 4, 5, 6, 8)
+                if low < n * 10**k < high
+            ]
+        )
         looks.group_thousands(axes.xaxis)
         looks.group_thousands(axes.yaxis)
         figure.legend(loc="outside lower center", ncols=4)
@@ -283,13 +423,29 @@ def write(results: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train and test all methods with each seed; print the table, and write the files that the options name."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--seeds", type=int, default=1, help="number of repetitions, each with other weights and batches"
+    """
+    Train and test all methods with each seed.
+
+    Print the table, and write the files that the options name.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="number of batches to train each model on")
-    parser.add_argument("--windows", type=int, default=WINDOWS, help="largest number of held-out windows to test on")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=1,
+        help="number of repetitions, each with other weights and batches",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help="number of batches to train each model on"
+    )
+    parser.add_argument(
+        "--windows",
+        type=int,
+        default=WINDOWS,
+        help="largest number of held-out windows to test on",
+    )
     parser.add_argument("--threads", type=int, default=2, help="number of threads of torch")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
@@ -300,7 +456,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     text, files = corpus()
     windows = held_out(files, options.windows)
-    results: dict[str, Any] = {"about": about(text, files, windows, steps=options.steps), "runs": []}
+    results: dict[str, Any] = {
+        "about": about(text, files, windows, steps=options.steps),
+        "runs": [],
+    }
     for seed in range(options.seeds):
         results["runs"].append(run(seed, as_tensor(text), windows, steps=options.steps))
         write(results, options)  # after each seed, so that an interrupt keeps the results

@@ -1,11 +1,13 @@
 """
-Replace the rotary of a transformers model: equal logits at small positions, exact ones at large positions; then undo.
+The rotary embedding of a transformers model, replaced: logits before, with it, and undone.
 
-The model is a small Llama of transformers with random weights. Only distances matter, so the right logits at any
-position are those of the same weights in float64 at positions 0, 1, 2, .... The error of float32 angles grows with the
-position; that of exact angles does not.
+The model is a small Llama of transformers with random weights. Only distances matter, so the
+right logits at any position are those of the same weights in float64 at positions 0, 1, 2, ....
+The error of float32 angles grows with the position, and that of exact angles does not.
 
-Needs torch and transformers (extra ``transformers``). Run it: ``python examples/replace_transformers.py``
+Needs torch and transformers (extra ``transformers``).
+
+    python examples/replace_transformers.py
 """
 
 import copy
@@ -37,29 +39,37 @@ CONFIG = transformers.LlamaConfig(
 def logits(model: Any, first: int = 0) -> Any:
     """Return the logits of 64 tokens at positions from `first` on."""
     ids = torch.arange(64)[None]
-    # without a mask, transformers treats positions that don't begin at 0 as those of several packed texts
+    # without a mask, transformers takes positions that don't begin at 0 for packed texts
     return model(ids, position_ids=ids + first, attention_mask=torch.ones_like(ids)).logits
 
 
 def main(seed: int = 0) -> tuple[dict[str, list[float]], list[str]]:
-    """Return the errors of logits at small and large positions before, with and after replacement, and its changes."""
+    """Return the errors of logits before, with and after replacement, and what was replaced."""
     torch.manual_seed(seed)
     model = transformers.LlamaForCausalLM(CONFIG).eval()
     right = logits(copy.deepcopy(model).double())
 
     def errors() -> list[float]:
         """Return the largest errors, relative to the standard deviation of the logits."""
-        return [float((logits(model, first) - right).abs().max() / right.std()) for first in (0, FAR)]
+        return [
+            float((logits(model, first) - right).abs().max() / right.std())
+            for first in (0, FAR)
+        ]
 
     before = errors()
     undo = replace(model)
     replaced = errors()
     undo()
-    return {"before": before, "replaced": replaced, "undone": errors()}, [*undo.tables, *undo.rotations]
+    return {"before": before, "replaced": replaced, "undone": errors()}, [
+        *undo.tables,
+        *undo.rotations,
+    ]
 
 
 if __name__ == "__main__":
     found, changed = main()
     print("replaced:", *changed)
     for when, (near, far) in found.items():
-        print(f"{when:9}logits err by {near:.1e} from position 0 on, by {far:.1e} from {FAR:,} on")
+        print(
+            f"{when:9}logits err by {near:.1e} from position 0 on, by {far:.1e} from {FAR:,} on"
+        )

@@ -1,10 +1,13 @@
 """
-Rotate queries sharded over the devices of a JAX mesh: the compiled program has no communication.
+Queries sharded over a JAX mesh: the compiled program has no communication.
 
-One CPU acts as eight devices. Positions are sharded like the tokens, so each device makes the table of its own tokens.
-The mesh may leave shardings to the compiler (Auto) or have them in the types (Explicit).
+One CPU acts as eight devices. Positions are sharded like the tokens, so each device makes the
+table of its own tokens. The mesh may leave shardings to the compiler (Auto) or have them in the
+types (Explicit).
 
-Run it: ``python examples/sharded_jax.py``
+Needs JAX 0.5.3 or later.
+
+    python examples/sharded_jax.py
 """
 
 import os
@@ -12,7 +15,9 @@ import re
 import sys
 from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + os.environ.get("XLA_FLAGS", "")
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + os.environ.get(
+    "XLA_FLAGS", ""
+)
 
 try:
     import jax
@@ -37,7 +42,11 @@ SENDS = re.compile("all-reduce|all-gather|all-to-all|collective-permute|reduce-s
 
 
 def rotate(mesh: Any, spec: Any) -> tuple[float, list[str]]:
-    """Rotate a sharded array; return the largest difference from one device, and the program's collectives."""
+    """
+    Rotate a sharded array.
+
+    Return the largest difference from one device, and the program's collectives.
+    """
     whole = np.random.default_rng(0).standard_normal((4, 8, 64, 128), dtype=np.float32)
     x = jax.device_put(whole, NamedSharding(mesh, spec))
     positions = jax.device_put(np.arange(64), NamedSharding(mesh, P(spec[2])))
@@ -51,12 +60,15 @@ def rotate(mesh: Any, spec: Any) -> tuple[float, list[str]]:
 
 
 def main() -> dict[str, tuple[float, list[str]]]:
-    """Return the largest difference and the collectives for each kind of mesh and each sharding."""
+    """Return the largest difference and the collectives for each mesh and sharding."""
     found: dict[str, tuple[float, list[str]]] = {}
     for kind in (AxisType.Auto, AxisType.Explicit):
         mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
         with jax.set_mesh(mesh):
-            found |= {f"{kind} mesh, sharded over {name}": rotate(mesh, spec) for name, spec in SHARDED.items()}
+            found |= {
+                f"{kind} mesh, sharded over {name}": rotate(mesh, spec)
+                for name, spec in SHARDED.items()
+            }
     return found
 
 

@@ -1,11 +1,14 @@
 """
-Rotate queries and keys sharded over processes (torch's DTensor): each process rotates its own shard.
+DTensors sharded over processes: each process rotates its own shard, and nothing is sent.
 
-The call is the same as for any tensor. Each process makes the table of its tokens, results are sharded like the inputs,
-and torch's CommDebugMode confirms that nothing is sent.
+The call is the same as for any tensor. Each process makes the table of its tokens, results are
+sharded like the inputs, and torch's CommDebugMode confirms that nothing is sent.
 
-Run it: ``python examples/sharded_torch.py`` (it starts four processes), or ``torchrun --nproc-per-node 4
-examples/sharded_torch.py``; add ``--measure`` for the times of 1, 2 and 4 processes.
+Needs torch. It starts four processes by itself; ``--measure`` prints the times of 1, 2 and 4.
+
+    python examples/sharded_torch.py
+    torchrun --nproc-per-node 4 examples/sharded_torch.py
+    python examples/sharded_torch.py --measure
 """
 
 import os
@@ -32,22 +35,31 @@ SHARDED = {"batch": Shard(0), "heads": Shard(1), "seq": Shard(2)}
 
 
 def distributed(x: torch.Tensor, mesh: DeviceMesh, placement: Shard) -> DTensor:
-    """Return a DTensor, sharded from a tensor that all processes have: each process keeps its shard."""
-    return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(placements=[placement])
+    """Return a DTensor of a tensor that all processes have: each process keeps its shard."""
+    return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(
+        placements=[placement]
+    )
 
 
 def rotate(mesh: DeviceMesh, name: str) -> tuple[float, int]:
-    """Rotate uneven shards; return the largest difference from one process, and the number of collectives."""
+    """
+    Rotate uneven shards.
+
+    Return the largest difference from one process, and the number of collectives.
+    """
     q, k = torch.randn(3, 6, 11, 128), torch.randn(3, 2, 11, 128)
     sharded_q, sharded_k = (distributed(x, mesh, SHARDED[name]) for x in (q, k))
     with CommDebugMode() as sent:
         rotated = ROPE(sharded_q, sharded_k, 131_072)
-    errors = [(x.full_tensor() - y).abs().max() for x, y in zip(rotated, ROPE(q, k, 131_072), strict=True)]
+    errors = [
+        (x.full_tensor() - y).abs().max()
+        for x, y in zip(rotated, ROPE(q, k, 131_072), strict=True)
+    ]
     return float(max(errors)), sent.get_total_counts()
 
 
 def measure(mesh: DeviceMesh, tokens: int = 8192, calls: int = 20) -> list[float]:
-    """Return the shortest wall time and thread time, in milliseconds, of a call on a sequence sharded over the mesh."""
+    """Return the shortest wall time and thread time of a call on a sharded sequence, in ms."""
     share = torch.randn(1, 32, tokens // mesh.size(), 128)
     q = DTensor.from_local(share, mesh, [Shard(2)], run_check=False)
     times = []
@@ -80,7 +92,11 @@ def work_of(rank: int, *arguments: Any) -> None:
 
 
 def main(ranks: int = 4, *, measuring: bool = False) -> Any:
-    """Start processes; return the largest difference and the collectives for each sharding, or the times."""
+    """
+    Start processes.
+
+    Return the largest difference and the collectives for each sharding, or the times.
+    """
     with tempfile.TemporaryDirectory() as folder:
         store, results = str(Path(folder) / "store"), str(Path(folder) / "results")
         torch.multiprocessing.spawn(work_of, (ranks, store, results, measuring), nprocs=ranks)
@@ -96,4 +112,7 @@ if __name__ == "__main__":
             print(f"{ranks} processes: {passed} ms, of which each computes for {worked} ms")
     else:
         for way, (difference, sent) in main().items():
-            print(f"sharded over {way}: differs from one process by {difference:.1e}, sent {sent} times")
+            print(
+                f"sharded over {way}: "
+                f"differs from one process by {difference:.1e}, sent {sent} times"
+            )

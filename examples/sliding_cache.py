@@ -1,11 +1,14 @@
 """
 A sliding KV cache with attention sinks: endless text in constant memory.
 
-StreamingLLM (Xiao et al., arXiv:2309.17453) keeps the first tokens, the sinks, and the last ones. It counts positions
-within the cache. So cached keys, which are rotated, must be repositioned when others are evicted, here every 16 tokens.
-Each step is compared with attention that rotates all keys again.
+StreamingLLM (Xiao et al., arXiv:2309.17453) keeps the first tokens, called sinks, and the last
+ones, and counts positions within the cache. So cached keys, which are rotated, must be
+repositioned when others are evicted, here every 16 tokens. Each step is compared with attention
+that rotates all keys again.
 
-Run it: ``python examples/sliding_cache.py``
+Needs only NumPy.
+
+    python examples/sliding_cache.py
 """
 
 from typing import Any
@@ -15,7 +18,11 @@ import numpy as np
 import rope_any as ra
 
 HEADS, HEAD_DIM = 4, 64
-SINKS, LENGTH, EVICTED = 4, 64, 16  # of the cache: tokens that stay, all tokens, tokens evicted at a time
+SINKS, LENGTH, EVICTED = (
+    4,
+    64,
+    16,
+)  # of the cache: tokens that stay, all tokens, tokens evicted at a time
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
@@ -28,7 +35,9 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 def evict(rope: ra.Rope, keys: Any, values: Any) -> tuple[Any, Any]:
     """Drop the oldest tokens after the sinks, and reposition the keys of those that follow."""
     recent = slice(SINKS + EVICTED, None)
-    moved = rope.reposition(keys[:, recent], recent.start, SINKS)  # from its first position to that after the sinks
+    moved = rope.reposition(
+        keys[:, recent], recent.start, SINKS
+    )  # from its first position to that after the sinks
     return (
         np.concatenate([keys[:, :SINKS], moved], axis=-2),
         np.concatenate([values[:, :SINKS], values[:, recent]], axis=-2),
@@ -36,7 +45,11 @@ def evict(rope: ra.Rope, keys: Any, values: Any) -> tuple[Any, Any]:
 
 
 def main(tokens: int = 1000, seed: int = 0) -> float:
-    """Stream random tokens through one layer; return the largest difference from attention with keys rotated again."""
+    """
+    Stream random tokens through one layer.
+
+    Return the largest difference from attention with keys rotated again.
+    """
     rng = np.random.default_rng(seed)
     rope = ra.Rope(ra.frequencies(HEAD_DIM), pairing="half")
     keys, values = np.empty((2, HEADS, 0, HEAD_DIM), np.float32)
@@ -50,9 +63,19 @@ def main(tokens: int = 1000, seed: int = 0) -> float:
         keys = np.concatenate([keys, rope.apply(k, here)], axis=-2)
         values, plain = (np.concatenate(pair, axis=-2) for pair in ((values, v), (plain, k)))
         q = rope.apply(q, here)
-        worst = max(worst, float(np.abs(attention(q, keys, values) - attention(q, rope.apply(plain), values)).max()))
+        worst = max(
+            worst,
+            float(
+                np.abs(
+                    attention(q, keys, values) - attention(q, rope.apply(plain), values)
+                ).max()
+            ),
+        )
     return worst
 
 
 if __name__ == "__main__":
-    print(f"1000 tokens through a cache of {LENGTH}: differs from keys rotated again by at most {main():.1e}")
+    print(
+        f"1000 tokens through a cache of {LENGTH}: "
+        f"differs from keys rotated again by at most {main():.1e}"
+    )

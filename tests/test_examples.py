@@ -1,5 +1,6 @@
 """Each example runs and does what its page describes."""
 
+import ast
 import importlib.util
 import json
 import math
@@ -40,9 +41,19 @@ def test_each_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py") if f"test_{path.stem}_runs" not in globals()} == set()
 
 
-def test_each_example_is_on_its_page():
-    page = (EXAMPLES.parent / "docs" / "examples.md").read_text(encoding="utf-8")
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+def test_each_example_is_in_the_index():
+    page = (EXAMPLES.parent / "docs" / "examples" / "index.md").read_text(encoding="utf-8")
+    names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    assert sorted(re.findall(r"^- \[`(\w+)`\]\(\1\.md\)", page, re.MULTILINE)) == names
+    assert sorted(re.findall(r"(?m)^(\w+)$", page)) == names  # in the table of contents
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_each_docstring_makes_a_page(name):
+    title, *text = (ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text("utf-8"))) or "").splitlines()
+    assert re.fullmatch(r"[A-Z][^:]*: [a-z].*\.", title)
+    assert any(line.startswith("Needs ") for line in text)
+    assert any(line.startswith(f"    python examples/{name}.py") for line in text)
 
 
 def test_sliding_cache_runs():

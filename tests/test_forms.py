@@ -4,6 +4,7 @@ import contextlib
 import copy
 import itertools
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -761,3 +762,58 @@ def test_facts_of_params_name_known_keys():
     assert len(known) == sum(map(len, lists))
     for table in ("sizes", "sizes_llama4", "scales"):
         assert set(facts[table].values()) <= known, table
+
+
+# --- the table of the page ------------------------------------------------------------------------------------
+
+PARAMS = {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 32_000, "norm_eps": 1e-5}
+YARN = {"beta": 32, "alpha": 1, "factor": 4, "original_max_position_embeddings": 4096}
+# By form: a file without the key that identifies it, the values of such keys, and the pairing.
+IDENTIFIED = {
+    "`config.json` of transformers, today's and older": (
+        {"head_dim": 64, "rope_theta": 5e5},
+        {"model_type": "llama"},
+        "half (`llama`)",
+    ),
+    "`config.json` of a transformer of diffusers": (
+        {"axes_dims_rope": [16, 56, 56]},
+        {"_class_name": "FluxTransformer2DModel"},
+        "interleaved (`FluxTransformer2DModel`)",
+    ),
+    "`params.json` of Mistral": (
+        PARAMS | {"head_dim": 128, "rope_theta": 1e6},
+        {"hidden_dim": 14_336, "yarn": YARN, "moe": {}},
+        "interleaved (`mistral`)",
+    ),
+    "`params.json` of Meta": (
+        PARAMS | {"rope_theta": 5e5},
+        {"multiple_of": 1024, "ffn_dim_multiplier": 1.3, "use_scaled_rope": False},
+        "interleaved (`llama`)",
+    ),
+    "`inference/configs/*.json` of DeepSeek, V2 to V3.2": (
+        PARAMS | {"qk_rope_head_dim": 64},
+        {"inter_dim": 18_432, "moe_inter_dim": 2048, "n_routed_experts": 256},
+        "interleaved (`deepseek_v3`)",
+    ),
+    "metadata of a GGUF file, as a dict": (
+        {"llama.attention.key_length": 128, "llama.rope.freq_base": 1e6},
+        {"general.architecture": "llama"},
+        "interleaved (`llama`)",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", IDENTIFIED)
+def test_each_key_of_a_form_identifies_it(form):
+    file, keys, pairing = IDENTIFIED[form]
+    with pytest.raises(ValueError, match="model_type must be given"):
+        config.explain(file)
+    ropes = [Rope.from_config(file | {key: value}) for key, value in keys.items()]
+    assert {rope.pairing for rope in ropes} == {pairing.split()[0]}
+    page = Path(__file__).parent.parent / "docs" / "load-a-model.md"
+    assert f"| {form} | {', '.join(f'`{key}`' for key in keys)} | {pairing} |" in page.read_text(encoding="utf-8")
+
+
+def test_a_file_of_onnx_runtime_is_refused():
+    with pytest.raises(ValueError, match=r"got its genai_config.json"):
+        Rope.from_config({"model": {"decoder": {"filename": "model.onnx"}}})

@@ -9,10 +9,7 @@ import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import forms
-import models
 import modules
-import parts
 import pytest
 import typical_calls
 from numpydoc.validate import validate
@@ -215,29 +212,6 @@ def test_a_missing_docstring_is_found():
 def test_each_module_has_a_one_line_docstring(name):
     first, _, rest = (ast.get_docstring(PACKAGE[name].tree) or "").partition("\n")
     assert first.endswith(".") and not rest.partition("\n")[0]
-
-
-def test_the_table_of_parts_is_up_to_date():
-    assert parts.PAGE.read_text(encoding="utf-8") == f"{parts.table()}\n", "python tools/parts.py --write"
-    assert "{include} parts_table.md" in (parts.PAGE.parent / "names.md").read_text(encoding="utf-8")
-
-
-def test_the_table_of_models_is_up_to_date():
-    assert models.PAGE.read_text(encoding="utf-8") == f"{models.table()}\n", "python tools/models.py --write"
-    assert "{include} models_table.md" in (models.PAGE.parent / "names.md").read_text(encoding="utf-8")
-
-
-def test_the_table_of_forms_is_up_to_date():
-    assert forms.PAGE.read_text(encoding="utf-8") == f"{forms.table()}\n", "python tools/forms.py --write"
-    assert "{include} forms_table.md" in (forms.PAGE.parent / "load-a-model.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("form", forms.FORMS, ids=lambda form: form.name)
-def test_each_key_of_a_form_identifies_it(form):
-    with pytest.raises(ValueError, match="model_type must be given"):
-        ra.config.explain(form.example)
-    readings = {forms.read(form.example | {key: value}) for key, value in form.keys.items()}
-    assert len({kind for kind, _ in readings}) == 1
 
 
 # --- public names -----------------------------------------------------------------------------------------

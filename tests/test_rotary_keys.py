@@ -16,18 +16,17 @@ import rope_any as ra
 from rope_any import config
 
 LIBRARIES = tuple(rotary_keys.FILES)
-TABLE = rotary_keys.PAGE.read_text(encoding="utf-8")
 KNOWN = rotary_keys.read_classification(rotary_keys.CLASSIFIED.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def found():
-    """Return the keys found in the installed libraries; skip if they are not those of the page."""
+    """Return the keys found in the installed libraries; skip if other versions were classified."""
     for library in LIBRARIES:
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed")
-        if f"{library} {version(library)}" not in TABLE:
-            pytest.skip(f"the table is not that of {library} {version(library)}: the weekly run names what is new")
+        if rotary_keys.CLASSIFIED_IN[library] != version(library):
+            pytest.skip(f"{library} {version(library)} is not classified: the weekly run names what is new")
     return {library: rotary_keys.keys_in_library(library) for library in LIBRARIES}
 
 
@@ -37,11 +36,6 @@ def found():
 @pytest.mark.long
 def test_every_name_is_classified_and_found(found):
     assert not rotary_keys.differences(found, KNOWN)
-
-
-@pytest.mark.long
-def test_the_table_agrees_with_the_installed_libraries(found):
-    assert f"{rotary_keys.table(found, KNOWN)}\n" == TABLE, "python tools/rotary_keys.py --write"
 
 
 @pytest.mark.long
@@ -185,7 +179,6 @@ def test_new_and_removed_names_are_listed():
 @pytest.mark.parametrize(("changed", "status"), [(False, 0), (True, 1)])
 def test_check_exits_with_a_status(changed, status, monkeypatch, capsys):
     name = "new_key" if changed else "rope_theta"
-    monkeypatch.setattr(sys, "argv", ["rotary_keys.py", "--check"])
     monkeypatch.setattr(rotary_keys, "find_spec", lambda _: ...)
     monkeypatch.setattr(rotary_keys, "keys_in_library", lambda _: {name: {"toy"}})
     row = rotary_keys.Row("expressed", "")
@@ -200,12 +193,17 @@ def test_check_exits_with_a_status(changed, status, monkeypatch, capsys):
     assert ("new in diffusers: new_key" in capsys.readouterr().out) == changed
 
 
-def test_expressed_names_are_in_the_source():
+def source_words():
+    """Return the words in strings and data files of the reader of configs."""
     folder = Path(config.__file__).parent
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")]
     constants = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     constants |= {str(tomllib.loads(file.read_text(encoding="utf-8"))) for file in folder.glob("*.toml")}
-    words = {word for text in constants if isinstance(text, str) for word in re.findall(r"\w+", text)}
+    return {word for text in constants if isinstance(text, str) for word in re.findall(r"\w+", text)}
+
+
+def test_expressed_names_are_in_the_source():
+    words = source_words()
     expressed = {name.removeprefix("_") for name, row in KNOWN["transformers"].items() if row.kind == "expressed"}
     assert expressed <= words
     missing = {name for rows in KNOWN.values() for name, row in rows.items() if row.kind == "missing"}
@@ -221,8 +219,9 @@ def test_functions_named_for_a_key_exist():
         assert callable(getattr(getattr(ra, module, None) or importlib.import_module(f"rope_any.{module}"), function))
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("rope_theta", "accepted"), ("rope_toy", "refused"), ("toy_size", "**ignored**")]
-)
-def test_the_treatment_of_a_name_is_found(name, said):
-    assert rotary_keys.treatment(name) == said
+def test_the_keys_of_the_page_are_read():
+    page = (Path(__file__).parent.parent / "docs" / "config-keys.md").read_text(encoding="utf-8")
+    rows = [row for row in page.partition("## GGUF")[0].splitlines() if row.startswith("| ")]
+    keys = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(keys) > 80
+    assert keys - source_words() == set()

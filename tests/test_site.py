@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urldefrag, urlsplit
 
 import numpy as np
 import pytest
+import words
 from numpy.testing import assert_allclose
 
 import rope_any as ra
@@ -82,7 +83,9 @@ INSPECT = r"""async () => {
   };
   const words = [...document.querySelectorAll(":is(td, th) code")].flatMap(e => broken(e, null, /[\p{L}\p{N}]+/gu));
   const numbers = broken(document.body, "code, pre", /(?<!\d)\d{1,3}(\s\d{3})+(?!\d)|\d+\s%|\de-\u2060?\d+/g);
-  const code = innerWidth < 1000 ? [] : [...document.querySelectorAll("article pre")];  // phones scroll
+  // Phones scroll code, and so do the sources of modules, whose lines are longer than those of pages.
+  const scrolls = innerWidth < 1000 || location.pathname.includes("/_modules/");
+  const code = scrolls ? [] : [...document.querySelectorAll("article pre")];
   return {
     faults: [
       ...images.filter(image => !image.naturalWidth).map(image => `broken image ${image.src}`),
@@ -271,13 +274,90 @@ def test_gallery_cards_have_the_same_size(site, tab):
     assert np.ptp(indents) < 1
 
 
-def test_every_page_has_a_description(site):
-    without = [
-        file.name
-        for file in sorted(site.rglob("*.html"))
-        if '<meta name="description" content="' not in file.read_text(encoding="utf-8")
-    ]
-    assert set(without) <= {"genindex.html", "py-modindex.html", "search.html"}
+SHARED = ("description", "og:title", "og:description", "og:image", "twitter:card")
+
+
+def test_every_page_says_what_search_engines_and_shared_links_show(site):
+    for file in sorted(site.rglob("*.html")):
+        text = file.read_text(encoding="utf-8")
+        found = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', text))
+        assert all(found.get(name) for name in SHARED), (file.name, found)
+        picture = (file.parent / found["og:image"]).read_bytes()
+        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+        size = [int.from_bytes(picture[at : at + 4], "big") for at in (16, 20)]
+        assert size == [int(found["og:image:width"]), int(found["og:image:height"])] == [1200, 630]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rope_any.Rope", "rope_any.rotate", "rope_any.cos_sin", "rope_any.Table", "positions.packed", "config.parts"],
+)
+def test_the_reference_links_to_the_source_of_a_name(site, name):
+    """Also of names that the package takes from private modules."""
+    module, _, what = name.rpartition(".")
+    page = (site / "api" / f"{module}.html").read_text(encoding="utf-8")
+    target = f"rope_any.{what}" if module == "rope_any" else f"rope_any.{name}"
+    heading = re.search(rf'<dt class="[^"]*" id="{re.escape(target)}">.*?</dt>', page, re.DOTALL)[0]
+    address, anchor = re.search(
+        r'<a class="reference internal" href="([^"#]+)#([^"]+)"><span class="viewcode', heading
+    ).groups()
+    source = (site / "api" / address).read_text(encoding="utf-8")
+    assert f'id="{anchor}"' in source and anchor == what
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "examples").glob("*.py")))
+def test_each_example_program_has_a_page_with_its_source(site, name):
+    page = re.sub("<[^>]*>", "", (site / "examples" / f"{name}.html").read_text(encoding="utf-8"))
+    assert f"$ python examples/{name}.py" in page and "__main__" in page
+    assert f'href="{name}.html"' in (site / "examples" / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_pages_together_are_short_enough_to_read(site):
+    counts = words.pages(site.parent / "docs")
+    assert counts["index"] and counts["examples/generate_torch"] < 150  # without its source
+    assert sum(counts.values()) <= 55_000, sorted(counts.items(), key=lambda row: -row[1])[:10]
+
+
+def test_the_build_leaves_no_generated_pages(site):
+    assert [file.name for file in (site.parent / "docs" / "examples").iterdir()] == ["index.md"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_of_the_home_page_has_contrast(site, browser, theme):
+    """The smallest contrast of text that WCAG asks for is 4.5."""
+    with browser.new_context(color_scheme=theme) as context:
+        page = context.new_page()
+        page.goto((site / "index.html").as_uri())
+        pairs = page.evaluate("""() => {
+          const back = e => {
+            const color = e ? getComputedStyle(e).backgroundColor : "rgb(255, 255, 255)";
+            return color.startsWith("rgba(") && color.endsWith(" 0)") ? back(e.parentElement) : color;
+          };
+          const texts = "article :is(p, a, h1, h2, code, span), .sidebar-tree :is(a, p)";
+          return [...document.querySelectorAll(texts)]
+            .filter(e => e.innerText.trim() && e.checkVisibility({ visibilityProperty: true }))
+            .map(e => [e.innerText.slice(0, 30), getComputedStyle(e).color, back(e)]);
+        }""")
+    assert len(pairs) > 80
+    faint = {(text, color, under) for text, color, under in pairs if contrast(color, under) < 4.5}
+    assert faint == set()
+
+
+def contrast(*colors):
+    """Return the contrast of two colours of CSS as WCAG defines it."""
+    light, dark = sorted(map(luminance, colors), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(color):
+    """Return the relative luminance of a colour such as ``rgb(0, 90, 142)``."""
+    parts = np.asarray([float(part) / 255 for part in re.findall(r"[\d.]+", color)[:3]])
+    return float(np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize(("white", "expected"), [("rgb(255, 255, 255)", 21.0), ("rgb(0, 0, 0)", 1.0)])
+def test_contrast_is_that_of_the_definition(white, expected):
+    assert contrast("rgb(0, 0, 0)", white) == pytest.approx(expected)
 
 
 def test_integrations_can_be_imported_for_the_reference_without_their_libraries():
@@ -333,7 +413,7 @@ def test_search_finds_a_page(site, tab):
         page.keyboard.press("Enter")
         page.locator("#search-results a[href*='api/']").first.wait_for()
         page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q=rotate_half")  # a word of a table
-        page.locator("#search-results a[href*='names.html']").first.wait_for()
+        page.locator("#search-results a[href*='config-keys.html']").first.wait_for()
         server.shutdown()
     assert faults == []
 

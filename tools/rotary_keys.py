@@ -1,12 +1,9 @@
 """
-Classify the config keys around rotary that transformers and diffusers read: `rotary_keys_table.md`.
+Find the config keys around rotary that transformers and diffusers read, and that are not classified yet.
 
-    python tools/rotary_keys.py                            # prints the table
-    python tools/rotary_keys.py --write                    # and writes rotary_keys_table.md
-    python tools/rotary_keys.py --check                    # prints new names, and names that no source has any more
-
-Sources are parsed, never imported. `rotary_keys.toml` classifies each name that is found in a library. A name is new if
-it is not in that file, and gone if it is only in that file. If there is a new or gone name, `--check` exits with 1.
+``python tools/rotary_keys.py`` parses their sources and imports none. `rotary_keys.toml` classifies each name that is
+found in a library. A name is new if it is not in that file, and gone if it is only in that file. The program prints the
+new and the gone names, and exits with 1 if there are any.
 """
 
 import ast
@@ -15,29 +12,21 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import making
-
-from rope_any.config import explain
 from rope_any.config._part import ROTARY
 
-PAGE = making.DOCS / "rotary_keys_table.md"
 CLASSIFIED = Path(__file__).with_suffix(".toml")
 FILES = {
     "transformers": ("models/*/configuration_*.py", "models/*/modeling_*.py", "modeling_rope_utils.py"),
     "diffusers": ("models/transformers/*.py", "models/embeddings.py"),
 }
-CLASSES = {
-    "expressed": "expressed",
-    "part": "names a part",
-    "attention": "changes positions or attention, not the rotation",
-    "irrelevant": "irrelevant",
-    "missing": "**changes the rotation; not read**",
-}
+CLASSIFIED_IN = {"transformers": "5.24.0", "diffusers": "0.42.1"}
+"""The versions whose names are all classified."""
+CLASSES = {"expressed", "part", "attention", "irrelevant", "missing"}
+"""Read by this library; the name of a part; about positions or attention; irrelevant; about the rotation, not read."""
 ENGINES = "engines"
 """The section for names that only other engines read."""
 
@@ -321,56 +310,14 @@ def differences(found: Mapping[str, Iterable[str]], known: Mapping[str, Iterable
     return lines
 
 
-def treatment(name: str) -> str:
-    """Return how `config.explain` treats a name in a Llama's config: "accepted", "refused" or "ignored"."""
-    config = {"model_type": "llama", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 8, name: 4}
-    try:
-        return "accepted" if name in str(explain(config)) else "**ignored**"
-    except (TypeError, ValueError):
-        return "refused"
-
-
-def examples(where: set[str]) -> str:
-    """Return up to three of the places where a name is read, and the number of the others."""
-    first = ", ".join(sorted(where)[:3])
-    return f"{first} and {len(where) - 3} more" if len(where) > 3 else first
-
-
-def table(found: Mapping[str, Mapping[str, set[str]]], known: Mapping[str, Mapping[str, Row]]) -> str:
-    """Return the tables of names by library, and of names in engines, in Markdown."""
-    rows = [
-        "<!-- written by tools/rotary_keys.py; run it again rather than edit this file -->",
-        "",
-        f"Read in {' and '.join(f'{library} {version(library)}' for library in found)}.",
-    ]
-    for library, places in found.items():
-        rows += ["", f"| name in {library} | class | what it is | read in |", "| --- | --- | --- | --- |"]
-        for name, where in sorted(places.items()):
-            row = known[library].get(name, Row("", "**new**"))
-            rows.append(f"| `{name}` | {CLASSES.get(row.kind, '')} | {row.meaning} | {examples(where)} |")
-    rows += ["", "| name in engines alone | class | what it is | in a config of Llama |", "| --- | --- | --- | --- |"]
-    rows += [f"| `{n}` | {CLASSES[r.kind]} | {r.meaning} | {treatment(n)} |" for n, r in sorted(known[ENGINES].items())]
-    return "\n".join(rows)
-
-
 def main() -> None:
-    """Print the tables, or with --check the differences."""
-    parser = making.parser(__doc__, PAGE)
-    parser.add_argument(
-        "--check", action="store_true", help="print only new and gone names; exit with 1 if there are any"
-    )
-    given = parser.parse_args()
-    missing = {library for library in FILES if find_spec(library) is None}
-    making.report_missing(missing, write=given.write or given.check)
+    """Print the new and the gone names; exit with 1 if there are any, or if a library is missing."""
+    if missing := [library for library in FILES if find_spec(library) is None]:
+        sys.exit(f"missing: {', '.join(missing)}")
     known = read_classification(CLASSIFIED.read_text(encoding="utf-8"))
-    found = {library: keys_in_library(library) for library in FILES if library not in missing}
-    lines = differences(found, known)
-    if given.check:
-        print("\n".join(lines) or "every name is classified")
-        sys.exit(bool(lines))
-    if lines and given.write:
-        sys.exit("\n".join(lines))
-    making.show(table(found, known), PAGE, write=given.write)
+    lines = differences({library: keys_in_library(library) for library in FILES}, known)
+    print("\n".join(lines) or "every name is classified")
+    sys.exit(bool(lines))
 
 
 if __name__ == "__main__":

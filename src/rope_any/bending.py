@@ -192,10 +192,12 @@ def temperature(
 
     Examples
     --------
-    >>> p, steps = np.arange(16_380, 16_390), {"beta": 0.1, "original_length": 8192}
+    >>> p = np.arange(16_380, 16_390)
+    >>> steps = {"beta": 0.1, "original_length": 8192}
     >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
     >>> table = rope.table(p)
-    >>> q, k = rope(*np.ones((2, 1, 8, 10, 64)), (ra.bending.temperature(table, p, **steps), table))
+    >>> bent = ra.bending.temperature(table, p, **steps)
+    >>> q, k = rope(*np.ones((2, 1, 8, 10, 64)), (bent, table))
 
     For a layer without rotary embedding:
 

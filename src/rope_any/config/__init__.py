@@ -87,8 +87,10 @@ def published() -> dict[str, dict[str, Any]]:
     Examples
     --------
     >>> config = ra.config.published()["Qwen/Qwen3-8B"]
-    >>> config["rope_theta"], ra.Rope.from_config(config) == ra.Rope.from_config("published:qwen3-8b")
-    (1000000, True)
+    >>> config["rope_theta"]
+    1000000
+    >>> ra.Rope.from_config(config) == ra.Rope.from_config("published:qwen3-8b")
+    True
     """
     return _published.configs()
 
@@ -427,7 +429,8 @@ def wavelengths(rope: Rope, /) -> Row:
 
     Examples
     --------
-    >>> [round(tokens, 2) for tokens in ra.config.wavelengths(ra.Rope((1.0, 0.5), pairing="half"))]
+    >>> rope = ra.Rope((1.0, 0.5), pairing="half")
+    >>> [round(tokens, 2) for tokens in ra.config.wavelengths(rope)]
     [6.28, 12.57]
     """
     return tuple(2 * math.pi / abs(f) if f else math.inf for f in sum_over_axes(rope))
@@ -610,7 +613,8 @@ def modernize(config: object, /) -> dict[str, Any]:
     Examples
     --------
     >>> neox = {"model_type": "gpt_neox", "head_dim": 64}
-    >>> ra.config.modernize(neox | {"rotary_pct": 0.5, "rotary_emb_base": 20_000})["rope_parameters"]
+    >>> neox |= {"rotary_pct": 0.5, "rotary_emb_base": 20_000}
+    >>> ra.config.modernize(neox)["rope_parameters"]
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
     whole = load(config)
