@@ -325,6 +325,22 @@ def one_pair_narrow() -> Figure:
     return one_pair(columns=1)
 
 
+def wavelengths_by_base() -> Figure:
+    """Draw the wavelengths of heads of 128 features with two bases."""
+    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    rows = {"base 10 000": PLAIN, "base 500 000": ra.frequencies(128, base=500_000.0)}
+    plot.wavelengths(*rows.values(), labels=[*rows], lengths={"text": 8192}, ax=figure.subplots())
+    return figure
+
+
+def pairings() -> Figure:
+    """Draw which features of a head of 16 form a pair, in both pairings."""
+    figure = Figure(figsize=(WIDTH, 1.7), layout="constrained")
+    both = [ra.Rope(ra.frequencies(16), pairing=word) for word in ("half", "interleaved")]
+    plot.pairs(*both, labels=["half", "interleaved"], ax=figure.subplots())
+    return figure
+
+
 def errors_narrow() -> Figure:
     """Draw the picture of the README for the width of a phone."""
     figure = Figure(figsize=(4.0, 3.2), layout="constrained")
@@ -337,6 +353,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "errors-narrow": errors_narrow,
     "one-pair": one_pair,
     "one-pair-narrow": one_pair_narrow,
+    "wavelengths-by-base": wavelengths_by_base,
+    "pairings": pairings,
     "load-a-model": load_a_model,
     "load-a-model-narrow": load_a_model_narrow,
     "by-parts": by_parts,
