@@ -1,0 +1,186 @@
+"""Frequencies become arrays of a device once; these live as long as their Rope, or until the caches are cleared."""
+
+import copy
+import gc
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from array_api_compat import array_namespace
+from bits import bits, data
+
+import rope_any as ra
+from rope_any._arrays import find
+
+pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their arrays")
+
+PAIRINGS = ("half", "interleaved")
+F = ra.frequencies(32, base=100.0)
+ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
+ROPE = ROPES["half"]
+
+
+@pytest.fixture(autouse=True)
+def _empty_caches():
+    """Clear the caches before and after each test."""
+    ra.clear_caches()
+    yield
+    ra.clear_caches()
+
+
+@pytest.fixture(params=["numpy", "torch", "jax"])
+def freed(request):
+    """Return a function that makes arrays of a library, and one that counts its arrays, or KiB of them, in memory."""
+    if request.param == "numpy":
+        tracemalloc.start()
+        yield np.asarray, lambda: gc.collect() * 0 + tracemalloc.get_traced_memory()[0] / 1024
+        tracemalloc.stop()
+        return
+    module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+    if request.param == "jax":
+        yield module.numpy.asarray, lambda: gc.collect() * 0 + len(module.live_arrays())
+    else:
+        yield module.from_numpy, lambda: gc.collect() * 0 + sum(type(x) is module.Tensor for x in gc.get_objects())
+
+
+@pytest.fixture(params=["numpy", "torch", "jax"])
+def conversions(request, monkeypatch):
+    """Return a function that makes arrays of a library, and a list of the host data that are converted to arrays."""
+    if request.param == "numpy":
+        make = np.asarray
+    else:
+        module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+        make = module.from_numpy if request.param == "torch" else module.numpy.asarray
+    xp, seen = array_namespace(make(np.ones(1))), []
+    asarray = xp.asarray
+
+    def watched(given, *args, **kwargs):
+        """Record tuples and lists that are converted to arrays."""
+        if isinstance(given, tuple | list):
+            seen.append(given)
+        return asarray(given, *args, **kwargs)
+
+    monkeypatch.setattr(xp, "asarray", watched)
+    return make, seen
+
+
+@pytest.mark.parametrize("positions", ["int32", "float32"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_frequencies_are_converted_to_arrays_once(dtype, positions, conversions):
+    make, seen = conversions
+    x, rope = make(data(6, 32, dtype=dtype)), ra.Rope(F, pairing="half")
+    at = [make(np.arange(n, n + 6).astype(positions)) for n in (0, 9)]
+    first = [bits(rope.apply(x, p)) for p in at]
+    assert seen
+    seen.clear()
+    assert [bits(rope.apply(x, p)) for p in at] == first
+    rope.table(at[0], like=x)
+    assert not seen
+    ra.clear_caches()
+    assert [bits(rope.apply(x, p)) for p in at] == first
+    assert seen
+
+
+def test_reposition_converts_frequencies_to_arrays_once(conversions):
+    make, seen = conversions
+    k, rope = make(data(6, 32)), ra.Rope(F, pairing="half")
+    old, new = make(np.arange(6, dtype="int32")), make(np.arange(5, 11, dtype="int32"))
+    first = bits(rope.reposition(k, old, new))
+    seen.clear()
+    assert bits(rope.reposition(k, old, new)) == first
+    assert not seen
+
+
+def test_constants_are_freed_with_their_rope_or_the_caches(freed):
+    make, memory = freed
+    x = make(data(6, 32))
+    kept = ra.Rope(ra.frequencies(32), pairing="half")
+    before = []
+    for _ in range(4):
+        for _ in range(20):
+            rope = ra.Rope(F, pairing="half")
+            rope.apply(x, make(np.arange(6, dtype="int32")))
+            rope.reposition(x, 5, 6)
+            rope.reposition(x, 5, 6, source=kept)
+        del rope
+        before.append(memory())
+    assert before[-1] - before[1] < 20, before
+    kept.apply(x, make(np.arange(6, dtype="int32")))
+    more = memory()
+    ra.clear_caches()
+    assert memory() < more
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda rope: pickle.loads(pickle.dumps(rope))])
+def test_a_copied_rope_makes_its_own_constants(copied, conversions):
+    make, seen = conversions
+    x, at, rope = make(data(6, 32)), make(np.arange(6, dtype="int32")), ra.Rope(F, pairing="half")
+    size = len(pickle.dumps(rope))
+    expected = bits(rope.apply(x, at))
+    assert len(pickle.dumps(rope)) == size
+    other = copied(rope)
+    assert other == rope and hash(other) == hash(rope)
+    seen.clear()
+    assert bits(other.apply(x, at)) == expected
+    assert seen
+
+
+def test_equal_ropes_give_equal_results(conversions):
+    make, _ = conversions
+    x = make(data(6, 32))
+    one, other = (ra.Rope(ra.frequencies(32), pairing="half") for _ in range(2))
+    assert one == other
+    assert bits(one.apply(x, 5)) == bits(other.apply(x, 5))
+    del one
+    gc.collect()
+    assert bits(other.apply(x, 5)) == bits(ra.Rope(ra.frequencies(32), pairing="half").apply(x, 5))
+
+
+def test_jax_tables_are_exact_if_x64_is_switched(jax):
+    exact = ra.cos_sin(np.arange(6) + 1000, F, dtype="float64")
+    before = jax.config.jax_enable_x64
+    try:
+        for x64 in (False, True, False, True):
+            jax.config.update("jax_enable_x64", x64)
+            for dtype in ("float32", *(["float64"] if x64 else [])):
+                like = jax.numpy.asarray(data(6, 32, dtype=dtype))
+                for at in (jax.numpy.arange(6) + 1000, jax.numpy.arange(6.0) + 1000):
+                    for got, expected in zip(ROPE.table(at, like=like), exact, strict=True):
+                        assert str(got.dtype) == dtype
+                        bound = 1e-12 if dtype == "float64" else 1.3e-7
+                        np.testing.assert_allclose(np.asarray(got), expected, rtol=0, atol=bound)
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def test_each_torch_dtype_has_its_own_constants(torch):
+    for name in ("float32", "float64", "float32"):
+        x = torch.from_numpy(data(6, 32, dtype=name))
+        expected = ra.cos_sin(np.arange(6) + 1000, F, dtype="float64")
+        for positions in (torch.arange(6) + 1000, torch.arange(6.0) + 1000):
+            for got, exact in zip(ROPE.table(positions, like=x), expected, strict=True):
+                np.testing.assert_allclose(got.numpy(), exact, rtol=0, atol=1.3e-7 if name == "float32" else 1e-12)
+
+
+def test_capturing_a_graph_needs_an_earlier_call(conversions, monkeypatch):
+    make, _ = conversions
+    x, at, rope = make(data(6, 32)), make(np.arange(6, dtype="int32")), ra.Rope(F, pairing="half")
+    monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
+    with pytest.raises(RuntimeError, match="call once before"):
+        rope.apply(x, at)
+    with pytest.raises(RuntimeError, match="call once before"):
+        rope.apply(x, at)
+    monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: False)
+    expected = bits(rope.apply(x, at))
+    monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
+    assert bits(rope.apply(x, at)) == expected
+
+
+def test_constants_made_in_inference_mode_can_be_used_with_gradients(torch):
+    x, at = torch.from_numpy(data(6, 32)), torch.arange(6.0)
+    with torch.inference_mode():
+        ROPE.apply(x, at)
+    learned = at.clone().requires_grad_()
+    ROPE.apply(x, learned).sum().backward()
+    assert learned.grad.abs().sum() > 0

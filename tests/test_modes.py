@@ -1,0 +1,534 @@
+"""Transforms, modes, tracers and special tensors: eager calls before and after them give the same bits."""
+
+import os
+import subprocess
+import sys
+import warnings
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from bits import bits, data, outcome, work
+
+import rope_any as ra
+from rope_any import _schedules
+from rope_any._arrays import _numba, find
+
+pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their calls")
+
+PAIRINGS = ("half", "interleaved")
+F = ra.frequencies(32, base=100.0)
+ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
+ROPE = ROPES["half"]
+
+
+@pytest.fixture(autouse=True)
+def _empty_caches():
+    """Clear the caches before and after each test."""
+    ra.clear_caches()
+    yield
+    ra.clear_caches()
+
+
+# --- torch ---
+
+
+def formula(torch, x, cos, sin, pairing):
+    """Return x rotated by the formula of the paper."""
+    a, b = x.chunk(2, -1) if pairing == "half" else (x[..., ::2], x[..., 1::2])
+    members = a * cos - b * sin, b * cos + a * sin
+    return torch.cat(members, -1) if pairing == "half" else torch.stack(members, -1).flatten(-2)
+
+
+def _vmap(torch, rotation, x):
+    """Return the result under torch's vmap."""
+    return torch.func.vmap(rotation)(x)
+
+
+def _jvp(torch, rotation, x):
+    """Return the result under torch's jvp; check the tangent."""
+    value, tangent = torch.func.jvp(rotation, (x,), (x,))  # of a linear map
+    torch.testing.assert_close(value, tangent, rtol=0, atol=1e-6)
+    return value
+
+
+def _vjp(torch, rotation, x):
+    """Return the result under torch's vjp."""
+    return torch.func.vjp(rotation, x)[0]
+
+
+def _functionalized(torch, rotation, x):
+    """Return the result under torch's functionalize."""
+    return torch.func.functionalize(rotation)(x)
+
+
+def _dual(torch, rotation, x):
+    """Return the result on dual tensors; check the tangent."""
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        value, tangent = forward_ad.unpack_dual(rotation(forward_ad.make_dual(x, x)))
+        torch.testing.assert_close(value, tangent, rtol=0, atol=1e-6)
+        return value.clone()
+
+
+def _graph(_, rotation, x, **options):
+    """Return the result of a graph from make_fx."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    graph = make_fx(rotation, **options)(x)
+    assert sum(node.op == "call_function" for node in graph.graph.nodes) > 2
+    return graph(x)
+
+
+def _traced(torch, rotation, x):
+    """Return the result of a graph from torch.jit.trace."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = torch.jit.trace(rotation, (torch.zeros_like(x),), check_trace=False)
+    return graph(x)
+
+
+def _compiled(torch, rotation, x):
+    """Return the result under torch.compile."""
+    torch._dynamo.reset()
+    return torch.compile(rotation, fullgraph=True, backend="eager")(x)
+
+
+def _dispatched(_, rotation, x):
+    """Return the result under a dispatch mode."""
+    return _recorded(rotation, x)[0]
+
+
+def _recorded(rotation, x):
+    """Return the result, and the names of the operations that a dispatch mode sees."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Mode(TorchDispatchMode):
+        """A mode that records the functions dispatched."""
+
+        def __torch_dispatch__(self, function, _, args=(), kwargs=None):
+            """Record a function, and call it."""
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        return rotation(x), seen
+
+
+def _overridden(_, rotation, x):
+    """Return the result under a torch function mode, which must see calls."""
+    from torch.overrides import TorchFunctionMode
+
+    seen = []
+
+    class Mode(TorchFunctionMode):
+        """A mode that records the functions called."""
+
+        def __torch_function__(self, function, _, args=(), kwargs=None):
+            """Record a function, and call it."""
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        result = rotation(x)
+    assert len(seen) > 2
+    return result
+
+
+def _fake(_, rotation, x):
+    """Check the shape and dtype of the result on fake tensors."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        result = rotation(mode.from_tensor(x))
+    assert type(result) is FakeTensor and (result.shape, result.dtype) == (x.shape, x.dtype)
+
+
+TRANSFORMS = {
+    "vmap": _vmap,
+    "jvp": _jvp,
+    "vjp": _vjp,
+    "functionalize": _functionalized,
+    "dual level": _dual,
+    "make_fx": _graph,
+    "make_fx, before dispatch": partial(_graph, pre_dispatch=True),
+    "make_fx, fake": partial(_graph, tracing_mode="fake", _allow_non_fake_inputs=True),
+    "make_fx, symbolic": partial(_graph, tracing_mode="symbolic", _allow_non_fake_inputs=True),
+    "jit.trace": _traced,
+    "compile": _compiled,
+    "dispatch mode": _dispatched,
+    "function mode": _overridden,
+    "fake tensors": _fake,
+}
+
+
+SLOW = {"compile", "jit.trace", "make_fx, before dispatch", "make_fx, fake", "make_fx, symbolic"}
+
+
+def _torch_calls(torch, rope):
+    """Return calls of one tensor ``(3, 6, 32)``, by name."""
+    at, table = torch.arange(6) + 5, rope.table(torch.arange(6))
+    return {
+        "an int": lambda x: rope.apply(x, 5),
+        "an array": lambda x: rope.apply(x, at),
+        "q and k": lambda x: rope(x, x, at)[1],
+        "a table": lambda x: ra.rotate(x, *table, pairing=rope.pairing),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # from torch
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name, pairing, torch):
+    x = torch.from_numpy(data(3, 6, 32))
+    calls = _torch_calls(torch, ROPES[pairing])
+    for called in ["q and k"] if name in SLOW else calls:
+        rotation = calls[called]
+        ra.clear_caches()
+        expected, results = rotation(x), []
+        ra.clear_caches()
+        first = TRANSFORMS[name](torch, rotation, x)
+        effort = work(lambda rotation=rotation, results=results: results.append(rotation(x)))
+        ra.clear_caches()
+        assert effort == work(lambda rotation=rotation: rotation(x)), called  # the transform left nothing to be used
+        assert bits(results[0]) == bits(expected), called
+        second = TRANSFORMS[name](torch, rotation, x)
+        for result in (first, second):
+            if result is not None:
+                torch.testing.assert_close(result, expected, rtol=0, atol=1e-6)
+        assert bits(rotation(x)) == bits(expected), called
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, torch):
+    x = torch.from_numpy(data(3, 6, 32))
+    for rotation in _torch_calls(torch, ROPES[pairing]).values():
+        ra.clear_caches()
+        _, before = _recorded(rotation, x)
+        rotation(x)
+        _, after = _recorded(rotation, x)
+        assert before == after and len(before) > 3
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_gradients_after_a_plan_equal_those_of_the_formula(pairing, torch):
+    rope = ROPES[pairing]
+    x = torch.from_numpy(data(3, 6, 32, dtype="float64"))
+    w, at = torch.from_numpy(data(3, 6, 32, dtype="float64", seed=1)), torch.arange(6) + 5
+    cos, sin = rope.table(at, like=x)
+    calls = {
+        "int": lambda x, *_: rope.apply(x, 5),
+        "array": lambda x, *_: rope.apply(x, at),
+        "given": lambda x, *table: rope.apply(x, ra.Table(*table)),
+        "rotate": lambda x, *table: ra.rotate(x, *table, pairing=pairing),
+    }
+    for name, rotation in calls.items():
+        rotation(x, cos, sin)
+        learned = name in {"given", "rotate"}
+        leaves = [part.clone().requires_grad_(i == 0 or learned) for i, part in enumerate((x, cos, sin))]
+        inputs = leaves if learned else leaves[:1]
+        expected = torch.autograd.grad((formula(torch, *leaves, pairing) * w).sum(), inputs)
+        got = torch.autograd.grad((rotation(*leaves) * w).sum(), inputs)
+        func_gradient = torch.func.grad(lambda x, rotation=rotation: (rotation(x, cos, sin) * w).sum())(x)
+        for a, b in zip((*got, func_gradient), (*expected, expected[0]), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
+        ra.clear_caches()
+
+
+def test_under_no_grad_a_plan_applies_to_leaves_that_require_gradients(torch):
+    x = torch.from_numpy(data(3, 6, 32))
+    expected, parameter = bits(ROPE.apply(x, 5)), torch.nn.Parameter(x.clone())
+    with torch.no_grad():
+        for leaf in (parameter, parameter.detach().requires_grad_()):
+            got = ROPE.apply(leaf, 5)
+            assert bits(got) == expected and not got.requires_grad
+    with pytest.raises(ValueError, match="gradients are recorded"):
+        ROPE.apply(parameter, 5, out=torch.empty_like(x))
+    assert ROPE.apply(parameter, 5).requires_grad
+
+
+def test_out_that_requires_gradients_is_refused_after_a_plan(torch):
+    x, out = torch.from_numpy(data(6, 32)), torch.zeros(6, 32)
+    ROPE.apply(x, out=out)
+    with pytest.raises(ValueError, match="gradients are recorded"):
+        ROPE.apply(x, out=out.requires_grad_())
+    with torch.no_grad():
+        ROPE.apply(x, out=out)
+
+
+def _inference_tensor(torch):
+    """Return a tensor made in inference mode."""
+    with torch.inference_mode():
+        return torch.from_numpy(data(3, 6, 32)).clone()
+
+
+def _tensors(torch):
+    """Return special tensors ``(3, 6, 32)`` by name, whose strides do not describe them fully."""
+    pairs = torch.view_as_complex(torch.from_numpy(data(3, 6, 32, 2)))
+    return {
+        "negative bit": torch._neg_view(torch.from_numpy(data(3, 6, 32))),
+        "imaginary of a conjugate": pairs.conj().imag,
+        "real of a conjugate": pairs.conj().real,
+        "zeros without memory": torch._efficientzerotensor((3, 6, 32)),
+        "of inference": _inference_tensor(torch),
+        "parameter": torch.nn.Parameter(torch.from_numpy(data(3, 6, 32)), requires_grad=False),
+        "of another view": torch.from_numpy(data(4, 6, 32)).unbind(0)[0][None].expand(3, 6, 32),
+    }
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("use", ["x", "out", "x in inference", "out in inference", "in place"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "negative bit",
+        "imaginary of a conjugate",
+        "real of a conjugate",
+        "zeros without memory",
+        "of inference",
+        "parameter",
+        "of another view",
+    ],
+)
+def test_special_tensors_are_rotated_after_a_plan(name, use, pairing, torch):
+    rope = ROPES[pairing]
+
+    def call(special):
+        """Rotate a special tensor, or a plain one with the same values and strides."""
+        x = _tensors(torch)[name]
+        if not special:
+            x = torch.empty_strided(x.shape, x.stride()).copy_(x) if 0 not in x.stride() else x.detach().clone()
+        other = torch.from_numpy(data(3, 6, 32, seed=3))
+        with torch.inference_mode("inference" in use):
+            if use == "in place":
+                rope.apply(x, 5, out=x)
+                return x.clone()
+            if "out" in use:
+                rope.apply(other, 5, out=x)
+                return x.clone()
+            return rope.apply(x, 5)
+
+    before = outcome(partial(call, True))
+    ra.clear_caches()
+    outcome(partial(call, False))
+    assert outcome(partial(call, True)) == before
+    if use == "x":
+        x = _tensors(torch)[name].double()
+        expected = formula(torch, x, *rope.table(torch.arange(5, 11), like=x), pairing)
+        torch.testing.assert_close(rope.apply(_tensors(torch)[name], 5).double(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("name", ["negative bit", "imaginary of a conjugate"])
+def test_a_negative_bit_is_not_compiled_after_a_plan(name, torch, monkeypatch):
+    x, seen = _tensors(torch)[name], []
+
+    def compiled(function):
+        """Return a function that records if an argument has the negative bit."""
+
+        def run(*tensors):
+            """Record the negative bits, and call the function."""
+            seen.append(any(tensor is not None and tensor.is_neg() for tensor in tensors))
+            return function(*tensors)
+
+        return run
+
+    lib = find(x)
+    monkeypatch.setitem(vars(lib), "compiler", lib.compiler._replace(compile=compiled))
+    monkeypatch.setattr(_numba, "refusal", lambda *_: "as if Numba were missing")
+    table = ROPE.table(range(x.shape[-2]), like=x)
+    _schedules._compiled.cache_clear()
+    try:
+        ROPE.apply(torch.empty_strided(x.shape, x.stride()).copy_(x), table, fused=True)
+        assert seen == [False]
+        ROPE.apply(x, table, fused=True)
+        assert not any(seen)
+    finally:
+        _schedules._compiled.cache_clear()
+
+
+_FREED = """
+import itertools, os
+import torch
+import rope_any as ra
+
+torch.set_num_threads(1)
+for pairing, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("interleaved", 20_000)):
+    for dtype in (torch.float32, torch.float16):
+        rope, ones = ra.Rope(ra.frequencies(32), pairing=pairing), torch.ones(tokens, 32, dtype=dtype)
+        for planned, first, fused in itertools.product((False, True), (0, 1), (False, True)):
+            rope.apply(ones[:1], fused=fused)
+            child = os.fork()
+            if child == 0:
+                os.close(2)
+                x = ones.clone()[first:]
+                if planned:
+                    rope.apply(x.clone(), 5, fused=fused)
+                x.untyped_storage().resize_(0)
+                try:
+                    rope.apply(x, 5, fused=fused)
+                except RuntimeError:
+                    os._exit(0)
+                os._exit(1)
+            print(pairing, tokens, dtype, planned, first, fused, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize(
+    ("pairing", "tokens"), [("half", 6), ("half", 20_000), ("interleaved", 6), ("interleaved", 20_000)]
+)
+def test_a_freed_tensor_raises(pairing, tokens):
+    exits = [line.split()[-1] for line in _freed().splitlines() if line.startswith(f"{pairing} {tokens} ")]
+    assert exits == ["0"] * 16, _freed()
+
+
+_LOCKED = """
+import os, signal
+import torch
+import rope_any as ra
+from rope_any._arrays import torch as adapter
+
+adapter._INITIALISING.acquire()  # as a thread does that makes its first table
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    ra.cos_sin(torch.arange(2), (1.0, 0.5))
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.usefixtures("torch")
+def test_a_forked_process_does_not_wait_for_locks_of_its_parent():
+    assert _python(_LOCKED).stdout == "0\n"
+
+
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
+    rope, zeros, x = ROPES[pairing], torch._efficientzerotensor((3, 6, 32)), torch.from_numpy(data(3, 6, 32))
+    table = rope.table(range(6), like=x)
+    for _ in range(2):
+        assert torch.equal(rope.apply(zeros, table, fused=True), torch.zeros(3, 6, 32))
+        identity = ra.Table(table.cos, torch._efficientzerotensor(tuple(table.sin.shape)))
+        expected = ra.rotate(x, table.cos, torch.zeros_like(table.sin), pairing=pairing)
+        assert torch.equal(ra.rotate(x, *identity, pairing=pairing, fused=True), expected)
+        rope.apply(x, table, fused=True)
+        leaf = x.clone().requires_grad_()
+        rope.apply(leaf, table, fused=True).backward(zeros)
+        assert torch.equal(leaf.grad, torch.zeros(3, 6, 32))
+
+
+@cache
+def _freed():
+    """Return what the program about freed memory prints."""
+    return _python(_FREED).stdout
+
+
+def _python(program, *arguments):
+    """Run a program in a new process; return the completed process."""
+    run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run
+
+
+def test_caches_cause_no_torch_recompilation(torch):
+    counter = pytest.importorskip("torch._dynamo.testing").CompileCounter()
+    torch._dynamo.reset()
+    q, k = (torch.from_numpy(data(2, heads, 6, 32, seed=heads)) for heads in (4, 2))
+    at = torch.arange(6)
+    step = torch.compile(lambda q, k: ROPE(q, k, at), fullgraph=True, backend=counter)
+    first = step(q, k)
+    for change in (lambda: ROPE(q, k, at), lambda: ROPE.apply(q[:1], 7), ra.clear_caches, lambda: ROPE(k, k)):
+        change()
+        for got, expected in zip(step(q, k), first, strict=True):
+            assert torch.equal(got, expected)
+    assert counter.frame_count == 1
+
+
+def test_batched_gradients_work_after_a_plan(torch):
+    class Rotate(torch.autograd.Function):
+        """A function of torch with a backward pass of its own."""
+
+        @staticmethod
+        def forward(_, x):
+            """Return x rotated."""
+            return ROPE.apply(x, 5)
+
+        @staticmethod
+        def backward(_, gradient):
+            """Return the gradient of x."""
+            return ROPE.apply(gradient, 5, inverse=True)
+
+    x = torch.tensor(data(6, 32), requires_grad=True)
+    ROPE.apply(x.detach(), 5, inverse=True)
+    y = Rotate.apply(x)
+    many = torch.eye(y.numel()).reshape(-1, *y.shape)[:4]
+    (got,) = torch.autograd.grad(y, x, many, is_grads_batched=True)
+    expected = torch.stack([ROPE.apply(row, 5, inverse=True) for row in many])
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+
+
+def test_a_default_device_changes_no_result(torch):
+    x = torch.tensor(data(6, 32))
+    expected = bits(ROPE.apply(x, 5))
+    torch.set_default_device("cpu")
+    try:
+        assert bits(ROPE.apply(x, 5)) == bits(ROPE.apply(x, [5, 6, 7, 8, 9, 10])) == expected
+    finally:
+        torch.set_default_device(None)
+
+
+# --- JAX and ONNX -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("traced", ["jit", "vmap", "grad", "eval_shape"])
+def test_eager_calls_of_jax_are_right_before_and_after_it_traces(traced, jax):
+    x, at = jax.numpy.asarray(data(3, 6, 32)), jax.numpy.arange(6)
+    expected = ROPE.apply(x, at)
+
+    def run():
+        """Call while JAX traces."""
+        if traced == "grad":
+            return jax.grad(lambda x: (ROPE.apply(x, at) * x).sum())(x)
+        if traced == "eval_shape":
+            return jax.eval_shape(ROPE.apply, x, at)
+        return getattr(jax, traced)(lambda x: ROPE.apply(x, at))(x)
+
+    ra.clear_caches()
+    first = run()
+    assert bits(ROPE.apply(x, at)) == bits(expected)  # a tracer that was kept would raise
+    second = run()
+    if traced == "eval_shape":
+        assert second.shape == expected.shape
+    else:
+        assert bits(first) == bits(second)
+    if traced in {"jit", "vmap"}:
+        np.testing.assert_allclose(np.asarray(second), np.asarray(expected), rtol=0, atol=1e-6)
+
+
+def test_a_compiled_jax_call_transfers_nothing_to_the_device(jax):
+    q, k = (jax.numpy.asarray(data(2, heads, 6, 32, seed=heads)) for heads in (4, 2))
+    at = jax.numpy.arange(6)
+    rotation = jax.jit(ROPE)
+    expected = bits(rotation(q, k, at))
+    with jax.transfer_guard("disallow"):
+        assert bits(rotation(q, k, at)) == expected
+
+
+def test_eager_calls_are_right_before_and_after_ndonnx_traces():
+    ndx = pytest.importorskip("ndonnx", reason="ndonnx is not installed")
+    x = data(2, 6, 32)
+    expected = bits(ROPE.apply(x, np.arange(6)))
+    symbol = ndx.argument(shape=("batch", 6, 32), dtype=ndx.float32)
+    for _ in range(2):
+        rotated = ROPE.apply(symbol, ndx.asarray(np.arange(6)))
+        assert ndx.build({"x": symbol}, {"rotated": rotated}).graph.node
+        assert bits(ROPE.apply(x, np.arange(6))) == expected
