@@ -110,12 +110,9 @@ def reposition(
 
     Notes
     -----
-    All new keys are computed before any is written, so the keys take memory twice for that time. Dynamic layers get new
-    tensors, so what shares the old ones stays as it was; static layers keep theirs. Everything but rotated keys of self
-    attention is left alone.
-
-    Each call rounds keys as `Rope.reposition` does. Norms after the rotation don't add to that, because they are undone
-    and repeated in float64.
+    All new keys are computed before any is written, which takes memory for both. Dynamic layers get new tensors, and
+    static layers keep theirs. Only rotated keys of self attention change. Each call rounds them as `Rope.reposition`
+    does; norms after the rotation are undone and repeated in float64.
 
     Examples
     --------

@@ -137,9 +137,8 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     Notes
     -----
     Parameters, caches, hooks, the state dict and buffers stay unchanged, except the buffer with the table of GPT-J and
-    CodeGen. Tables are float32 in a half-precision model too (float64 in a float64 one); if a module that they may
-    reach keeps its own function, they are rounded as before. The model's own function rotates few elements, as in a
-    decoding step.
+    CodeGen. Tables are float32 in a half-precision model too (float64 in a float64 one), unless a module that uses them
+    keeps its own function. The model's own function rotates few elements, as in a decoding step.
 
     Examples
     --------
