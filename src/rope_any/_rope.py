@@ -108,10 +108,9 @@ class Rope:
     else float32. If each head has its own frequencies, heads are the last other axis of x, and each row serves n heads
     in succession if x has n times as many.
 
-    Three mistakes raise no error, because the shapes fit: tokens on another axis than `seq_axis`, as in ``(batch, seq,
-    heads, head_dim)`` with equal numbers of heads in q and k (give ``seq_axis=-3``); an offset for each row,
-    ``(batch,)`` or ``(batch, 1)``, instead of ``positions.from_starts(offsets, seq)``; and heads that are not split,
-    ``(batch, seq, heads * head_dim)``.
+    Three mistakes raise no error if the shapes fit: tokens on another axis than `seq_axis` (``(batch, seq, heads,
+    head_dim)`` needs ``seq_axis=-3``), an offset for each row as positions (use `positions.from_starts`), and heads
+    that are not split, ``(batch, seq, heads * head_dim)``.
 
     Examples
     --------
@@ -414,10 +413,9 @@ class Rope:
         Notes
         -----
         The keys are rotated by ``new · W − old · W_source`` and multiplied by ``A / A_source``, where W are frequencies
-        and A attention factors, by a table as exact as that of `cos_sin`. Only the rounding of the keys adds up: after
-        n moves of float32 keys the error is at most n · 2⁻²⁴ of a pair's length, or twice that without float64.
-        Half-precision keys are rounded to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of their value, which hides small rotations
-        of slow pairs, so move them rarely and far, or start from the keys as first rotated.
+        and A attention factors, by a table as exact as that of `cos_sin`. Only the rounding of the keys adds up: n
+        moves of float32 keys cost at most n · 2⁻²⁴ of a pair's length, or twice that without float64. Half-precision
+        keys lose small rotations of slow pairs, so move them rarely and far, or start from the keys as first rotated.
 
         Examples
         --------

@@ -131,9 +131,8 @@ def cos_sin(
       to 2²⁴ and frequencies up to 2π, 2.5e-7 if the library has float64, else 2e-6.
     - For a float64 table, 1e-15 (1 + abs(angle)).
 
-    Beyond these positions the error grows in proportion to them. Without float64, array positions are limited to 2³¹:
-    integers wrap around, and real numbers stay at the limit. The last bit may depend on the form of the positions (a
-    range or an array), but not with ``fused=True`` and Numba.
+    Without float64, array positions are limited to 2³¹: integers wrap around, and real numbers stay at the limit. The
+    last bit may depend on the form of the positions (a range or an array), but not with ``fused=True`` and Numba.
 
     Examples
     --------

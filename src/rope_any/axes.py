@@ -82,10 +82,8 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
 
     Parameters
     ----------
-    frequencies : tuple of float
-        Radians per position.
-    sections : sequence of int
-        The number of pairs of each axis, as for `chunked`.
+    frequencies, sections : tuple of float and sequence of int
+        As for `chunked`.
 
     Returns
     -------

@@ -671,9 +671,7 @@ def gather_order(
 
     Parameters
     ----------
-    length, ranks : int
-        As for `shard`.
-    zigzag, cumulative_lengths : optional
+    length, ranks, zigzag, cumulative_lengths : int, int, bool and sequence of int
         As for `shard`.
     like : array
         Gives the library and the device.
@@ -791,15 +789,13 @@ def mrope(
     video are at ``first + (time, row, column)``, columns fastest, where ``first`` is one more than the largest position
     before.
 
-    - In Qwen2.5-VL the times are ``floor(frame · tokens_per_second · seconds_per_frame)``; give them instead of a
-      count. In Qwen3-VL and GLM-4V each frame is an image after a text that gives its time.
-    - In TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215) audio token i of a video is at ``first + i``. The unit is
-      1 / 25 s, rounded down, in Qwen2.5-Omni, and 1 / 13 s, not rounded, in Qwen3-Omni. The two tokens before such a
-      video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0, 0], 1, 1)``.
+    - In TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215) audio token i of a video is at ``first + i``. The two
+      tokens before such a video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0, 0], 1,
+      1)``.
     - In VideoRoPE (Wei et al., arXiv:2502.05173) time is ``t = first + δ · frame``, and height ``t + row - (rows - 1)
       // 2``, width likewise, with δ = 2. `rope_any.axes.assigned` has its axes.
 
-    ``moveaxis(position_ids, 0, -1)`` makes positions of the ``(3, batch, seq)`` of transformers.
+    The page *RoPE for images and video* has the spans of other models.
 
     Examples
     --------
@@ -833,7 +829,7 @@ def mrope_end(
 
     Parameters
     ----------
-    spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
+    spans : sequence of spans
         As for `mrope`.
     start, time_advances, diagonal, chunk : optional
         As for `mrope`. With `diagonal`, only time counts.
@@ -1020,7 +1016,7 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     Parameters
     ----------
     positions : array or sequence of int
-        The positions of the tokens, as for `self_extend`.
+        As for `self_extend`.
     window : int
         The distance in tokens, w, from which on a pair of query and key is far.
     like : array, optional
@@ -1053,10 +1049,8 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
 
     Parameters
     ----------
-    positions : array or sequence of int
-        The positions of the tokens, as for `self_extend`.
-    window : int
-        The distance in tokens, w, as for `rerope`.
+    positions, window : positions and int
+        As for `rerope`; the window is w.
     factor : int
         The number of tokens beyond the window that count as one, k.
     like : array, optional
@@ -1093,7 +1087,7 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     Parameters
     ----------
     positions : array or sequence of int
-        The positions of the tokens, as for `self_extend`.
+        As for `self_extend`.
     chunk_size : int
         The largest distance in a score, in tokens, at most the trained length.
     local_size : int

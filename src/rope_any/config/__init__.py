@@ -101,9 +101,7 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    pairing, factor : optional
+    config, pairing, factor : config and options
         As for `Rope.from_config`. Whether `pairing` is that of the model is checked when a part is read.
 
     Returns
@@ -137,9 +135,7 @@ def layers(
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    part, sequence_length, pairing, factor : optional
+    config, part, sequence_length, pairing, factor : config and options
         As for `Rope.from_config`.
 
     Returns
@@ -184,9 +180,7 @@ def explain(
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    part, layer_type, sequence_length, pairing, factor : optional
+    config, part, layer_type, sequence_length, pairing, factor : config and options
         As for `Rope.from_config`, but by default all types of layers.
 
     Returns
@@ -328,9 +322,7 @@ def score_scale(
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    part, layer_type, pairing, factor : optional
+    config, part, layer_type, pairing, factor : config and options
         As for `Rope.from_config`. Indexers have no such scale, and that of diffusers' transformers is not known.
 
     Returns

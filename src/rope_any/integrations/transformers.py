@@ -130,9 +130,9 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     TypeError
         If an argument has a wrong type.
     ValueError
-        If there is no rotary embedding, or one is unknown, does not make the tables of its config, is replaced already,
-        has a ``forward`` of its own (a hook of accelerate), is on the meta device or needs a `sequence_length`. The
-        model is then unchanged.
+        If there is no rotary embedding, or one is unknown, makes other tables than its config says, is replaced
+        already, has a ``forward`` of its own (a hook of accelerate), is on the meta device or needs a
+        `sequence_length`. The model is then unchanged.
 
     Notes
     -----
