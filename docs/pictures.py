@@ -114,7 +114,7 @@ def axes_of_pairs() -> Figure:
         ),
         "alternating, two axes\n(Pixtral)": ra.Rope(axis_functions.alternating(f, 2), pairing="half"),
     }
-    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 5.6), layout="constrained")
     strip = figure.subplots()
     plot.pairs(*recipes.values(), labels=[*recipes], axes=["time", "row", "column"], ax=strip)
     return figure

@@ -56,8 +56,6 @@ ROWS = [
     "beyond a stored table",
     "tables",
     "bfloat16",
-    "attention factor",
-    "in place",
     "error at 1000, at 131 072",
     "error at 1000 in bfloat16",
 ]

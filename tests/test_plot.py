@@ -22,7 +22,6 @@ from test_cli import LLAMA3, run
 
 import rope_any as ra
 from rope_any import cli, plot
-from rope_any.plot import looks
 
 mpl.use("agg")
 pytestmark = pytest.mark.thread_unsafe(reason="all threads share the figures and settings of pyplot")
@@ -200,69 +199,60 @@ def test_lines_are_distinct_without_colour():
 # --- decay ------------------------------------------------------------------------------------------------------------
 
 
+def scores(f, length, pairing="half"):
+    """Return the scores of rotated ones by distance, relative to distance 0."""
+    x = np.ones((length + 1, 2 * len(f)))
+    q = ra.rotate(x, *ra.cos_sin(np.arange(length + 1), f, dtype=np.float64), pairing=pairing)
+    return (q @ x[0]) / (2 * len(f))
+
+
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_decay_is_the_score_of_rotated_ones(pairing):
     ax = plot.decay(ra.Rope(F, pairing=pairing, attention_factor=1.3), length=300)
-    _, line = ax.lines
+    (line,), (band,) = ax.lines, ax.collections
     distances = np.asarray(line.get_xdata(), dtype=int)
     assert distances[0] == 0 and distances[-1] == 300 and len(distances) > 100
-    q = k = np.ones((301, 32))
-    q = ra.rotate(q, *ra.cos_sin(np.arange(301), F, dtype=np.float64), pairing=pairing)
-    expected = (q @ k[0])[distances] / 32
+    near = [scores(F, 300, pairing)[d - d // 10 : d + d // 10 + 1] for d in distances]
     assert line.get_ydata()[0] == 1
-    np.testing.assert_allclose(line.get_ydata(), expected, atol=1e-13)
-
-
-def test_the_bound_equals_that_of_the_paper():
-    bound, score = plot.decay(F, length=64).lines
-    for distance, got in zip(bound.get_xdata(), bound.get_ydata(), strict=True):
-        partial = [abs(sum(cmath.exp(1j * distance * f) for f in F[:j])) for j in range(1, 17)]
-        assert got == pytest.approx(sum(partial) / 16, rel=1e-12)
-    assert (bound.get_ydata() >= np.abs(score.get_ydata())).all()
-    assert "tokens" in bound.axes.get_xlabel() and "distance 0" in bound.axes.get_ylabel()
-    assert bound.get_linestyle() != score.get_linestyle() and labels(bound.axes) == ["bound", "score"]
+    np.testing.assert_allclose(line.get_ydata(), [part.mean() for part in near], atol=1e-13)
+    points = {(x, round(y, 9)) for x, y in band.get_paths()[0].vertices}
+    for end in (np.min, np.max):
+        assert {(d, round(end(part), 9)) for d, part in zip(distances, near, strict=True)} <= points
+    assert "tokens" in ax.get_xlabel() and "distance 0" in ax.get_ylabel() and ax.child_axes == []
+    written = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert written == ["mean of distances within a tenth", "lowest to highest"]
 
 
 @pytest.mark.parametrize("rope", [F, ra.frequencies(128), THREE, (1.0,)])
-def test_the_bound_has_its_scale_at_the_right_and_is_never_below_the_score(rope):
+def test_the_mean_is_within_the_band_and_both_fill_the_axes(rope):
     ax = plot.decay(rope, length=5000)
-    bound, score = ax.lines
-    ax.figure.draw_without_rendering()
-    heights = [line.get_transform().transform(np.stack(line.get_data(), axis=-1))[:, 1] for line in (bound, score)]
-    mirrored = ax.transData.transform(np.stack([score.get_xdata(), np.abs(score.get_ydata())], axis=-1))[:, 1]
-    assert (heights[0] > mirrored - 1e-6).all() and np.isclose(heights[0], mirrored, atol=1e-6).any()
-    (right,) = ax.child_axes
-    on_right = right.transData.transform([(1, y) for y in bound.get_ydata()])[:, 1]
-    np.testing.assert_allclose(on_right, heights[0], atol=1e-6)
-    assert right.get_ylabel() == "bound of the paper"
-    ticks = right.get_yticks()
-    assert len(ticks) > 3 and min(ticks) == 0 and all(label.get_text() for label in right.get_yticklabels())
-    inside = ax.transAxes.inverted().transform([(0, max(heights[0])), (0, min(heights[1]))])[:, 1]
-    assert 0.9 < inside[0] <= 1 and 0 <= inside[1] < 0.25  # both are inside, and fill the axes
-    assert ax.get_xlim() == (0, 5000)
+    (line,), (band,) = ax.lines, ax.collections
+    by_distance = {}
+    for x, y in band.get_paths()[0].vertices:
+        by_distance.setdefault(x, []).append(y)
+    for x, y in zip(*line.get_data(), strict=True):
+        assert min(by_distance[x]) - 1e-12 <= y <= max(by_distance[x]) + 1e-12
+    low, high = ax.get_ylim()
+    assert low <= min(map(min, by_distance.values())) and 1 <= high < 1.2 and ax.get_xlim() == (0, 5000)
 
 
 @pytest.mark.parametrize("f", [(1.0,), (1.0, 0.37), (3.0,)])
 def test_short_waves_fill_their_range(f):
     """One pair has all scores from -1 to 1, for any step between the drawn distances."""
     ax = plot.decay(f, length=100_000)
-    figure, score = ax.figure, ax.collections[1].get_paths()[0].vertices
-    far = score[(score[:, 0] > 10_000) & (score[:, 0] < 90_000)]
-    top, bottom = (part.mean() for part in (far[far[:, 1] > 0, 1], far[far[:, 1] < 0, 1]))
-    assert top > 0.95 and bottom < (-0.95 if len(f) == 1 else -0.8)
-    figure.canvas.draw()
-    left, low = ax.transData.transform((10_000, -0.7))
-    right, high = ax.transData.transform((90_000, 0.7))
-    pixels = np.asarray(figure.canvas.buffer_rgba())[::-1][int(low) : int(high), int(left) : int(right), :3]
-    assert (np.abs(pixels / 255 - to_rgb(looks.BLUE)).max(axis=-1) < 0.1).mean() > 0.95 or len(f) > 1  # no white gaps
+    band = ax.collections[0].get_paths()[0].vertices
+    far = band[(band[:, 0] > 10_000) & (band[:, 0] < 90_000)]
+    top, bottom = (part.min() for part in (far[far[:, 1] > 0, 1], -far[far[:, 1] < 0, 1]))
+    assert top > 0.99 and bottom > (0.99 if len(f) == 1 else 0.8)
 
 
 def test_decay_is_drawn_up_to_the_requested_length():
     assert plot.decay(F, length=1).lines[0].get_xdata().tolist() == [0, 1]
-    far = plot.decay(F, length=2**31 - 1).lines[1]
-    assert far.get_xdata()[-1] == 2**31 - 1 and len(far.get_xdata()) < 3000
-    (cos,), _ = oracle.cos_sin([2**31 - 1], F)
-    assert far.get_ydata()[-1] == pytest.approx(cos.mean(), abs=1e-9)
+    far = plot.decay(F, length=2**31 - 1)
+    assert far.lines[0].get_xdata()[-1] == 2**31 - 1 and len(far.lines[0].get_xdata()) < 300
+    (cos,), _ = oracle.cos_sin([2**31 - 1 - (2**31 - 1) // 10], F)
+    ends = [y for x, y in far.collections[0].get_paths()[0].vertices if x == 2**31 - 1]
+    assert min(ends) - 1e-9 <= cos.mean() <= max(ends) + 1e-9
 
 
 # --- table ------------------------------------------------------------------------------------------------------------
@@ -406,10 +396,20 @@ def cells(ax):
     for patch in ax.patches:
         if patch.get_height():
             cell = int(patch.get_y() + 1e-9), round(patch.get_x() + 0.47)
-            found.setdefault(cell, [None, []])[1].append(by_color[patch.get_facecolor()])
+            found.setdefault(cell, [None, []])[1].append(by_color.get(patch.get_facecolor(), "rotated"))
     for text in ax.texts:
         column, height = text.get_position()
-        found[round(height - 0.4), column][0] = int(text.get_text())
+        found[int(height), column][0] = int(text.get_text())
+    return found
+
+
+def arcs(ax):
+    """Return {(line, first feature, last feature): colour} of the arcs between cells."""
+    found = {}
+    for line in ax.lines:
+        x, y = line.get_data()
+        assert min(y) < y[0] == pytest.approx(y[-1])  # above the cells: the axis points down
+        found[int(y[0]), round(x[0]), round(x[-1])] = to_rgb(line.get_color())
     return found
 
 
@@ -448,6 +448,24 @@ def test_cells_agree_with_the_rotation(kind):
     lines = ["0–31", "32–63", "64–79"] if head_dim == 80 else [f"0–31 32–{head_dim - 1}".split(), [""]][head_dim == 32]
     assert [text.get_text() for text in ax.get_yticklabels()] == lines
     assert ax.get_xlabel().startswith("feature;" if head_dim <= 32 else "feature within the row;")
+    by_pair = {}
+    for feature, (pair, _) in expected.items():
+        by_pair.setdefault(pair, []).append(feature)
+    both = {(a // 32, a % 32, b % 32) for a, b in (by_pair[n] for n in by_pair if n is not None) if a // 32 == b // 32}
+    assert both and {*arcs(ax)} == both
+
+
+def test_pairs_of_one_axis_have_colours_of_their_own():
+    ax = plot.pairs(HALF)
+    faces = [to_rgb(patch.get_facecolor()) for patch in ax.patches if patch.get_height()]
+    assert faces[:16] == faces[16:] and len({*faces}) == 16 and ax.get_legend() is None
+    assert arcs(ax) == {(0, i, i + 16): faces[i] for i in range(16)}
+    ink = [to_rgb(text.get_color()) for text in ax.texts]
+    assert all(contrast(face, color) > 4.5 for face, color in zip(faces, ink, strict=True))
+
+
+def test_pairs_in_two_rows_have_no_arcs():
+    assert plot.pairs(ra.Rope(ra.frequencies(64), pairing="half")).lines[:] == []
 
 
 def test_several_ropes_are_drawn_below_each_other_with_axis_names():
@@ -736,8 +754,10 @@ def test_the_command_line_draws_each_kind(kind, configs, monkeypatch, capsys):
         assert (line["x"], line["y"]) == tuple(np.asarray(data).tolist() for data in drawn.get_data())
     assert report["images"] == [np.asarray(image.get_array()).tolist() for image in ax.images]
     assert [text["text"] for text in report["texts"]] == [text.get_text() for text in ax.texts]
-    right = {"right": "bound of the paper"} if kind == "decay" else {}
-    assert report["axes"] == {"x": ax.get_xlabel(), "y": ax.get_ylabel(), **right}
+    outlines = [band.get_paths()[0].vertices for band in ax.collections]
+    assert [(band["x"], band["y"]) for band in report["bands"]] == [tuple(map(list, o.T.tolist())) for o in outlines]
+    assert [band["label"] for band in report["bands"]] == ["lowest to highest"] * (kind == "decay")
+    assert report["axes"] == {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
     picture = plt.imread(configs / "out" / "it.png")
     assert picture.shape[1] == 1140 and picture.std() > 0.05  # 7.6 inches at 150 dots, and not empty
 

@@ -2,9 +2,9 @@
 The score decays with distance
 ==============================
 
-The score of a query and a key whose features are all equal, by their distance. It is the mean of the cosines of all
-pairs: at small distances all cosines are close to 1, at large distances they have both signs and cancel out. The upper
-line is the bound of the paper's section 3.4.3. It is much larger than the score, so it has its own axis, at the right.
+The score is that of a query and a key whose features are all equal, so it is the mean of the cosines of all pairs. See
+how the line falls: near tokens have all cosines close to 1, and at large distances cosines of both signs cancel out.
+The band reaches from the lowest to the highest score at similar distances, because fast pairs add ripples.
 """
 
 import rope_any as ra
@@ -12,6 +12,6 @@ import rope_any as ra
 ra.plot.decay(ra.frequencies(128), length=100_000)
 
 # %%
-# With a base of 500 000, as in Llama 3, the score of distant tokens stays larger.
+# With a base of 500 000, as in Llama 3, the line falls more slowly, so the score of distant tokens stays larger.
 
 ra.plot.decay(ra.frequencies(128, base=500_000.0), length=100_000)

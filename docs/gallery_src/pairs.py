@@ -2,8 +2,8 @@
 Which features form a pair
 ==========================
 
-The number in a cell is that of its pair: two features with the same number rotate together. With half pairing their
-distance is half of the rotary features, with interleaved pairing they are adjacent. No shape shows which pairing a
+An arc joins the two features of a pair, and both have the same colour and number. See how the arcs of half pairing span
+half of the rotary features, while those of interleaved pairing join neighbours. No shape shows which pairing a
 checkpoint was trained with.
 """
 
@@ -15,8 +15,8 @@ ropes = [ra.Rope(f, pairing=name) for name in names]
 ra.plot.pairs(*ropes, labels=names, head_dim=24)
 
 # %%
-# With several axes of positions, each pair rotates by one of them: here time, row and column of a video, in the
-# sections of Qwen2-VL, and row and column of an image.
+# With several axes of positions, each pair rotates by one of them, and the colour is that of the axis. Here are time,
+# row and column of a video, in the sections of Qwen2-VL, and row and column of an image.
 
 f, ramp = ra.frequencies(32), ra.frequencies(16)
 ropes = {

@@ -2,12 +2,12 @@
 A table of cosines and sines as an image
 ========================================
 
-The cosines and sines of 256 positions and 64 pairs, as :func:`rope_any.rotate` takes them.
+The picture shows the cosines and sines of 256 positions and 64 pairs, as :func:`rope_any.rotate` takes them.
 """
 
 # %%
-# Each column is a wave, with fast pairs at the left of each half. After 256 tokens the slowest pairs are still close to
-# cosine 1 and sine 0.
+# Each column is a wave. See how fast pairs, at the left of each half, alternate from token to token, while after 256
+# tokens the slowest pairs are still close to cosine 1 and sine 0.
 
 import rope_any as ra
 

@@ -8,7 +8,8 @@ seen.
 """
 
 # %%
-# Scaling makes pairs slower: linear scaling all of them, YaRN those that are slow already.
+# See which lines leave the plain one, and where: linear scaling makes all pairs slower, but YaRN only those that are
+# slow already.
 
 import rope_any as ra
 

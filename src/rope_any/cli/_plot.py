@@ -228,14 +228,11 @@ ONE: dict[str, Callable[..., "Axes"]] = {
 
 
 def _drawn(ax: "Axes") -> dict[str, Any]:
-    """Return the data of a plot as a dict for JSON: labels of axes, lines, images and texts."""
+    """Return the data of a plot as a dict for JSON: labels of axes, lines, outlines of bands, images and texts."""
     import numpy as np
 
-    labels = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
-    for right in ax.child_axes:
-        labels["right"] = right.get_ylabel()
     return {
-        "axes": labels,
+        "axes": {"x": ax.get_xlabel(), "y": ax.get_ylabel()},
         "lines": [
             {
                 "label": line.get_gid() or str(line.get_label()),
@@ -243,6 +240,11 @@ def _drawn(ax: "Axes") -> dict[str, Any]:
                 "y": np.asarray(line.get_ydata()).tolist(),
             }
             for line in ax.lines
+        ],
+        "bands": [
+            {"label": str(band.get_label()), "x": outline[:, 0].tolist(), "y": outline[:, 1].tolist()}
+            for band in ax.collections
+            for outline in (np.asarray(band.get_paths()[0].vertices),)
         ],
         "images": [np.asarray(image.get_array()).tolist() for image in ax.images],
         "texts": [{"text": text.get_text(), "at": getattr(text, "xy", text.get_position())} for text in ax.texts],

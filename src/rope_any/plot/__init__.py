@@ -8,10 +8,10 @@ says otherwise. An argument of a wrong type raises TypeError, and one that is ou
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from rope_any.plot.looks import (
     GREY,
     ORANGE,
     PURPLE,
-    RED,
     STYLES,
     THIN,
     add_legend,
@@ -62,9 +61,23 @@ FACES = [
     (BLACK, "white"),
     (PURPLE, "white"),
 ]  # colours of cells, and of the text on them
+EDGE: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.4}
 STILL, PASSING = "frequency 0", "passes through"
 LINE = 32  # features in a row of cells
 ROWS = 512  # most rows of an image
+POINTS = 240  # distances of a decay
+
+
+class Cell(NamedTuple):
+    """A feature of a head, as `pairs` draws it."""
+
+    column: int
+    line: int
+    pair: int | None
+    kinds: list[str]
+    """By which axes it is rotated, or why it is not, as the legend names it."""
+    faces: list[tuple[Any, str]]
+    """For each kind the colour of the cell, and that of text on it."""
 
 
 # --- one function for each picture ------------------------------------------------------------------------------------
@@ -212,7 +225,7 @@ def wavelengths(
 
 def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "Axes":
     """
-    Draw how the score of an equal query and key decays with their distance, and the paper's bound.
+    Draw how the score of an equal query and key decays with their distance: its mean, and its lowest and highest.
 
     Parameters
     ----------
@@ -226,58 +239,39 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     Returns
     -------
     matplotlib.axes.Axes
-        With two lines by distance. The score of a query and a key whose features are all equal, relative to that at
-        distance 0: the mean of ``cos(distance · frequency)`` over pairs. The bound, ``Σ |Sⱼ| / pairs``, where
-        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs. Its axis is at the right, scaled so
-        that the bound touches the magnitude of the score at one distance. If waves are too short to show, the area
-        between their minimum and maximum is filled.
+        With a line for the mean score by distance, and a filled band from the lowest to the highest score. The score is
+        that of a query and a key whose features are all equal, relative to that at distance 0: the mean of
+        ``cos(distance · frequency)`` over pairs. Each point of the line and the band stands for all distances that
+        differ from its own by at most a tenth; below 10 tokens that is one distance, and the band has no width.
 
     Notes
     -----
-    The bound is that of Su et al., *RoFormer*, arXiv:2104.09864, section 3.4.3, by Abel's summation by parts over the
-    pairs: a score is at most ``max |hᵢ₊₁ − hᵢ| · Σ |Sⱼ|``, where hᵢ is the contribution of pair i at distance 0, and 0
-    after the last pair. Here each contributes 1 / pairs. With several position axes, the distance is equal on all.
+    With several position axes, the distance is equal on all.
 
     Examples
     --------
     >>> ax = ra.plot.decay(ra.frequencies(128))
-    >>> [float(line.get_ydata()[0]) for line in ax.lines]  # at distance 0
-    [32.5, 1.0]
+    >>> (line,) = ax.lines
+    >>> float(line.get_ydata()[0])  # at distance 0
+    1.0
     """
     rope = replace(_rope(rope), attention_factor=1.0)
     longest = int32("length", length, least=1)
-    distances, some = _distances(longest, len(as_rows(rope.frequencies)[0]))
-    cos, sin = (part.reshape(*some.shape, -1) for part in _table(rope, some.ravel()))
-    scores = cos.mean(axis=-1)
-    bounds = np.abs(np.cumsum(cos + 1j * sin, axis=-1)).mean(axis=-1)
-    # the largest scale at which the line of the bound is nowhere below that of the score
-    unit = float((bounds / np.maximum(np.abs(scores), 1e-9))[:, 0].min())
+    distances, near = _distances(longest, len(as_rows(rope.frequencies)[0]))
+    scores = _table(rope, np.concatenate(near)).cos.mean(axis=-1)
+    parts = np.split(scores, np.cumsum([len(some) for some in near])[:-1])
+    mean, lowest, highest = ([float(of(part)) for part in parts] for of in (np.mean, np.min, np.max))
     with axes_or_new(ax) as axes:
-        from matplotlib.ticker import AutoLocator
-        from matplotlib.transforms import Affine2D
-
-        below = Affine2D().scale(1, 1 / unit) + axes.transData
-        ways_of: dict[str, Any] = {
-            "bound": (bounds, RED, STYLES[1][1], below),
-            "score": (scores, BLUE, "-", axes.transData),
-        }
-        drawn: list[Line2D] = []
-        for name, (values, color, style, place) in ways_of.items():
-            # the score, drawn last, is transparent, so that the bound stays visible
-            look: dict[str, Any] = {"color": color, "transform": place, "alpha": 0.75 if name == "score" else 1.0}
-            axes.fill_between(distances, values.min(axis=-1), values.max(axis=-1), linewidth=0, **look)
-            drawn += axes.plot(distances, values[:, 0], linewidth=1.2, linestyle=style, label=name, **look)
+        band = axes.fill_between(distances, lowest, highest, color=BLUE, alpha=0.25, linewidth=0)
+        band.set_label("lowest to highest")
+        drawn: list[Any] = axes.plot(
+            distances, mean, color=BLUE, linewidth=1.6, label="mean of distances within a tenth"
+        )
         axes.set(xlabel=_position_label("distance of query and key", rope), ylabel="score, relative to distance 0")
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, longest)
         group_thousands(axes.xaxis)
-        ways: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (lambda y: y * unit), (lambda y: y / unit)
-        right = axes.secondary_yaxis("right", functions=ways)
-        set_text_color(right, axes)
-        right.set_ylabel("bound of the paper", color=RED)
-        highest = axes.get_ylim()[1] * unit
-        right.set_yticks([tick for tick in AutoLocator().tick_values(0, highest) if tick <= highest])
-        add_legend(axes, drawn, loc="upper right")
+        add_legend(axes, [*drawn, band], loc="upper right")
     return axes
 
 
@@ -439,8 +433,9 @@ def pairs(
     Returns
     -------
     matplotlib.axes.Axes
-        With a cell for each feature, 32 in a row, with the number of its pair, if it has one. The cell of a pair that
-        is rotated by several axes is divided among them.
+        With a cell for each feature, 32 in a row, with the number of its pair, if it has one. An arc joins the two
+        features of a pair if both are in one row. With one position axis, each pair has a colour of its own; with
+        several, each axis has one, and the cell of a pair that is rotated by several is divided among them.
 
     Examples
     --------
@@ -457,33 +452,38 @@ def pairs(
     rotated_by = ["rotated"] if len(names) == 1 else [f"rotated by {name}" for name in names]
     looks = dict(zip(rotated_by, FACES, strict=False)) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
     lines: list[str] = []
-    cells: list[tuple[int, int, int | None, list[str]]] = []
+    cells: list[Cell] = []
     for rope, title in zip(ropes, titles, strict=True):
         features = _feature_cells(rope, rotated_by, head_dim)
-        cells += [(i % LINE, len(lines) + i // LINE, *feature) for i, feature in enumerate(features)]
+        of_pairs = _pair_faces(len(as_rows(rope.frequencies)[0]))
+        for i, (pair, kinds) in enumerate(features):
+            faces = [of_pairs[pair] if pair is not None and kind == "rotated" else looks[kind] for kind in kinds]
+            cells.append(Cell(i % LINE, len(lines) + i // LINE, pair, kinds, faces))
         lines += _row_labels(title, len(features))
-    with axes_or_new(ax, height=1.2 + 0.32 * len(lines)) as strip:
-        edge: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.4}
-        size = 8 if max(pair or 0 for *_, pair, _ in cells) < 100 else 6.5  # three digits in a cell
-        for column, line, pair, kinds in cells:
-            height = 0.8 / len(kinds)
-            for part, kind in enumerate(kinds):
-                strip.bar(column, height, 0.94, line + part * height, color=looks[kind][0], **edge)
-            if pair is not None:
-                boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1} if len(kinds) > 1 else None
-                color = BLACK if boxed else looks[kinds[0]][1]
-                strip.text(column, line + 0.4, str(pair), color=color, bbox=boxed, size=size, ha="center", va="center")
-        seen = {kind for *_, kinds in cells for kind in kinds}
-        drawn = [strip.bar(0, 0, color=looks[kind][0], **edge, label=kind) for kind in looks if kind in seen]
-        widest = max(column for column, *_ in cells)
+    arcs = _arcs(cells)
+    low, high = (0.42, 0.52) if arcs else (0.0, 0.8)  # where cells begin, below their arcs, and how high they are
+    with axes_or_new(ax, height=1.2 + (0.6 if arcs else 0.32) * len(lines)) as strip:
+        _draw_cells(strip, cells, low, high)
+        turn = np.linspace(0, math.pi, 32)
+        for first, last in arcs:
+            across = (first.column + last.column) / 2 - np.cos(turn) * (last.column - first.column) / 2
+            above = (0.08 + 0.3 * (last.column - first.column) / LINE) * np.sin(turn)
+            color = GREY if first.kinds == [STILL] else first.faces[0][0]
+            strip.plot(across, first.line + low - above, color=color, linewidth=1.1, solid_capstyle="butt")
+        seen = {kind for cell in cells for kind in cell.kinds} - {"rotated"}
+        drawn = [
+            strip.bar(0, 0, bottom=low, color=looks[kind][0], **EDGE, label=kind) for kind in looks if kind in seen
+        ]
+        widest = max(cell.column for cell in cells)
         strip.set_xticks(range(0, widest + 1, 4))
-        strip.set_yticks([line + 0.4 for line in range(len(lines))], lines, parse_math=False)
+        strip.set_yticks([line + low + high / 2 for line in range(len(lines))], lines, parse_math=False)
         strip.set(xlim=(-0.6, widest + 0.6), ylim=(len(lines), -0.1))
         feature = "feature within the row" if len(lines) > len(ropes) else "feature"
         strip.set_xlabel(f"{feature}; the number in a cell is that of its pair")
         strip.grid(visible=False)
         strip.tick_params(left=False)
-        add_legend(strip, drawn, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
+        if drawn:
+            add_legend(strip, drawn, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
     return strip
 
 
@@ -607,6 +607,41 @@ def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> li
     return [(owners[i], kinds[owners[i]] or [STILL]) if i in owners else (None, [PASSING]) for i in range(features)]
 
 
+def _arcs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+    """Return the first and the second cell of each pair that has both in one row; cells come in order of features."""
+    seen: dict[tuple[int, int], Cell] = {}
+    found = []
+    for cell in cells:
+        if cell.pair is not None:
+            other = seen.setdefault((cell.line, cell.pair), cell)
+            if other is not cell:
+                found.append((other, cell))
+    return found
+
+
+def _draw_cells(ax: "Axes", cells: Sequence[Cell], low: float, high: float) -> None:
+    """Draw cells with the numbers of their pairs, `low` below the tops of their lines, and `high` in height."""
+    size = 8 if max(cell.pair or 0 for cell in cells) < 100 else 6.5  # three digits in a cell
+    for column, line, pair, _, faces in cells:
+        height = high / len(faces)
+        for part, (face, _) in enumerate(faces):
+            ax.bar(column, height, 0.94, line + low + part * height, color=face, **EDGE)
+        if pair is not None:
+            boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1} if len(faces) > 1 else None
+            look: dict[str, Any] = {"color": BLACK if boxed else faces[0][1], "bbox": boxed, "size": size}
+            ax.text(column, line + low + high / 2, str(pair), ha="center", va="center", **look)
+
+
+def _pair_faces(pairs: int) -> list[tuple[Any, str]]:
+    """Return for each pair a colour of its own, from blue (fast) to red (slow), and that of text on it."""
+    import matplotlib as mpl
+
+    colors = [tuple(color) for color in mpl.colormaps["turbo"](np.linspace(0.05, 0.95, pairs)).tolist()]
+    weights, dark = (0.2126, 0.7152, 0.0722), 0.18  # the luminance where black and white text are equally legible
+    light = [sum(w * c**2.2 for w, c in zip(weights, color[:3], strict=True)) for color in colors]
+    return [(color, "black" if of > dark else "white") for color, of in zip(colors, light, strict=True)]
+
+
 def _row_labels(title: str, features: int) -> list[str]:
     """Return a label for each row of `LINE` cells: `title`, and if there are several rows, its range of features."""
     if features <= LINE:
@@ -614,12 +649,17 @@ def _row_labels(title: str, features: int) -> list[str]:
     return [f"{title}  {first}–{min(first + LINE, features) - 1}".strip() for first in range(0, features, LINE)]
 
 
-def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
-    """Return ascending distances ``(n,)`` from 0 to `longest`, and ``(n, m)``, m irregular ones from each to next."""
-    first = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
-    # irregular, against aliasing
-    shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
-    return first, first[:, None] + (np.diff(first, append=longest + 1)[:, None] * shares).astype(int)
+def _distances(longest: int, pairs: int) -> tuple[Numbers, list[Numbers]]:
+    """Return ascending distances from 0 to `longest`, and for each those within a tenth of it: all, or some."""
+    drawn = np.unique([0, *np.geomspace(1, longest, POINTS).round().astype(int)])
+    first, last = drawn - drawn // 10, np.minimum(drawn + drawn // 10, longest)
+    most = max(64, 4096 // pairs)
+    shares = np.arange(most) * ((math.sqrt(5) - 1) / 2) % 1  # irregular, against aliasing
+    near = [
+        np.arange(a, b + 1) if b - a < most else a + (shares * (b + 1 - a)).astype(int)
+        for a, b in zip(first.tolist(), last.tolist(), strict=True)
+    ]
+    return drawn, near
 
 
 def _largest_errors(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
