@@ -45,10 +45,9 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
 
     Notes
     -----
-    Selective RoPE (arXiv:2511.17388) and Mamba-3 compute their angles in this way. A float32 sum would lose digits;
-    here integers of 2⁻³¹ turns are summed exactly, and the rests beside them. After n steps of up to π, float32 angles
-    err by at most 1.3e-7, and without float64 by another 5e-17 n² (5e-5 for a million); float64 angles by 1e-15 + 5e-26
-    n².
+    Selective RoPE (arXiv:2511.17388) and Mamba-3 compute their angles in this way. A float32 sum would lose digits, so
+    integers of 2⁻³¹ turns are summed exactly, with the rests beside them. After n steps of up to π, float32 angles err
+    by at most 1.3e-7, and without float64 by another 5e-17 n² (5e-5 for a million); float64 angles by 1e-15 + 5e-26 n².
 
     Examples
     --------

@@ -87,8 +87,8 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
     Notes
     -----
-    Su et al., *RoFormer: Enhanced Transformer with Rotary Position Embedding*, arXiv:2104.09864, section 3.2.2, where
-    they are called ``θᵢ`` and counted from 1. Elsewhere they are called ``inv_freq`` or ``freqs``.
+    Su et al., *RoFormer: Enhanced Transformer with Rotary Position Embedding*, arXiv:2104.09864, section 3.2.2, which
+    counts them from 1. Elsewhere they are called ``θᵢ``, ``inv_freq`` or ``freqs``.
 
     Examples
     --------

@@ -76,14 +76,14 @@ class Rope:
         for each head, or each group of consecutive heads, ``(heads, axes, pairs)``.
     pairing : {"half", "interleaved"}
         Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`. The checkpoint decides it:
-        "half" for Llama in transformers and for GPT-NeoX, "interleaved" for GPT-J and for Llama as Meta published it.
+        "half" for Llama in transformers, "interleaved" for GPT-J and for Llama as Meta published it.
     attention_factor : float, optional
         A factor of cosine and sine, as in YaRN and LongRoPE.
     start : int, optional
         The first rotated feature. Features before it and after the pairs pass through.
     blocks : int, optional
-        The number of equal blocks that the rotated features are split into before each is paired. Gemma's vision tower
-        has one block per axis.
+        The number of equal blocks of the rotated features within which pairs are formed, such as one for each axis in
+        Gemma's vision tower.
 
     Raises
     ------
@@ -97,8 +97,7 @@ class Rope:
     -----
     The methods accept these positions:
 
-    - None, an int or a 0-d integer array: the position of the first token, on every axis. Others follow it, and None is
-      0.
+    - None (which is 0), an int or a 0-d integer array: the position of the first token, on every axis.
     - A range, a sequence or an array ``(seq,)`` or ``(batch, seq)``, in which each length is 1 or that of x. With
       frequencies of n rows, the shape is ``(seq, n)`` or ``(batch, seq, n)``.
     - A `Table` of such positions, which `table` makes once for all layers, or a `BentTable`.
@@ -106,13 +105,12 @@ class Rope:
 
     Tokens are along `seq_axis` of x, and the batch is the first other axis. Positions and tables may have more of the
     other axes of x, in order and before seq, such as ``(batch, heads, seq)``. Tables are float64 for float64 arrays,
-    else float32. If each head has its own frequencies, tables are ``(..., heads, seq, pairs)``, and heads are the last
-    other axis of x. Each row serves n heads in succession if x has n times as many.
+    else float32. If each head has its own frequencies, heads are the last other axis of x, and each row serves n heads
+    in succession if x has n times as many.
 
-    Three mistakes raise no error, because the shapes fit: tokens on another axis than `seq_axis`, as in ``(batch, seq,
-    heads, head_dim)`` with equal numbers of heads in q and k (give ``seq_axis=-3``); an offset for each row,
-    ``(batch,)`` or ``(batch, 1)``, instead of ``positions.from_starts(offsets, seq)``; and heads that are not split,
-    ``(batch, seq, heads * head_dim)``.
+    Three mistakes raise no error if the shapes fit: tokens on another axis than `seq_axis` (``(batch, seq, heads,
+    head_dim)`` needs ``seq_axis=-3``), an offset for each row as positions (use `positions.from_starts`), and heads
+    that are not split, ``(batch, seq, heads * head_dim)``.
 
     Examples
     --------
@@ -200,8 +198,8 @@ class Rope:
         layer_type : str, optional
             The type of layers, if the config has several (``"full_attention"``, ...).
         sequence_length : int, optional
-            The length of the sequence in tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn).
-            The default is the trained length.
+            The length of the sequence in tokens, by default the trained length, for the schemes that depend on it
+            (dynamic, longrope, dynamic_yarn).
         pairing : {"half", "interleaved"}, optional
             Needed for an unknown ``model_type``, whose config must also give the base, the share of the head and the
             types of layers. For a known one it must agree.
@@ -225,8 +223,7 @@ class Rope:
         Notes
         -----
         If the attention keeps its rotary slice in a tensor of its own (MLA), the result is for that slice.
-        `rope_any.config.explain` gives the source of each number. torch.compile can't trace this call, so make it
-        outside the compiled function.
+        `rope_any.config.explain` gives the source of each number. torch.compile can't trace this call.
 
         Examples
         --------
@@ -261,7 +258,7 @@ class Rope:
             last one. The numbers of heads may differ, and q may be shorter than k.
         positions : positions, Table or pair of Table, optional
             The positions of the keys, as in the notes of `Rope`; a shorter q takes the last of them, as in decoding
-            with a cache. In a pair, the first table has a row for each query, or for each key, of which the last are
+            with a cache. The first table of a pair has a row for each query, or for each key, of which the last are
             used.
         seq_axis : int, optional
             The axis of the tokens in q and in k.
@@ -307,11 +304,11 @@ class Rope:
         positions : positions or Table, optional
             The positions of the tokens.
         seq_axis : int, optional
-            The axis of the tokens in x.
+            The axis of the tokens.
         inverse : bool, optional
             Undo the rotation: rotate by the negative angles, and divide by the attention factor.
         out : array, optional
-            Where to write the result: x itself, or an array like it. See `rotate`.
+            As for `rotate`.
         fused : bool, optional
             As in a call of the Rope.
 
@@ -343,10 +340,9 @@ class Rope:
         Parameters
         ----------
         positions : array, int, range or sequence of numbers
-            ``(seq,)`` or ``(batch, seq)``; with frequencies of n rows there is one more axis, of length n. Positions
-            that are no array need `like`.
+            ``(seq,)`` or ``(batch, seq)``; with frequencies of n rows there is one more axis, of length n.
         like, dtype, fused : optional
-            As for `cos_sin`.
+            As for `cos_sin`. Positions that are no array need `like`.
 
         Returns
         -------
@@ -360,8 +356,8 @@ class Rope:
 
         Notes
         -----
-        torch.compile makes the ends of a `range` constants, and compiles again for each of them. If lengths or starts
-        change from call to call, give ``torch.arange(n, n + tokens)`` or ``[n]`` instead.
+        torch.compile compiles again for each end of a `range`. If lengths or starts change from call to call, give
+        ``torch.arange(n, n + tokens)`` or ``[n]`` instead.
         """
         fused, factor, key = flag("fused", fused), self.attention_factor, None
         if type(positions) is range and positions.step == 1 and dtype is None:
@@ -399,10 +395,8 @@ class Rope:
         source : Rope, optional
             The Rope that rotated the keys at `old`, if it was another one. It must have the same pairing, start, blocks
             and number of pairs.
-        seq_axis : int, optional
-            The axis of the tokens in keys.
-        out : array, optional
-            Where to write the result: keys itself, or an array like it. See `rotate`.
+        seq_axis, out : optional
+            As for `apply`.
 
         Returns
         -------
@@ -418,11 +412,10 @@ class Rope:
 
         Notes
         -----
-        The keys are rotated once by ``new · W − old · W_source`` and multiplied by ``A / A_source``, where W are
-        frequencies and A attention factors, by a table as exact as that of `cos_sin`. Only the rounding of the keys
-        adds up: after n moves of float32 keys the error is at most n · 2⁻²⁴ of a pair's length, or twice that without
-        float64. Half-precision keys are rounded to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of their value, which hides small
-        rotations of slow pairs, so move them rarely and far, or start from the keys as first rotated.
+        The keys are rotated by ``new · W − old · W_source`` and multiplied by ``A / A_source``, where W are frequencies
+        and A attention factors, by a table as exact as that of `cos_sin`. Only the rounding of the keys adds up: n
+        moves of float32 keys cost at most n · 2⁻²⁴ of a pair's length, or twice that without float64. Half-precision
+        keys lose small rotations of slow pairs, so move them rarely and far, or start from the keys as first rotated.
 
         Examples
         --------

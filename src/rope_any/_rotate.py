@@ -42,12 +42,12 @@ def rotate(
     start : int, optional
         The first rotated feature.
     out : array, optional
-        Where to write the result: x itself (in place), or an array like x that does not overlap it. If an exception
+        Where to write the result: x itself (in place), or an array like it that does not overlap it. If an exception
         such as KeyboardInterrupt ends the call, `out` is rotated in part.
     fused : bool, optional
-        Compile the rotation to one loop: by Numba (the extra ``numba``) for NumPy and for torch on a CPU, else by
-        torch.compile, jax.jit, mlx.compile or a CUDA kernel of CuPy. The first call with a dtype takes seconds to
-        compile. What cannot be compiled runs without it, with one RuntimeWarning.
+        Compile the rotation to one loop, which takes seconds at the first call with a dtype: by Numba (the extra
+        ``numba``) for NumPy and for torch on a CPU, else by torch.compile, jax.jit, mlx.compile or a CUDA kernel of
+        CuPy. What cannot be compiled runs without it, with one RuntimeWarning.
 
     Returns
     -------

@@ -91,8 +91,8 @@ def cos_sin(
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        The positions of the tokens, of any sign and order: an array of integers, float32 or float64, of any shape. With
-        frequencies of n rows its last axis has length n. Positions that are no array need `like`, or learned
+        The positions of the tokens, of any sign and order; an array of integers, float32 or float64 may have any shape.
+        With frequencies of n rows the last axis has length n. Positions that are no array need `like`, or learned
         frequencies.
     frequencies : tuple of float, nested tuples of float, or array
         Radians per position: ``(pairs,)``, ``(axes, pairs)`` or ``(heads, axes, pairs)``, as for `Rope`. An array
@@ -104,11 +104,10 @@ def cos_sin(
         The dtype of the table. The default is float64 if `like` is float64, or, without `like`, if the positions or the
         learned frequencies are; else float32.
     like : array, optional
-        An array of the library and on the device to use. If `positions` are an array, the two must agree.
+        An array of the library and on the device to use; arrays of positions must agree with it.
     fused : bool, optional
-        Compile the table to one loop: by Numba for NumPy and for torch on a CPU, else by the library's own compiler.
-        What cannot be compiled (by Numba: float64 tables, learned frequencies, gradients) runs without it, with one
-        warning.
+        Compile the table to one loop, as for `rotate`. Numba cannot compile float64 tables, learned frequencies and
+        gradients.
 
     Returns
     -------
@@ -132,9 +131,8 @@ def cos_sin(
       to 2²⁴ and frequencies up to 2π, 2.5e-7 if the library has float64, else 2e-6.
     - For a float64 table, 1e-15 (1 + abs(angle)).
 
-    Beyond these positions the error grows in proportion to them. Without float64, array positions are limited to 2³¹:
-    integers wrap around, and real numbers stay at the limit. The last bit may depend on the form of the positions (a
-    range or an array), but not with ``fused=True`` and Numba.
+    Without float64, array positions are limited to 2³¹: integers wrap around, and real numbers stay at the limit. The
+    last bit may depend on the form of the positions (a range or an array), but not with ``fused=True`` and Numba.
 
     Examples
     --------
@@ -179,8 +177,8 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
 
     Notes
     -----
-    The table is only as exact as the angles: a float32 angle of a million radians has an error of up to 0.03. For sums
-    over many tokens use `cumulative_angles`.
+    A float32 angle of a million radians has an error of up to 0.03, and so has its table. For sums over many tokens
+    use `cumulative_angles`.
 
     Examples
     --------

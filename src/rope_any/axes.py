@@ -1,10 +1,10 @@
 """
 Divide the pairs among several position axes: one row of frequencies for each axis.
 
-The functions return a matrix W: a tuple with a row of frequencies, in radians per position, for each axis. The angle of
-a pair is ``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed` and `golden`, a pair depends on one axis, so each
-column of W has its frequency in one row and 0 in the others. If the positions on all axes are equal, the rotation is
-that of the frequencies themselves. An argument of a wrong type raises TypeError, and a number out of range ValueError.
+The functions return a tuple W with a row of frequencies, in radians per position, for each axis. The angle of a pair is
+``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed` and `golden`, a pair has its frequency in the row of one
+axis and 0 in the others, so equal positions on all axes give the rotation of the frequencies themselves. An argument of
+a wrong type raises TypeError, and a number out of range ValueError.
 """
 
 import math
@@ -29,12 +29,12 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     Returns
     -------
     tuple of tuple of float
-        W, whose rows are as long as all frequencies together.
+        The rows W, as long as all frequencies together.
 
     Notes
     -----
-    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.1. If pairs are formed
-    within the features of each axis (Gemma's vision tower), set the `blocks` of the `Rope` to the number of axes.
+    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.1. In Gemma's vision
+    tower pairs are formed within the features of each axis: set the `blocks` of the `Rope` to the number of axes.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     Returns
     -------
     tuple of tuple of float
-        W.
+        The rows W.
 
     Notes
     -----
@@ -82,26 +82,23 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
 
     Parameters
     ----------
-    frequencies : tuple of float
-        Radians per position.
-    sections : sequence of int
-        The number of pairs of each axis, as for `chunked`.
+    frequencies, sections : tuple of float and sequence of int
+        As for `chunked`.
 
     Returns
     -------
     tuple of tuple of float
-        W. With n axes, pair i belongs to axis ``a = i mod n`` if ``i < n · sections[a]``, else to axis 0.
+        The rows W. With n axes, pair i belongs to axis ``a = i mod n`` if ``i < n · sections[a]``, else to axis 0.
 
     Raises
     ------
     ValueError
-        If the sections don't sum to the number of pairs, or this assignment doesn't give each axis the size of its
-        section.
+        If the sections don't sum to the number of pairs, or an axis doesn't get the size of its section.
 
     Notes
     -----
-    This is Qwen3-VL in transformers, with sections [24, 20, 20]; ggml gives two of the remaining pairs to a fourth
-    axis, whose positions are 0.
+    As in transformers, with sections [24, 20, 20]; ggml gives two of the remaining pairs to a fourth axis, whose
+    positions are 0.
 
     Examples
     --------
@@ -130,12 +127,12 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
     Returns
     -------
     tuple of tuple of float
-        W.
+        The rows W.
 
     Notes
     -----
-    In Pixtral (transformers) patch rows get the frequencies of even index, in the first pairs, and patch columns those
-    of odd index. `strided` with equal sections assigns the same frequencies without moving pairs.
+    In Pixtral (transformers) rows get the frequencies of even index, in the first pairs, and columns those of odd
+    index. `strided` with equal sections assigns the same frequencies without moving pairs.
 
     Examples
     --------
@@ -162,7 +159,7 @@ def assigned(frequencies: Sequence[float], axis_of: Sequence[int], /) -> tuple[R
     Returns
     -------
     tuple of tuple of float
-        W. An axis without pairs has a row of zeros.
+        The rows W. An axis without pairs has zeros.
 
     Notes
     -----
@@ -256,8 +253,8 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
 
     Notes
     -----
-    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.2, initialised as by its
-    authors (naver-ai/rope-vit): the first half of the pairs along a random direction, the other perpendicular.
+    Heo et al., arXiv:2403.13298, section 3.2, initialised as by its authors (naver-ai/rope-vit): the first half of the
+    pairs along a random direction, the other perpendicular.
 
     Examples
     --------
@@ -265,9 +262,6 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     >>> learned = np.asarray(ra.axes.mixed(64, heads=6, rng=random.Random(0)))
     >>> learned.shape
     (6, 2, 32)
-    >>> cos, sin = ra.cos_sin(np.zeros((196, 2)), learned)
-    >>> cos.shape
-    (6, 196, 32)
     """
     dim, n, b = integer("rotary_dim", rotary_dim), integer("heads", heads), positive("base", base)
     if not 4 <= dim <= MAX_FEATURES or dim % 4:

@@ -1,11 +1,9 @@
 """
 Scale or mix a cos/sin table after it is made: Table -> BentTable.
 
-The results are not rotations, because their pairs are scaled by position or mixed. `rotate` and `Rope` accept them, but
-not for the inverse. The positions given to `temperature` and `xpos` must be those of the table, on one axis. Without
-float64 they must fit int32.
-
-An argument of a wrong type raises TypeError, and a shape that doesn't fit or a number out of range ValueError.
+The results are no rotations, so `rotate` and `Rope` accept them, but not for the inverse. Positions must be those of
+the table, on one axis, and fit int32 without float64. An argument of a wrong type raises TypeError, and a shape that
+doesn't fit or a number out of range ValueError.
 """
 
 from rope_any._arrays import Array, Library, is_array, library, type_name
@@ -27,7 +25,8 @@ def xpos(
     table, positions : Table and positions
         As for `temperature`.
     centre : int
-        The position at which the scale is 1; use the same for all queries and keys that form scores.
+        The position at which the scale is 1: the middle of the longest context, and the same for all queries and keys
+        that form scores.
     scale_base : float, optional
         The distance in tokens over which pair i decays by ζᵢ.
     gamma : float, optional
@@ -42,12 +41,11 @@ def xpos(
     -----
     Sun et al., *A Length-Extrapolatable Transformer*, arXiv:2212.10554: ``ζᵢ = (2i/d + γ) / (1 + γ)``, with pairs
     counted from 0 and d twice their number. The score of a query at m and a key at n is scaled by ``ζᵢ ** ((m - n) /
-    scale_base)`` for any centre. Other libraries use half of the current length as the centre, so their keys in a cache
+    scale_base)`` for any centre. Other libraries use half of the current length as the centre, so their cached keys
     don't match the queries of a longer sequence.
 
-    Put the centre in the middle of the longest context. The float32 scale of the fastest pair overflows at 36 300
-    tokens from the centre (with the defaults; in general at ``87 * scale_base / ln(1 / ζ₀)``), and scores become NaN. A
-    float16 key overflows after 4 500 tokens.
+    With the defaults, the float32 scale of the fastest pair overflows at 36 300 tokens from the centre (in general at
+    ``87 * scale_base / ln(1 / ζ₀)``), and scores become NaN. A float16 key overflows after 4 500 tokens.
 
     Examples
     --------
@@ -103,10 +101,10 @@ def fope(
     Hua et al., *Fourier Position Embedding*, arXiv:2412.17739: ``cos' = cos @ C`` and ``sin' = sin @ S``, by the
     library's own matmul and at its precision, which autocast does not change.
 
-    Use the padding of the checkpoint's training: the authors' code, SGLang and vLLM 0.33 pad the sine with 1, which
-    adds the other feature of the pair; with 0 the pair passes through. For ``fourier_norm`` of the authors' code,
-    divide the coefficients by their sum over the kept frequencies. If they differ by key head, as in vLLM and SGLang,
-    repeat them for the queries of grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
+    Use the padding of training: the authors' code, SGLang and vLLM 0.33 pad the sine with 1, which adds the other
+    feature of the pair; with 0 the pair passes through. For the authors' ``fourier_norm``, divide the coefficients by
+    their sum over the kept frequencies. If they differ by key head, as in vLLM and SGLang, repeat them for the queries
+    of grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
 
     Examples
     --------
@@ -183,11 +181,10 @@ def temperature(
     Notes
     -----
     After Nakanishi, *Scalable-Softmax Is Superior for Attention*, arXiv:2501.19399. Keys keep the plain table. Llama 4
-    (beta 0.1, original_length 8192, offset 1) scales the queries of its layers without rotary embedding, which
-    transformers counts from the beginning of the cache. Ministral 3 and Mistral 4 (offset 0) scale the queries of all
-    layers.
+    (beta 0.1, original_length 8192, offset 1) scales the queries of layers without rotary embedding, which transformers
+    counts from the beginning of the cache; Ministral 3 and Mistral 4 (offset 0) those of all layers.
 
-    The table scales only the rotary slice. To scale features that pass through too (Mistral 4), or if none is rotated
+    Only the rotary slice is scaled. If features that pass through must be scaled too (Mistral 4), or none is rotated
     (Llama 4), use a `Rope` of zero frequencies over the whole head.
 
     Examples

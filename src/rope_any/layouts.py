@@ -1,9 +1,9 @@
 """
 Pack tables and frequencies in the layouts of other engines' rotary caches, and unpack them.
 
-An engine reads cosines and sines, angles, divisors or reciprocals in an order and a shape of its own, which a row of
-`LAYOUTS` describes. Caches of cosines and sines come from a `Table`, the others from the frequencies of a `Rope`.
-Numbers are only reordered, so they keep their bits if they keep their dtype.
+`LAYOUTS` describes the order and the shape in which engines read cosines and sines, angles, divisors or reciprocals.
+Caches of cosines and sines come from a `Table`, the others from the frequencies of a `Rope`. Numbers are only
+reordered, so they keep their bits if they keep their dtype.
 """
 
 import math
@@ -209,8 +209,7 @@ def pack(
         A name in `LAYOUTS`.
     dtype : dtype, optional
         The dtype of a cache of cosines and sines, one of the layout and no wider than that of the table. The default is
-        that of the table if the layout has it, else the first one of the layout. NumPy's bfloat16 is
-        ``ml_dtypes.bfloat16``.
+        that of the table, or the first of the layout if that lacks it. NumPy's bfloat16 is ``ml_dtypes.bfloat16``.
     like : array, optional
         For a `Rope`: gives the library and the device.
     length : int, optional
@@ -221,7 +220,7 @@ def pack(
     Returns
     -------
     array or tuple of array
-        The cache; the arrays of cosines and of sines for a layout of two arrays. It may share memory with `source`.
+        The cache; for a layout of two arrays cosines and sines. It may share memory with `source`.
 
     Raises
     ------
@@ -233,10 +232,9 @@ def pack(
 
     Notes
     -----
-    A table is never widened, because a float32 cache of numbers that were rounded to bfloat16 looks exact and is not.
-    Angles are rounded to float32, so like those of the engines they are off by up to 1.2e-7 of themselves. The divisor
-    and the reciprocal of a frequency of 0 are infinite. Complex layouts need a library with complex numbers. A
-    `BentTable` is packed as it is.
+    A table is never widened. Angles are rounded to float32, as in the engines, and so are off by up to 1.2e-7 of
+    themselves. The divisor and the reciprocal of a frequency of 0 are infinite. Complex layouts need a library with
+    complex numbers. A `BentTable` is packed as it is.
 
     Examples
     --------
@@ -311,18 +309,17 @@ def unpack(
     layout : str
         A name in `LAYOUTS`.
     rotary_dim : int, optional
-        The number of rotated features. The layouts of TensorRT-LLM need it, because their shape does not say it; for
-        others it must agree.
+        The number of rotated features, required by the layouts of TensorRT-LLM; for others it must agree.
     pairing : {"half", "interleaved"}, optional
-        Required for divisors and reciprocals, which do not say it; for angles it must agree.
+        Required for divisors and reciprocals; for angles it must agree.
     base : float, optional
         Required for divisors: the frequencies of the result are those of `base` divided by them.
 
     Returns
     -------
     Table or Rope
-        A `Table` ``(seq, pairs)``, or ``(batch, seq, pairs)`` if the cache has a batch axis longer than 1, with the
-        numbers of the cache, and perhaps its memory; for angles, divisors and reciprocals a `Rope`.
+        A `Table` ``(seq, pairs)``, or ``(batch, seq, pairs)`` if the cache has a batch axis longer than 1, which may
+        share memory with the cache; for angles, divisors and reciprocals a `Rope`.
 
     Raises
     ------

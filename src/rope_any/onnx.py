@@ -1,8 +1,8 @@
 """
 Export a `Rope` as an ONNX model that rotates queries and keys.
 
-This library's own code is run once on symbolic ndonnx arrays, and the graph of the operations that it calls is the
-model. The extra ``onnx`` installs ndonnx.
+This library's own code runs once on symbolic ndonnx arrays, and the operations that it calls are the model. The extra
+``onnx`` installs ndonnx.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -45,9 +45,9 @@ def export(
     dtype : {"float32", "float16", "bfloat16"}, optional
         The dtype of the queries and keys, input and output.
     operator_length : int, optional
-        If given, the model uses the standard operator ``RotaryEmbedding``, for runtimes that have a kernel for it, with
-        a table of so many positions, from 0 on, inside the model. By default the model computes its table from any
-        positions by elementary operators.
+        If given, the model uses the standard operator ``RotaryEmbedding``, for runtimes that have a kernel for it, and
+        contains a table of so many positions, from 0 on. By default it computes the table from any positions by
+        elementary operators.
 
     Returns
     -------
@@ -69,10 +69,9 @@ def export(
 
     Notes
     -----
-    The table errs by less than 1.2e-7 at any integer position below 2³¹ in magnitude, and features are rotated in
-    float32 for any dtype. The runtime needs a few float64 operations on the positions, and a float32 cosine as exact as
-    that of ONNX Runtime on a CPU. The opset is 21. The operator is of opset 23, with tables in the dtype of the
-    queries, which in half precision err by up to half an ulp.
+    The table errs by less than 1.2e-7 at any integer position below 2³¹ in magnitude, if the float32 cosine of the
+    runtime is as exact as that of ONNX Runtime on a CPU. Features are rotated in float32 for any dtype. The opset is
+    21, or 23 with the operator, whose table has the dtype of the queries.
 
     Examples
     --------

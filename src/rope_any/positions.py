@@ -1,12 +1,13 @@
 """
 Make the positions of tokens: packed, padded and sharded sequences, grids, streams of text and images, attention maps.
 
-The functions return arrays for `cos_sin` and `Rope`. Integers are int64, or int32 on a device without float64. Values
-of arrays are not read, so the functions work under tracers and on lazy arrays; lengths and starts may be symbols of
-torch.export and jax.export. Numbers that are no array need `like`, an array that gives the library and the device.
+The functions return arrays for `cos_sin` and `Rope`: int64, or int32 on a device without float64. Real positions are
+float64 if they came so (or as numbers, if the device has float64), else float32. Values of arrays are not read, so the
+functions work under tracers and on lazy arrays; lengths and starts may be symbols of torch.export and jax.export.
+Numbers that are no array need `like`, an array that gives the library and the device.
 
 An argument of a wrong type and arrays of several libraries raise TypeError. A shape that doesn't fit, a number that is
-not finite or out of range, and devices that differ raise ValueError. Counts and starts must fit 32 bits.
+not finite or beyond 32 bits, and devices that differ raise ValueError.
 """
 
 import math
@@ -70,7 +71,7 @@ def packed(
         ``(sequences + 1,)``, the ends of the sequences after a 0: ``0, n1, n1 + n2, ...``, as the ``cu_seqlens`` of
         flash-attention. Sequences may be empty.
     length : int, optional
-        The total number of tokens, by default the last of the cumulative lengths. It is required if they are an array.
+        The total number of tokens, by default the last of the cumulative lengths. An array of them requires it.
     like : array, optional
         As for `from_starts`.
 
@@ -84,11 +85,7 @@ def packed(
     TypeError
         If `length` is required and missing.
     ValueError
-        If the cumulative lengths are numbers that don't start at 0, that decrease, or that exceed `length`.
-
-    Notes
-    -----
-    These are the ``position_ids`` of ``DataCollatorWithFlattening`` in transformers.
+        If cumulative lengths that are no array don't start at 0, decrease, or exceed `length`.
 
     Examples
     --------
@@ -114,7 +111,7 @@ def ragged(
     Parameters
     ----------
     indptr : array or sequence of int
-        ``(sequences + 1,)``, the cumulative lengths, as for `packed`.
+        ``(sequences + 1,)``, the cumulative lengths, as for `packed`; the name is FlashInfer's.
     offsets : array or sequence of int
         ``(sequences,)``, the position of the first token of each sequence.
     length, like : optional
@@ -124,10 +121,6 @@ def ragged(
     -------
     array of int
         ``(length,)``: ``offsets[b] + i - indptr[b]`` for the token with index i, in sequence b.
-
-    Notes
-    -----
-    FlashInfer's ``apply_rope`` has the same ``indptr`` and ``offsets``.
 
     Examples
     --------
@@ -204,10 +197,6 @@ def segments(ids: Array, /) -> Array:
     array of int
         Of the shape of `ids`: 0, 1, 2, ... in each document, and 0 for padding.
 
-    Notes
-    -----
-    MaxText and flax have such segment ids, and ``neat_packing`` of LLaMA-Factory makes masks of this kind.
-
     Examples
     --------
     >>> print(ra.positions.segments(np.array([1, 1, 1, 2, 2, 2, 2, 0, 0])))
@@ -244,8 +233,7 @@ def padded(mask: Array, /) -> Array:
 
     Notes
     -----
-    transformers makes the same ``position_ids`` of an ``attention_mask`` in generation, but older versions give padding
-    1.
+    Older versions of transformers give padding 1.
 
     Examples
     --------
@@ -287,8 +275,7 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
 
     Notes
     -----
-    The starts are called ``seqlen_offsets`` in flash-attention and ``start_positions`` in TransformerEngine. If all
-    rows have the same start, give `Rope` that number as the positions.
+    If all rows have the same start, give `Rope` that number as the positions.
 
     Examples
     --------
@@ -326,13 +313,11 @@ def unrotated(
     Returns
     -------
     array
-        ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``. Real numbers are float64
-        if they came so, else float32.
+        ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``.
 
     Notes
     -----
-    At position 0 cosine is 1 and sine 0, so a rotation leaves these tokens unchanged, but an attention factor
-    multiplies them too.
+    Position 0 leaves a token unchanged, except that an attention factor multiplies it.
 
     Examples
     --------
@@ -372,13 +357,13 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     Returns
     -------
     array
-        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``. Real numbers are float64 if they came
-        so, else float32.
+        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``, for a `Rope` with two rows of
+        frequencies, the plain and the scaled ones.
 
     Notes
     -----
-    Ding et al., *LongRoPE*, arXiv:2402.13753, where the search finds the count, n̂. Give `Rope` two rows of
-    frequencies, the plain and the scaled ones. transformers, vLLM, SGLang, llama.cpp and mlx-lm scale all tokens alike.
+    Ding et al., *LongRoPE*, arXiv:2402.13753, where the search finds the count, n̂. transformers, vLLM, SGLang,
+    llama.cpp and mlx-lm scale all tokens alike.
 
     Examples
     --------
@@ -388,7 +373,6 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
      [0 0 0 0 4 5]]
     >>> f = ra.frequencies(64)
     >>> rope = ra.Rope((f, ra.scaling.linear(f, 4.0)), pairing="half")
-    >>> k = rope.apply(np.ones((1, 2, 6, 64)), p)
     """
     n, p = int32_or_symbol("count", count, least=0), as_position_array(positions, like=like)
     xp = library(positions=p).xp
@@ -413,20 +397,19 @@ def grid(
     order : {"rows", "columns"}, optional
         With ``"rows"`` the last axis varies fastest, row after row; with ``"columns"`` the first one does.
     window : sequence of int, optional
-        The number of points of a window along each axis, which must divide the grid. Tokens are then ordered window by
-        window; `order` is that of the windows and of the points in each.
+        The points of a window along each axis, which must divide the grid. Tokens then come window by window, and
+        `order` is that of the windows and of the points in each.
     like : array, optional
         As for `from_starts`.
 
     Returns
     -------
     array
-        ``(tokens, axes)``, for frequencies with a row per axis. If one axis is real, all are: float64 if one of them
-        is, else float32. Real numbers that are no array are float64 if the device has it.
+        ``(tokens, axes)``, for frequencies with a row per axis. If one axis is real, all are.
 
     Notes
     -----
-    The vision tower of Qwen2-VL merges 2 × 2 patches: ``window=(2, 2)`` for an image, ``(1, 2, 2)`` with a time axis.
+    Qwen2-VL merges 2 × 2 patches: ``window=(2, 2)``, or ``(1, 2, 2)`` with a time axis.
 
     Examples
     --------
@@ -498,7 +481,7 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
 
     Notes
     -----
-    Mochi has such rows and columns, with a step that keeps the area, ``sqrt(area / (height · width))``.
+    Mochi has a step that keeps the area, ``sqrt(area / (height · width))``.
 
     Examples
     --------
@@ -527,7 +510,7 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
 
     Notes
     -----
-    This is ``ref_feat_shape`` of EVA in timm (Fang et al., *EVA-02*, arXiv:2303.11331) and of CogVideoX, for each axis.
+    EVA-02 (Fang et al., arXiv:2303.11331) and CogVideoX do this; timm calls the reference ``ref_feat_shape``.
 
     Examples
     --------
@@ -547,8 +530,8 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
     count : int
         The number of points.
     edges : bool, optional
-        Whether the first and the last point are at −1 and 1. Otherwise the range is split into equal cells, with a
-        point in the middle of each.
+        Whether the first and the last point are at −1 and 1, instead of in the middle of the first and the last of
+        `count` equal cells.
 
     Returns
     -------
@@ -575,7 +558,7 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
 
 def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
     """
-    Return the positions of the frames of a video, scaled to the frame rate that a model was trained on.
+    Return the positions of the frames of a video, scaled to the frame rate of training.
 
     Parameters
     ----------
@@ -593,7 +576,7 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
 
     Notes
     -----
-    Cosmos (NVIDIA, arXiv:2501.03575) does this with a ``base_fps`` of 24.
+    Cosmos (NVIDIA, arXiv:2501.03575) has a ``base_fps`` of 24.
 
     Examples
     --------
@@ -641,11 +624,10 @@ def shard(
         Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
         a causal mask, or chunk ``rank`` of `ranks`. It must match how the data is distributed.
     cumulative_lengths : sequence of int, optional
-        Those of packed documents, as for `packed`, but no array. Each document is then divided into chunks by itself,
-        so its length must be a multiple of their number.
+        Those of packed documents, as for `packed`, but no array. Each document is divided into chunks by itself, so
+        its length must be a multiple of their number.
     restart : bool, optional
-        Whether positions restart at 0 in each document. If not, they are the indices with which ``take`` gets a rank's
-        tokens from the packed row.
+        Whether positions restart at 0 in each document, or are the indices of a rank's tokens in the packed row.
     like : array, optional
         As for `from_starts`.
 
@@ -656,8 +638,7 @@ def shard(
 
     Notes
     -----
-    Megatron, TransformerEngine and PyTorch (there head-tail) use zig-zag and divide packed documents one by one.
-    `gather_order` is the inverse.
+    Megatron, TransformerEngine and PyTorch (there head-tail) use zig-zag. `gather_order` is the inverse.
 
     Examples
     --------
@@ -690,9 +671,7 @@ def gather_order(
 
     Parameters
     ----------
-    length, ranks : int
-        As for `shard`.
-    zigzag, cumulative_lengths : optional
+    length, ranks, zigzag, cumulative_lengths : int, int, bool and sequence of int
         As for `shard`.
     like : array
         Gives the library and the device.
@@ -778,17 +757,17 @@ def mrope(
     ----------
     spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
         The spans in the order of the stream: a number of text or audio tokens, or the sizes of an image (one frame) or
-        a video in tokens after merging, perhaps with the number of its audio tokens. A sequence of coordinates, from 0
-        on, can stand for each size.
+        a video in tokens after merging, perhaps with the number of its audio tokens. Coordinates, from 0 on, can stand
+        for each size.
     like : array
         Gives the library and the device.
     start : int, optional
         The position of the first token.
     time_advances : bool, optional
-        Whether the span after a video begins after its last time, row and column, as in vLLM and transformers up to
-        5.2, or after its last row and column only, so that text may have the time of earlier frames.
+        Whether what follows a video begins after its last time, row and column, as in vLLM and transformers up to 5.2,
+        or after its last row and column only, as in later versions.
     diagonal : float, optional
-        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. The span after an image or a video
+        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. What follows an image or a video
         then begins after its last time, whatever its rows and columns.
     chunk : float, optional
         The length, in positions, of the chunks of a video with audio, in which frames come before audio: 50 in
@@ -797,8 +776,7 @@ def mrope(
     Returns
     -------
     array
-        ``(tokens, 3)``: time, height and width of each token. They are integers, but with `diagonal`, or if a
-        coordinate is a float, float64, or float32 on a device without it.
+        ``(tokens, 3)``: time, height and width of each token; real with `diagonal` or if a coordinate is a float.
 
     Raises
     ------
@@ -809,17 +787,15 @@ def mrope(
     -----
     Wang et al., *Qwen2-VL*, arXiv:2409.12191, section 2.1. Text has the same position on all axes. The tokens of a
     video are at ``first + (time, row, column)``, columns fastest, where ``first`` is one more than the largest position
-    so far.
+    before.
 
-    - In Qwen2.5-VL frames are at ``floor(frame · tokens_per_second · seconds_per_frame)``; give these instead of a
-      count. In Qwen3-VL and GLM-4V each frame is an image after a text that gives its time.
-    - In TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215) audio token i of a video is at ``first + i``. The unit is
-      1 / 25 s, rounded down, in Qwen2.5-Omni, and 1 / 13 s, not rounded, in Qwen3-Omni. The two tokens before such a
-      video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0, 0], 1, 1)``.
+    - In TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215) audio token i of a video is at ``first + i``. The two
+      tokens before such a video, and the two after it, are text; in Qwen2.5-Omni they share a position, ``([0, 0], 1,
+      1)``.
     - In VideoRoPE (Wei et al., arXiv:2502.05173) time is ``t = first + δ · frame``, and height ``t + row - (rows - 1)
       // 2``, width likewise, with δ = 2. `rope_any.axes.assigned` has its axes.
 
-    Position ids of transformers are ``(3, batch, seq)``; ``moveaxis(position_ids, 0, -1)`` makes positions of them.
+    The page *RoPE for images and video* has the spans of other models.
 
     Examples
     --------
@@ -853,7 +829,7 @@ def mrope_end(
 
     Parameters
     ----------
-    spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
+    spans : sequence of spans
         As for `mrope`.
     start, time_advances, diagonal, chunk : optional
         As for `mrope`. With `diagonal`, only time counts.
@@ -861,12 +837,12 @@ def mrope_end(
     Returns
     -------
     int or float
-        The position on all three axes. It is a float if `mrope` returns floats; then give the `Rope` an array of
-        positions, because a start must be an int.
+        The position on all three axes: a float if `mrope` returns floats. As positions, a `Rope` takes such a number
+        only in an array.
 
     Notes
     -----
-    The ``rope_deltas`` of transformers are this number minus the number of tokens.
+    ``rope_deltas`` of transformers are this number minus the number of tokens.
 
     Examples
     --------
@@ -1007,7 +983,7 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     group : int
         The number of consecutive tokens with one position, G.
     window : int
-        The distance from which on a query and a key are a far pair, W, in tokens. With 0 all pairs are far.
+        The distance in tokens, W, from which on a pair of query and key is far. With 0 all pairs are.
     like : array, optional
         As for `from_starts`.
 
@@ -1018,10 +994,8 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
 
     Notes
     -----
-    Jin et al., *LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning*, arXiv:2401.01325, for causal
-    attention. Pairs nearer than W keep their own positions. A far pair of distance d gets distance ``d // G + W - W //
-    G``, or one more if a group ends in between. The authors' code leaves out the shift ``W - W // G`` while no pair is
-    far.
+    Jin et al., *Self-Extend*, arXiv:2401.01325. A far pair of distance d gets distance ``d // G + W - W // G``, or one
+    more if a group ends in between.
 
     Examples
     --------
@@ -1042,9 +1016,9 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     Parameters
     ----------
     positions : array or sequence of int
-        The positions of the tokens, as for `self_extend`.
+        As for `self_extend`.
     window : int
-        The distance from which on a query and a key are a far pair, w, in tokens.
+        The distance in tokens, w, from which on a pair of query and key is far.
     like : array, optional
         As for `from_starts`.
 
@@ -1055,8 +1029,8 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
 
     Notes
     -----
-    Su, *ReRoPE*, kexue.fm/archives/9708, for causal attention. Pairs nearer than w keep their own positions. The
-    author's code also multiplies the query at p by ``max(1, ln(p + 1) / ln(trained_length))``, which is no rotation.
+    Su, *ReRoPE*, kexue.fm/archives/9708. The author's code also multiplies the query at p by ``max(1, ln(p + 1) /
+    ln(trained_length))``, which is no rotation.
 
     Examples
     --------
@@ -1075,10 +1049,8 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
 
     Parameters
     ----------
-    positions : array or sequence of int
-        The positions of the tokens, as for `self_extend`.
-    window : int
-        The distance from which on a query and a key are a far pair, w, in tokens.
+    positions, window : positions and int
+        As for `rerope`; the window is w.
     factor : int
         The number of tokens beyond the window that count as one, k.
     like : array, optional
@@ -1092,17 +1064,14 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
 
     Notes
     -----
-    Su, kexue.fm/archives/9708, for causal attention. Pairs nearer than w keep their own positions; a far pair of
-    distance d gets distance ``w + (d - w) / k``. In units of 1 / k that is an exact integer, as in the author's code,
-    which must fit the integers of the library. For large k it becomes `rerope`.
+    Su, kexue.fm/archives/9708. A far pair of distance d gets distance ``w + (d - w) / k``; in units of 1 / k that is an
+    integer, which must fit the integers of the library.
 
     Examples
     --------
     >>> far = ra.positions.leaky_rerope(np.arange(4), window=2, factor=8)
     >>> print(far.queries, far.keys)
     [14 15 16 17] [0 1 2 3]
-    >>> rope = ra.Rope(ra.scaling.linear(ra.frequencies(64), 8.0), pairing="half")
-    >>> k = rope.apply(np.ones((1, 2, 4, 64)), far.keys)
     """
     w, k = int32_or_symbol("window", window, least=0), int32_or_symbol("factor", factor, least=1)
     # (m + w·(k − 1) − n) / k = w + (m − n − w) / k
@@ -1118,7 +1087,7 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     Parameters
     ----------
     positions : array or sequence of int
-        The positions of the tokens, as for `self_extend`.
+        As for `self_extend`.
     chunk_size : int
         The largest distance in a score, in tokens, at most the trained length.
     local_size : int
@@ -1135,8 +1104,8 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     Notes
     -----
     An et al., *Training-Free Long-Context Scaling of Large Language Models*, arXiv:2402.17463, as in the authors' code
-    (ChunkLlama) and in vLLM, for causal attention. For the figures of the paper give ``chunk_size = window - 1`` and
-    ``local_size = window - 1 - c``.
+    (ChunkLlama) and in vLLM. For the figures of the paper give ``chunk_size = window - 1`` and ``local_size = window -
+    1 - c``.
 
     Examples
     --------

@@ -2,9 +2,11 @@
 Extend the context of a model: rescale its frequencies, and compute the attention factor that goes with them.
 
 Each scheme takes a tuple of frequencies in radians per position, from fast to slow, and returns a tuple of the same
-length, so schemes can be combined. Lengths are in tokens. Frequencies are Python numbers; if they are learned (an
-array), multiply them by the ratio of the scaled and the unscaled frequencies. An argument of a wrong type raises
-TypeError, and a number that is not finite or out of range ValueError.
+length, so schemes can be combined. If frequencies are learned (an array), multiply them by the ratio of the scaled and
+the unscaled ones. Lengths are in tokens, and a trained length is that before any scaling. With a scheme that depends on
+the length of the sequence, keys that were rotated for one length don't match queries of another (see
+`Rope.reposition`). An argument of a wrong type raises TypeError, and a number that is not finite or out of range
+ValueError.
 """
 
 import math
@@ -108,18 +110,17 @@ def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float
     length : float
         The sequence length; up to `trained_length` nothing changes.
     trained_length : float
-        The length that the model was trained for (``max_position_embeddings``).
+        The trained length (``max_position_embeddings``).
 
     Returns
     -------
     tuple of float
-        The frequencies of `ntk` with the factor ``factor * n / M - (factor - 1)``, where n is the larger of the two
-        lengths and M the trained one.
+        The frequencies of `ntk` with the factor ``factor * n / M - (factor - 1)``, where n is the larger length and M
+        the trained one.
 
     Notes
     -----
-    By emozilla (2023), as in transformers. Keys rotated for one length don't match queries of another: rotate them
-    again (see `Rope.apply`).
+    By emozilla (2023), as in transformers.
 
     Examples
     --------
@@ -146,8 +147,8 @@ def ntk_by_parts(
     original_length : float
         The trained length.
     alpha, beta : float, optional
-        Numbers of full turns within the trained length: up to `alpha` a pair is interpolated, from `beta` on it is
-        kept. If they are equal, the ramp is a step.
+        Numbers of turns within the trained length: up to `alpha` a pair is interpolated, from `beta` on it is kept. If
+        they are equal, the ramp is a step.
 
     Returns
     -------
@@ -156,8 +157,8 @@ def ntk_by_parts(
 
     Notes
     -----
-    Peng et al., *YaRN*, arXiv:2309.00071, section 3.2: the ramp is linear in the number of turns. In `yarn`, as engines
-    implement it, it is linear in the pair index.
+    Peng et al., *YaRN*, arXiv:2309.00071, section 3.2: the ramp is linear in the number of turns, while that of `yarn`
+    is linear in the pair index.
 
     Examples
     --------
@@ -261,8 +262,7 @@ def dynamic_yarn(
 
     Notes
     -----
-    From arXiv:2309.00071, section 3.4, and its authors' code; no maintained engine has it. Keys rotated for one length
-    don't match queries of another.
+    From arXiv:2309.00071, section 3.4, and its authors' code; no maintained engine has it.
     """
     factor = positive("length", length) / positive("original_length", original_length)
     if factor <= 1:
@@ -290,7 +290,7 @@ def dype(frequencies: Sequence[float], factor: float, /, *, base: float, origina
     -------
     tuple of float
         From slow to fast pairs, with κ = t²: ``f / factor``, which becomes `ntk` between 0.75κ and 1.25κ turns within
-        L, which becomes ``f`` between 2κ and 16κ turns.
+        L, and ``f`` between 2κ and 16κ turns.
 
     Notes
     -----
@@ -350,7 +350,7 @@ def longrope(
 
     Notes
     -----
-    Ding et al., *LongRoPE*, arXiv:2402.13753. Keys rotated with one list don't match queries of the other.
+    Ding et al., *LongRoPE*, arXiv:2402.13753.
 
     Examples
     --------
@@ -392,8 +392,8 @@ def llama3(
     original_length : float
         The trained length.
     low_freq_factor, high_freq_factor : float
-        Numbers of full turns within the trained length: up to the first a pair is interpolated, from the second on it
-        is kept. If they are equal (Llama 4 Scout), the ramp is a step.
+        Numbers of turns within the trained length, as ``alpha`` and ``beta`` of `ntk_by_parts`. They are equal in
+        Llama 4 Scout.
 
     Returns
     -------
@@ -402,7 +402,7 @@ def llama3(
 
     Notes
     -----
-    Published with Llama 3.1 (with 8, 1, 4 and 8192), it is `ntk_by_parts` with other names and no defaults.
+    Published with Llama 3.1 (factor 8, length 8192, 1 and 4 turns); `ntk_by_parts` with other names and no defaults.
 
     Examples
     --------
@@ -486,8 +486,8 @@ def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float)
     frequencies : tuple of float
         Radians per latent frame, of the time axis only; give the result to `rope_any.axes.axial`.
     repeats_at : float
-        The latent frame N at which videos begin to repeat, 50 in HunyuanVideo and 20 in CogVideoX, which selects the
-        pair with the closest period. For a known pair k, counted from 1, give ``2π / f[k - 1]``.
+        The latent frame N at which videos begin to repeat, 50 in HunyuanVideo and 20 in CogVideoX; it selects the pair.
+        For a known pair k, counted from 1, give ``2π / f[k - 1]``.
     length : float
         The length L of the video in latent frames, ``(frames - 1) // 4 + 1`` in these models.
 
@@ -563,8 +563,8 @@ def yarn_attention_factor(
 
     Notes
     -----
-    This is the temperature of arXiv:2309.00071, equation 22: multiplying both q and k by m multiplies scores by m².
-    With DeepSeek's keys the model also scales scores by ``m(mscale_all_dim)²``.
+    From arXiv:2309.00071, equation 22: multiplying q and k by m multiplies scores by m². With DeepSeek's keys the model
+    also scales scores by ``m(mscale_all_dim)²``.
 
     Examples
     --------
@@ -600,8 +600,8 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
     Notes
     -----
-    It comes from Phi-3 and is not part of the paper (arXiv:2402.13753). An attention factor in the config replaces it.
-    PhiMoE has two, for short and for long sequences.
+    From Phi-3, not from the paper (arXiv:2402.13753). An attention factor in the config replaces it. PhiMoE has two,
+    for short and for long sequences.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """
 Permute projection weights from one pairing to the other, so that attention scores stay the same.
 
-The pairing is a property of a checkpoint: the rows of its query and key projections were trained for it. If these rows
-are reordered in each head, queries and keys have the feature order of the other pairing, and their dot products stay
-the same. No number changes, and the permutation can be undone.
+The rows of the query and key projections of a checkpoint were trained for its pairing. Reordered in each head, they
+give queries and keys in the feature order of the other pairing, with the same dot products. No number changes, and
+the permutation can be undone.
 """
 
 import math
@@ -69,7 +69,7 @@ def convert(
     heads: tuple[int, int] | None = None,
 ) -> X:
     """
-    Reorder a query or key weight for another pairing; attention scores stay the same.
+    Reorder a query or key weight for another pairing.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def convert(
     head_dim : int
         The number of features of a head.
     source, target : {"half", "interleaved"}
-        The pairing that w was trained for, and the pairing to convert it to. If they are the same, w is copied.
+        The pairing that w was trained for, and the one to convert it to. If they are the same, w is copied.
     axis : int, optional
         The axis of the features: 0 for weights of torch, ``(out, in)``; -1 for kernels of JAX, ``(in, out)`` or ``(in,
         heads, head_dim)``.
@@ -88,7 +88,7 @@ def convert(
     start : int, optional
         The first rotated feature of a head.
     heads : tuple of int, optional
-        ``(m, n)``: in each group of n heads, only the first m are reordered, for weights that also compute values. By
+        ``(m, n)``: only the first m heads in each group of n are reordered, for weights that also compute values. By
         default all are.
 
     Returns
@@ -107,12 +107,10 @@ def convert(
     -----
     Convert both queries and keys of a layer. Values, the output projection and frequencies stay as they are.
 
-    If query, key and value are one weight, `heads` is ``(2, 3)`` if each head has query, key and value (GPT-NeoX); ``(g
-    + 1, g + 2)`` if a group has g queries, a key and a value (Falcon, InternLM2); ``(h + k, h + 2 * k)`` if all h
-    queries come first, then k keys and k values (Phi-3). It is ``(1, 2)`` if a gate follows each query (Qwen3-Next).
+    If one weight computes queries, keys and values, `heads` is for example ``(2, 3)`` if each head has its query, key
+    and value (GPT-NeoX), or ``(g + 1, g + 2)`` if a group has g queries, a key and a value (Falcon).
 
-    Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ). The ``permute`` of
-    the scripts that convert Llama's weights to transformers and to llama.cpp does the same.
+    Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ).
 
     Examples
     --------
@@ -166,10 +164,9 @@ def convert_state_dict(
 
     Notes
     -----
-    Scales of a quantised weight are reordered with it if there is one for each row. Scales of blocks of whole heads, of
-    all rows, or of the input stay. Of adapters, tensors with a number for each row are reordered (B of a LoRA, the
-    magnitudes of DoRA, the vector of IA3), and those with a rank instead stay (A of a LoRA). Packed tensors and others
-    are refused.
+    With a weight, the scales of its rows are reordered, and so are tensors of adapters with a number for each row.
+    Scales of whole heads, of all rows or of the input stay, and so do tensors with a rank instead of rows (A of a
+    LoRA). Packed tensors and others are refused.
 
     Examples
     --------

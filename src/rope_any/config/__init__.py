@@ -75,14 +75,14 @@ def published() -> dict[str, dict[str, Any]]:
     """
     Return the configs of well-known models that ship with the library.
 
-    They have the keys that a rotation depends on, as they were published. Wherever a path of a config is accepted, here
-    and on the command line, ``published:NAME`` is too. NAME is a name in this dict, in upper or lower case, with or
-    without the organisation; its beginning or end will do if no other name has it.
+    They have the keys that a rotation depends on. Wherever a path of a config is accepted, here and on the command
+    line, ``published:NAME`` is too. NAME is a name in this dict, in upper or lower case, with or without the
+    organisation; its beginning or end will do if no other name has it.
 
     Returns
     -------
     dict
-        Configs by the name of their model, such as ``Qwen/Qwen3-8B``. They are new at each call.
+        Configs by the name of their model, such as ``Qwen/Qwen3-8B``, new at each call.
 
     Examples
     --------
@@ -101,18 +101,16 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    pairing, factor : optional
+    config, pairing, factor : config and options
         As for `Rope.from_config`. Whether `pairing` is that of the model is checked when a part is read.
 
     Returns
     -------
     tuple of str
         In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers),
-        and if it has more rotations ``transformer.audio`` or the like. Other parts are named by the path of their
-        sub-config, such as ``talker_config.code_predictor_config``, and those of a diffusers pipeline by its folders. A
-        part that no `Rope` can express is included; functions that read it raise with the reason.
+        and its other rotations as ``transformer.audio`` or the like. Other parts have the path of their sub-config,
+        such as ``talker_config.code_predictor_config``, and those of a diffusers pipeline the name of a folder. A part
+        that no `Rope` can express is included; functions that read it raise with the reason.
 
     Examples
     --------
@@ -137,9 +135,7 @@ def layers(
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    part, sequence_length, pairing, factor : optional
+    config, part, sequence_length, pairing, factor : config and options
         As for `Rope.from_config`.
 
     Returns
@@ -184,17 +180,14 @@ def explain(
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    part, layer_type, sequence_length, pairing, factor : optional
+    config, part, layer_type, sequence_length, pairing, factor : config and options
         As for `Rope.from_config`, but by default all types of layers.
 
     Returns
     -------
     tuple of Explanation
-        One for each different rotation, by type of layers if types have their own parameters. Layers without rotary
-        embedding are left out, unless they are all layers of a type or of the part; then their `Explanation` has no
-        `Rope`.
+        One for each different rotation, by type of layers if types have their own parameters. If no layer of a type or
+        of the part has rotary embedding, it has no `Rope`; other layers without it are left out.
 
     Examples
     --------
@@ -258,17 +251,16 @@ def positions(
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     shape : sequence of int, optional
-        The number of tokens of a grid along each axis: (frames, rows, columns), or (rows, columns). For a vision tower,
-        tokens are patches.
+        The tokens of a grid along each axis, (frames, rows, columns) or (rows, columns): patches for a vision tower.
     token_ids : array or nested sequence of int, optional
         The token ids of a stream, ``(batch, seq)``, on the host. Their values are read.
     grids : sequence, optional
-        The images and videos of a stream in the order of its tokens, batch row by row, each (frames, rows, columns) in
+        The images and videos of a stream in the order of its tokens, batch row by row: (frames, rows, columns) in
         patches, and for a video of Qwen2.5-VL or an Omni model the seconds between frames.
     mask : array or nested sequence, optional
         0 for padding, ``(batch, seq)``. Padding gets position 0.
     time_advances : bool, optional
-        Whether text after a video comes after its last frame, as for `rope_any.positions.mrope`.
+        As for `rope_any.positions.mrope`.
     part : str, optional
         The tower or the transformer of a grid, as for `Rope.from_config`. A stream is always text.
     like : array
@@ -330,9 +322,7 @@ def score_scale(
 
     Parameters
     ----------
-    config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`.
-    part, layer_type, pairing, factor : optional
+    config, part, layer_type, pairing, factor : config and options
         As for `Rope.from_config`. Indexers have no such scale, and that of diffusers' transformers is not known.
 
     Returns
@@ -493,8 +483,8 @@ def advise(
     length : int
         The length that the model shall have, in tokens.
     trained_length : int, optional
-        The length that it was trained for before any scaling (8192 for Llama 3.1, not the 131072 of its later
-        training). It replaces that of a config without scaling, and must agree with that of a config with scaling.
+        The length that it was trained for before any scaling (8192 for Llama 3.1, not 131072). It replaces that of a
+        config without scaling, and must agree with that of a config with scaling.
     layer_type : str, optional
         One type of layers. By default all types in the config.
     pairing, factor : optional
@@ -514,7 +504,7 @@ def advise(
     -----
     A pair that never completes a turn within the trained length reaches unseen angles beyond it. The number of features
     in the other pairs is the critical dimension of Liu et al., *Scaling Laws of RoPE-based Extrapolation*,
-    arXiv:2310.05209. By their law, a model that is trained further needs a base of ``(length / 2π) ** (rotary_dim /
+    arXiv:2310.05209. By their law, further training needs a base of ``(length / 2π) ** (rotary_dim /
     critical_dimension)``. Men et al., *Base of RoPE Bounds Context Length*, arXiv:2405.14591, fit a lower bound of
     ``0.0424 * length ** 1.628`` for heads of 128 features and lengths from 1024 to 1 million.
 
@@ -600,15 +590,14 @@ def modernize(config: object, /) -> dict[str, Any]:
     Returns
     -------
     dict
-        A new config from which `Rope.from_config` reads the same rotation. It has ``rope_parameters``, by type of layer
-        if layers differ, instead of ``rope_scaling`` and the older names of base and share. The model's defaults for
-        them are filled in, and all other keys are unchanged, as is a config without rotary embedding.
+        A new config of the same rotation. It has ``rope_parameters``, by type of layer if layers differ, with the
+        model's defaults filled in, instead of ``rope_scaling`` and older names. Other keys are unchanged, and so is a
+        config without rotary embedding.
 
     Raises
     ------
     ValueError
-        If the config is GGUF metadata, a params.json or not of a text model; or if layers of one type differ, which
-        today's form cannot express.
+        If the config is GGUF metadata, a params.json or not of a text model, or if layers of one type differ.
 
     Examples
     --------

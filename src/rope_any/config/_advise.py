@@ -23,19 +23,19 @@ class Outlook(NamedTuple):
     slowed: int
     """The number of pairs that rotate slower than without scaling."""
     unseen: int
-    """The number of pairs that reach angles beyond those of the trained length without scaling."""
+    """The number of pairs that reach angles beyond those of training without scaling."""
     attention_factor: float
     """The factor of cosine and sine."""
     score: float
     """
     The mean of ``cos(distance · frequency)`` over all pairs and the distances from half of the length on.
 
-    The nearer it is to `Advice.score`, the less the scores of far tokens differ from those in training.
+    The nearer it is to `Advice.score`, the less far tokens' scores differ from those in training.
     """
 
 
 class Advice(NamedTuple):
-    """What is known from the numbers alone about a rotation at a longer length. Only an experiment decides."""
+    """What is known from the numbers alone about a rotation at a longer length."""
 
     layer_type: str | None
     """The type of layers; None if layers don't differ."""
@@ -61,7 +61,7 @@ class Advice(NamedTuple):
     """
     The `Outlook` of each scheme by name; empty if the length is not beyond the trained one.
 
-    If the config has a scaling, ``config`` is that scaling, and ``to try`` that of `rope_parameters`.
+    If the config has a scaling, ``config`` is that, and ``to try`` that of `rope_parameters`.
     """
     rope_parameters: dict[str, Any] | None
     """The parameters to try, in today's form; None if there is no reason or no formula."""

@@ -110,26 +110,9 @@ def reposition(
 
     Notes
     -----
-    All new keys are computed before any is written, so the keys take memory twice for that time. Dynamic layers get new
-    tensors, so what shares the old ones stays as it was; static layers keep theirs. Everything but rotated keys of self
-    attention is left alone.
-
-    Each call rounds keys as `Rope.reposition` does. Norms after the rotation don't add to that, because they are undone
-    and repeated in float64.
-
-    Examples
-    --------
-    >>> import transformers
-    >>> import torch
-    >>> from rope_any.integrations.transformers import reposition
-    >>> sizes = {"vocab_size": 10, "hidden_size": 64, "intermediate_size": 64}
-    >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_hidden_layers=2)
-    >>> model = transformers.LlamaModel(config)
-    >>> cache = model(torch.arange(8)[None]).past_key_values
-    >>> kept = [0, 1, 5, 6, 7]
-    >>> for layer in cache.layers:
-    ...     layer.keys, layer.values = layer.keys[:, :, kept], layer.values[:, :, kept]
-    >>> reposition(cache, model, kept, range(5))
+    All new keys are computed before any is written, which takes memory for both. Dynamic layers get new tensors, and
+    static layers keep theirs. Only rotated keys of self attention change. Each call rounds them as `Rope.reposition`
+    does; norms after the rotation are undone and repeated in float64.
     """
     given = {"old_length": old_length, "new_length": new_length}
     lengths = [None if length is None else int32(name, length, least=1) for name, length in given.items()]

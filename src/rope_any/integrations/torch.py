@@ -137,10 +137,10 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     ----------
     model : torch.nn.Module
         Any model or part of one, on any device, or a module around models (DDP, PEFT, your own). Its buffers,
-        parameters and plain tensor attributes are looked at; of a DTensor, the shard of this process.
+        parameters and plain tensors are checked; of a DTensor, the shard of this process.
     config : Rope, dict, path or object with ``to_dict()``, optional
         The rotation, or a config as for `Rope.from_config`. By default ``model.config``, or those of the models in it.
-        Without one, or if that can't be read, values are right if they are those of any base without scaling.
+        Without a readable one, values are right if they are those of any base without scaling.
 
     Returns
     -------
@@ -157,10 +157,9 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     Notes
     -----
     Frequencies are right to 1e-6 of their value and entries of a table to 1e-6 of their angle, which float32 allows.
-    The path of a module names its part of the config (text, vision) and its type of layers. Frequencies that a forward
-    changes (longrope, dynamic) are right in each of their states. A table with fewer rows than the config has tokens is
-    *short*. Learned parameters and caches that are still empty are *exempt*. Buffers of timm are compared with those
-    that a copy of their module fills by its own method.
+    The path of a module tells its part of the config (text, vision) and its type of layers. Frequencies that a forward
+    changes (longrope, dynamic) are right in each of their states. Buffers of timm are compared with those that a copy
+    of their module fills by itself.
 
     Examples
     --------

@@ -130,16 +130,15 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     TypeError
         If an argument has a wrong type.
     ValueError
-        If there is no rotary embedding, or one is unknown, does not make the tables of its config, is replaced already,
-        has a ``forward`` of its own (a hook of accelerate), is on the meta device or needs a `sequence_length`. The
-        model is then unchanged.
+        If there is no rotary embedding, or one is unknown, makes other tables than its config says, is replaced
+        already, has a ``forward`` of its own (a hook of accelerate), is on the meta device or needs a
+        `sequence_length`. The model is then unchanged.
 
     Notes
     -----
     Parameters, caches, hooks, the state dict and buffers stay unchanged, except the buffer with the table of GPT-J and
-    CodeGen. Tables are float32 in a half-precision model too (float64 in a float64 one); if a module that they may
-    reach keeps its own function, they are rounded as before. The model's own function rotates few elements, as in a
-    decoding step.
+    CodeGen. Tables are float32 in a half-precision model too (float64 in a float64 one), unless a module that uses them
+    keeps its own function. The model's own function rotates few elements, as in a decoding step.
 
     Examples
     --------

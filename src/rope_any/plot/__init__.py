@@ -1,12 +1,10 @@
 """
 Draw the properties of a rotation with matplotlib.
 
-The extra ``plot`` installs matplotlib. Each function draws on `ax` and returns it. Without `ax` it creates a figure by
-pyplot, so that notebooks, ``pyplot.show`` and galleries find it. Frequencies in place of a `Rope` can be an array of
-any library. With several position axes, a token has the same position on all of them unless the function says
-otherwise. Axes given by the caller keep their style; new figures use ``looks.LOOKS``, an argument for
-``pyplot.rc_context``. An argument of a wrong type raises TypeError, and one that is out of range or doesn't fit
-ValueError.
+The extra ``plot`` installs matplotlib. Each function draws on `ax` and returns it; without `ax` it creates a figure by
+pyplot, in the style ``looks.LOOKS``, an argument for ``pyplot.rc_context``. Frequencies in place of a `Rope` can be an
+array of any library. With several position axes, a token has the same position on all of them unless the function
+says otherwise. An argument of a wrong type raises TypeError, and one that is out of range or doesn't fit ValueError.
 """
 
 import math
@@ -175,12 +173,11 @@ def wavelengths(
     Parameters
     ----------
     *ropes : Rope or frequencies
-        The recipes, at most five. If there are several, the first is drawn wide and pale, so that lines on top of it
-        stay visible.
+        The recipes, at most five. The first of several is drawn wide and pale, so that lines on it stay visible.
     labels : sequence of str, optional
         Their names, by default "recipe 1", ...
     lengths : mapping of str to float or sequence of float, optional
-        Lengths in tokens to draw as horizontal lines, by name, such as the trained and the extended length.
+        Lengths in tokens to draw as horizontal lines, by name.
     ax : matplotlib.axes.Axes, optional
         Where to draw, with the legend inside; in a new figure, the legend of several recipes is below.
 

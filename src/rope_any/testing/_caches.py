@@ -61,9 +61,9 @@ class CacheReport(NamedTuple):
     wrong : int
         The number of rows beyond their bounds.
     length : int or None
-        The number of rows that there must be; None if it is not known, or the layout has no rows.
+        The number of rows that there must be; None if it is unknown or the layout has no rows.
     causes : tuple of str
-        The likely mistakes, all of them together, or the rows that are wrong; empty if no cause is known.
+        The likely mistakes, all of them together, or the rows that are wrong; or ().
     """
 
     subject: str
@@ -137,9 +137,9 @@ def check_cache(
     attention factor, an angle by e, a divisor or a reciprocal by ``(4 + |ln f|) 2⁻²⁴`` of itself, and all but angles by
     one rounding to the dtype.
 
-    If up to half of the rows are wrong, the causes name a mistake of order that explains them all, such as repeated
-    rows, else the rows. If more are wrong, other layouts are tried, then `others`, then the mistakes that
-    `check_rotary` knows. A cause is named only if it gives the numbers of the cache.
+    If up to half of the rows are wrong, the cause is a mistake of order, such as repeated rows, or the rows are named.
+    If more are wrong, other layouts are tried, then `others`, then the mistakes that `check_rotary` knows. A cause is
+    named only if it gives the numbers of the cache.
 
     Examples
     --------

@@ -42,8 +42,8 @@ class Property(NamedTuple):
     holds : bool
         Whether the function has the property.
     error : float
-        The deviation, relative to the length of the compared vectors, or absolute where nothing may change. Nan if the
-        function returned no valid result.
+        The deviation, relative to the length of the compared vectors, or absolute where nothing may change. Nan without
+        a valid result.
     """
 
     holds: bool
@@ -71,8 +71,7 @@ class Report(NamedTuple):
     refusals : dict
         Exceptions and invalid results, by position or property.
     causes : tuple of str
-        The likely mistakes, all of them together, or what else is known, such as the position up to which the function
-        is correct; empty if there is nothing to say.
+        The likely mistakes, all of them together, or what else is known, such as the last correct position; or ().
     """
 
     subject: str
@@ -152,7 +151,7 @@ def check_rotary(
     Returns
     -------
     Report
-        The worst errors by position, the properties, a guess at the cause, and any exceptions of the function.
+        The worst errors by position, the properties, likely causes, and any exceptions of the function.
 
     Raises
     ------
@@ -166,11 +165,7 @@ def check_rotary(
     The rotation is that of Su et al., *RoFormer*, arXiv:2104.09864. A pair counts as right within 4e-7 of its length
     (5.5e-4 in float16, 4.2e-3 in bfloat16) at every position, which is the error of float32 tables and one rounding.
     Every call must keep the other features, the dtype, x and the positions to the last bit, and return the same for
-    views, for int32 and int64 positions, for one head, and for one token of several rows.
-
-    To guess a mistake, wrong rotations are run on the same numbers: another pairing, sign, slice or width, positions
-    that differ by one, another or no factor, other frequencies, roundings at each step, and faults of published
-    kernels.
+    views, int32 and int64 positions, one head, and one token of several rows.
 
     Examples
     --------

@@ -50,7 +50,7 @@ class Case(NamedTuple):
     parameters : dict
         The origin of the frequencies: ``scheme`` or ``axes``, and its parameters.
     frequencies : tuple of float, or tuple of such rows
-        Radians per position; one row for each axis of the positions, if there are several.
+        Radians per position; with several axes, a row for each.
     attention_factor : float
         Multiplies cosines and sines.
     start : int
@@ -64,7 +64,7 @@ class Case(NamedTuple):
     half, interleaved : numpy.ndarray
         ``(n, head_dim)``, float64: x, rotated in each pairing.
     half_gradient, interleaved_gradient : numpy.ndarray
-        ``(n, head_dim)``, float64: the gradient of the input, if x is the gradient of the rotated result.
+        ``(n, head_dim)``, float64: the gradient of the input, if x is that of the result.
     """
 
     name: str
@@ -93,9 +93,8 @@ def cases() -> dict[str, Case]:
 
     Notes
     -----
-    ``tools/make_vectors.py`` of the repository computes them in 60-digit arithmetic from the formulas of the papers,
-    without this library. Other languages can read the file ``vectors_2.npz``, which the module
-    ``rope_any.testing.vectors`` describes.
+    ``tools/make_vectors.py`` computes them in 60-digit arithmetic from the formulas of the papers, without this
+    library. Other languages can read the file ``vectors_2.npz``, which ``rope_any.testing.vectors`` describes.
 
     Examples
     --------
