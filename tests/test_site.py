@@ -1,5 +1,6 @@
 """The built site: every page is opened in a browser, at the widths of phones and desktops."""
 
+import json
 import os
 import re
 import shutil
@@ -461,25 +462,30 @@ SCHEMES = {
     "plain": lambda f, _: f,
     "linear": lambda f, s: scaling.linear(f, s["factor"]),
     "ntk": lambda f, s: scaling.ntk(f, s["factor"]),
-    "dynamic_ntk": lambda f, s: scaling.dynamic_ntk(
-        f, s["factor"], length=s["trained"] * s["factor"], trained_length=s["trained"]
+    "dynamic_ntk": lambda f, s: scaling.dynamic_ntk(f, s["factor"], length=extended(s), trained_length=s["trained"]),
+    "yarn": lambda f, s: scaling.yarn(
+        f, s["factor"], original_length=s["trained"], **{name: s[name] for name in ("base", *RAMP)}
     ),
-    "yarn": lambda f, s: scaling.yarn(f, s["factor"], base=s["base"], original_length=s["trained"]),
     "llama3": lambda f, s: scaling.llama3(
-        f, s["factor"], original_length=s["trained"], low_freq_factor=1, high_freq_factor=4
+        f, s["factor"], original_length=s["trained"], **{name: s[name] for name in BAND}
     ),
     "longrope": lambda f, s: scaling.longrope(
         f,
-        short_factor=[1] * len(f),
-        long_factor=[float(x) for x in s["long_factor"].split(",")],
+        **{name: [float(x) for x in s[name].split(",")] for name in ("short_factor", "long_factor")},
         original_length=s["trained"],
-        length=s["trained"] * s["factor"],
+        length=extended(s),
     ),
 }
 ATTENTION = {
     "yarn": lambda s: scaling.yarn_attention_factor(s["factor"]),
     "longrope": lambda s: scaling.longrope_attention_factor(s["factor"], original_length=s["trained"]),
 }
+RAMP, BAND = ("beta_fast", "beta_slow", "truncate"), ("low_freq_factor", "high_freq_factor")
+
+
+def extended(setting):
+    """Return the longest sequence of a setting."""
+    return setting["context"] or setting["trained"] * setting["factor"]
 
 
 def settings(rng):
@@ -487,17 +493,30 @@ def settings(rng):
     for scheme in SCHEMES:
         for _ in range(60):
             base, factor = 10 ** rng.uniform(0.5, 10), 2 ** rng.uniform(0, 10)
+            slow, low = 2 ** rng.uniform(-3, 4), 2.0 ** int(rng.integers(-2, 3))
             if rng.random() < 0.5:
-                base, factor = float(f"{base:.1g}"), float(round(factor))
+                base, factor, slow = float(f"{base:.1g}"), float(round(factor)), 1.0
             trained, head_dim = int(2 ** rng.uniform(5, 20)), 2 * int(rng.integers(1, 257))
             drawn = {"scheme": scheme, "base": base, "factor": factor, "trained": trained, "head_dim": head_dim}
-            yield drawn | {"long_factor": ", ".join(map(str, rng.uniform(1, 64, head_dim // 2)))}
+            drawn |= {"beta_slow": slow, "beta_fast": slow * 2 ** int(rng.integers(0, 6))}
+            drawn |= {"low_freq_factor": low, "high_freq_factor": low * int(rng.integers(1, 5))}
+            drawn |= {name: int(rng.integers(0, 10_000)) for name in ("position", "key")}
+            drawn |= {"pair": int(rng.integers(0, head_dim // 2)), "truncate": bool(rng.random() < 0.5)}
+            drawn |= {
+                "pairing": ["half", "interleaved"][rng.integers(2)],
+                "context": ["", 1000, 2**21][rng.integers(3)],
+            }
+            drawn |= {"attention_factor": ["", 1.25][rng.integers(2)]}
+            for name in ("short_factor", "long_factor"):
+                drawn[name] = ", ".join(map(str, rng.uniform(1, 64, head_dim // 2)))
+            yield drawn
 
 
 def expected(setting):
     """Return the frequencies and the attention factor of a setting, from the library."""
     f = SCHEMES[setting["scheme"]](ra.frequencies(setting["head_dim"], base=setting["base"]), setting)
-    return f, ATTENTION.get(setting["scheme"], lambda _: 1.0)(setting)
+    factor = ATTENTION.get(setting["scheme"], lambda _: 1.0)(setting)
+    return f, (setting["attention_factor"] or factor) if setting["scheme"] in ATTENTION else factor
 
 
 @pytest.fixture
@@ -523,6 +542,10 @@ def test_the_explorer_agrees_with_the_library(explorer, rng):
         exec(text, names)  # noqa: S102  # the Python that the page shows
         assert_allclose(names["rope"].frequencies, ours[0], rtol=1e-12, atol=0, err_msg=text)
         assert_allclose(names["rope"].attention_factor, ours[1], rtol=1e-12)
+        assert names["rope"].pairing == setting["pairing"]
+        angles = (setting["position"] - setting["key"]) * np.asarray(ours[0])
+        assert_allclose(names["angle"], angles[setting["pair"]], rtol=1e-12)
+        assert_allclose(names["score"], np.cos(angles).mean(), rtol=0, atol=1e-9)
 
 
 def test_the_explorer_reads_the_list_of_longrope(explorer):
@@ -538,13 +561,302 @@ def test_the_explorer_reads_the_list_of_longrope(explorer):
     explorer.wait_for_function("location.hash.includes('long_factor=')")
 
 
-def test_the_explorer_draws_the_decay_of_the_paper(explorer):
+PRESETS = {
+    "llama-3.1": ("meta-llama/Llama-3.1-8B", {}, None),
+    "qwen2.5": (
+        "Qwen/Qwen2.5-7B-Instruct",
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}},
+        None,
+    ),
+    "deepseek-v3": ("deepseek-ai/DeepSeek-V3", {}, None),
+    "gpt-oss": ("openai/gpt-oss-20b", {}, None),
+    "gemma-3-global": ("google/gemma-3-4b-it", {}, "full_attention"),
+    "gemma-3-local": ("google/gemma-3-4b-it", {}, "sliding_attention"),
+}
+
+
+def test_presets_have_the_numbers_of_published_configs(explorer):
+    found = explorer.evaluate("""Object.entries(ropeExplorer.PRESETS).map(([name, { setting }]) => {
+      const { state, faults } = ropeExplorer.complete(setting);
+      return [name, state, faults, ropeExplorer.inPython(state), ropeExplorer.extended(state)];
+    })""")
+    assert [name for name, *_ in found] == [*PRESETS]
+    for name, state, faults, text, longest in found:
+        model, changes, layer_type = PRESETS[name]
+        config = ra.config.published()[model] | changes
+        (exact,) = [one for one in ra.config.explain(config) if layer_type in {None, one.layer_type}]
+        names = {}
+        exec(text, names)  # noqa: S102  # the Python that the page shows
+        assert_allclose(names["rope"].frequencies, exact.rope.frequencies, rtol=1e-12, atol=0, err_msg=name)
+        assert_allclose(names["rope"].attention_factor, exact.rope.attention_factor, rtol=1e-12)
+        assert names["rope"].pairing == exact.rope.pairing and faults == []
+        stated = config.get("max_position_embeddings")
+        assert not stated or "gemma" in name or longest == (131_072 if name == "qwen2.5" else stated)
+        scaled = config.get("rope_scaling") or {}
+        assert state["trained"] == scaled.get("original_max_position_embeddings", 32_768)
+
+
+def test_a_preset_is_chosen_by_its_name(explorer):
+    models = explorer.get_by_role("combobox", name="model")
+    assert models.input_value() == ""
+    models.select_option("gpt-oss 20B")
+    assert not explorer.get_by_label("truncate").is_checked()
+    explorer.wait_for_function("location.hash.includes('truncate=false')")
+    explorer.reload()
+    assert models.input_value() == "gpt-oss"
+    explorer.get_by_role("slider", name="beta_fast").press("ArrowRight")
+    assert models.input_value() == "" and "beta_fast=48" in explorer.locator("#ex-python").inner_text()
+
+
+READ = """configs => configs.map(config => {
+  try {
+    return ropeConfig.readConfig(config).map(([layers, setting]) => {
+      const { state, faults } = ropeExplorer.complete(setting);
+      if (faults.length) return [layers, faults];
+      const [f, m] = [ropeExplorer.frequencies(state), ropeExplorer.attentionFactor(state)];
+      return [layers, null, f, m, state.pairing, ropeExplorer.extended(state)];
+    });
+  } catch (error) {
+    return error.message;
+  }
+})"""
+
+
+def assert_read_right(config, found):
+    """Check what the explorer has read in a config; return whether it drew all kinds of layers."""
+    if isinstance(found, str):  # it says why it can't read it
+        assert found and "undefined" not in found and "NaN" not in found, config
+        return False
+    kinds = {one.layer_type or "": one for one in ra.config.explain(config)}
+    assert {layers for layers, *_ in found} == {*kinds} or [layers for layers, *_ in found] == [""], config
+    for layers, faults, *drawn in found:
+        if faults:
+            continue
+        frequencies, attention_factor, pairing, longest = drawn
+        chosen = [layers] if layers else [*kinds]
+        for kind in chosen:  # if the explorer draws one rotation, all layers have it
+            rope = ra.Rope.from_config(config, layer_type=kind or None, sequence_length=int(longest))
+            assert_allclose(rope.frequencies, frequencies, rtol=1e-12, atol=0, err_msg=str(config))
+            assert_allclose(rope.attention_factor, attention_factor, rtol=1e-12, err_msg=str(config))
+            assert (rope.pairing, rope.start) == (pairing, 0), config
+    return not any(faults for _, faults, *_ in found)
+
+
+def test_the_explorer_reads_published_configs_right_or_not_at_all(explorer):
+    configs = ra.config.published()
+    found = explorer.evaluate(READ, [json.dumps(config) for config in configs.values()])
+    read = {name for (name, config), one in zip(configs.items(), found, strict=True) if assert_read_right(config, one)}
+    assert len(read) >= 35
+    assert {"meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b", "google/gemma-3-4b-it"} <= read
+    assert {"microsoft/Phi-3.5-mini-instruct", "Qwen/Qwen3-8B"} <= read
+    assert not {"Qwen/Qwen2-VL-2B-Instruct", "google/gemma-4-E2B-it", "HuggingFaceTB/SmolLM3-3B"} & read
+
+
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 4096}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192, **dict.fromkeys(BAND, 1.0)}
+LISTS = {"short_factor": [1.0, 1.5] * 16, "long_factor": [2.0, 3.0] * 16}
+SCALINGS = [
+    None,
+    {"rope_type": "default"},
+    {"rope_type": "linear", "factor": 4.0},
+    {"type": "linear", "factor": 4.0},
+    {"rope_type": "dynamic", "factor": 2.0},
+    YARN,
+    YARN | {"beta_fast": 16, "beta_slow": 2, "truncate": False},
+    YARN | {"attention_factor": 1.1},
+    YARN | {"mscale": 1.0, "mscale_all_dim": 0.5},
+    YARN | {"mscale": 0.7},
+    YARN | {"type": "yarn"},
+    YARN | {"type": "linear"},
+    YARN | {"rope_theta": 77_777.0},
+    YARN | {"factor": None},
+    YARN | {"extrapolation_factor": 1.0},
+    LLAMA3,
+    LLAMA3 | {"high_freq_factor": 4.0},
+    {"rope_type": "longrope", **LISTS},
+    {"rope_type": "longrope", "original_max_position_embeddings": 4096, **LISTS},
+    {"rope_type": "longrope", "original_max_position_embeddings": 4096, "factor": 3.0, **LISTS},
+    {"rope_type": "su", "original_max_position_embeddings": 4096, **LISTS},
+    {"rope_type": "longrope", "original_max_position_embeddings": 4096, "short_factor": [1.0], "long_factor": [2.0]},
+    {"rope_type": "default", "mrope_section": [8, 12, 12]},
+    {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+    {"rope_type": "dynamic", "alpha": 1000.0},
+    {"sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}, "full_attention": YARN | {"rope_theta": 1e6}},
+    {"sliding_attention": {"rope_type": "default"}, "full_attention": {"rope_type": "default"}},
+    "yarn",
+]
+OTHERS = [
+    {},
+    {"rope_theta": 123_456.0},
+    {"rope_theta": "10000"},
+    {"head_dim": None},
+    {"partial_rotary_factor": 0.5},
+    {"partial_rotary_factor": 1.0},
+    {"rope_interleave": True},
+    {"rope_interleave": False},
+    {"rotary_pct": 0.5},
+    {"layer_types": ["sliding_attention", "full_attention"]},
+    {"layer_types": ["linear_attention", "full_attention"]},
+    {"no_rope_layers": [1, 0]},
+    {"max_position_embeddings": None},
+    {"original_max_position_embeddings": 2048},
+    {"head_dim": 48, "hidden_size": 500},
+    {"text_config": {"model_type": "llama"}},
+]
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_the_explorer_reads_made_configs_right_or_not_at_all(explorer, key):
+    """For each model type that it knows, with scalings and keys that fit it and that do not."""
+    configs = []
+    for name in explorer.evaluate("ropeConfig.types"):
+        plain = {"model_type": name, "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 2}
+        plain |= {"max_position_embeddings": 32_768, "head_dim": 64}
+        if name in {"deepseek_v2", "deepseek_v3", "kimi_k2"}:
+            plain = {key: value for key, value in plain.items() if key != "head_dim"} | {"qk_rope_head_dim": 64}
+        configs += [plain | {key: given} | other for given in SCALINGS for other in OTHERS]
+    found = explorer.evaluate(READ, [json.dumps(config) for config in configs])
+    drawn = [config["model_type"] for config, one in zip(configs, found, strict=True) if assert_read_right(config, one)]
+    assert min(drawn.count(name) for name in {*drawn}) > 5 and len({*drawn}) == 27
+
+
+def test_a_pasted_config_is_drawn(explorer):
+    config = ra.config.published()["google/gemma-3-4b-it"]
+    explorer.get_by_text("Paste a config.json").click()
+    box = explorer.get_by_label("config.json", exact=True)
+    box.fill(json.dumps(config))
+    explorer.get_by_text("Drawn: its sliding_attention layers.").wait_for()
+    explorer.get_by_role("combobox", name="layers").select_option("full_attention")
+    names = {}
+    exec(explorer.locator("#ex-python").inner_text(), names)  # noqa: S102  # the Python that the page shows
+    exact = ra.Rope.from_config(config, layer_type="full_attention")
+    assert_allclose(names["rope"].frequencies, exact.frequencies, rtol=1e-12)
+    for text, reason in {
+        json.dumps(ra.config.published()["Qwen/Qwen3-VL-4B-Instruct"]): "does not know the model type qwen3_vl_text.",
+        json.dumps(ra.config.published()["meta-llama/Llama-3.1-8B"] | {"rope_scaling": {"rope_type": "new"}}): (
+            'does not draw the rope type "new".'
+        ),
+        json.dumps({"model_type": "llama", "head_dim": 63}): "63 features would rotate, which is no even number.",
+        "{": "it is not JSON: ",
+        "[]": "it is not a JSON object.",
+    }.items():
+        box.fill(text)
+        said = explorer.locator("#ex-read").inner_text()
+        assert said.startswith("The explorer can't read this config: ") and reason in said
+        assert said.endswith("Use rope-any inspect config.json, which reads more models.")
+    assert not explorer.get_by_role("combobox", name="layers").is_visible()
+
+
+def test_the_explorer_computes_scores(explorer):
     f, distances = ra.frequencies(64, base=500_000.0), [0, 1, 7, 100, 4096, 100_000]
-    found = explorer.evaluate("([f, distances]) => distances.map(r => ropeExplorer.decay(f, r))", [f, distances])
-    cos, sin = ra.cos_sin(np.asarray(distances), f, dtype=np.float64)
-    bound = np.mean(np.abs(np.cumsum(cos + 1j * sin, axis=-1)), axis=-1)
-    assert_allclose([at["score"] for at in found], np.mean(cos, axis=-1), rtol=0, atol=1e-9)
-    assert_allclose([at["bound"] for at in found], bound, rtol=0, atol=1e-9)
+    found = explorer.evaluate("([f, distances]) => distances.map(r => ropeExplorer.score(f, r))", [f, distances])
+    cos, _ = ra.cos_sin(np.asarray(distances), f, dtype=np.float64)
+    assert_allclose(found, np.mean(cos, axis=-1), rtol=0, atol=1e-9)
+
+
+def test_values_are_read_under_the_pointer(explorer):
+    waves, said = explorer.locator("#ex-wavelengths svg"), explorer.locator("#ex-wavelengths output")
+    waves.scroll_into_view_if_needed()
+    box = waves.bounding_box()
+    explorer.mouse.move(box["x"] + box["width"] - 9, box["y"] + 100)
+    plain, ours = (2 * np.pi / f[-1] for f in (ra.frequencies(128), expected(ra_setting())[0]))
+    wrote = said.inner_text()
+    assert wrote.startswith("pair 63: plain 54\u00a0410 tokens, YaRN ")
+    assert int(wrote.split("YaRN ")[1].removesuffix(" tokens").replace("\u00a0", "")) == round(ours) and plain < ours
+    explorer.mouse.move(0, 0)
+    assert said.inner_text() == ""
+    waves.focus()
+    waves.press("Home")
+    waves.press("Home")
+    assert said.inner_text() == "pair 0: plain 6.283 tokens, YaRN 6.283 tokens"
+    waves.press("ArrowRight")
+    assert said.inner_text().startswith("pair 1: plain 7.256 tokens")
+    score = explorer.locator("#ex-score svg")
+    score.focus()
+    assert said.inner_text() == ""
+    score.press("End")
+    score.press("End")
+    assert explorer.locator("#ex-score output").inner_text().startswith("distance 32\u00a0768: plain ")
+    assert explorer.locator("#ex-score circle.dot").count() == 2
+
+
+def ra_setting():
+    """Return the setting that the explorer begins with."""
+    return {
+        "scheme": "yarn",
+        "base": 10_000,
+        "head_dim": 128,
+        "factor": 4,
+        "trained": 4096,
+        "context": "",
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "truncate": True,
+        "attention_factor": "",
+    }
+
+
+def test_a_hand_of_the_clock_is_chosen_by_a_click(explorer):
+    clock = explorer.locator("#ex-clock svg")
+    clock.scroll_into_view_if_needed()
+    hand = clock.locator("circle.scaled").first
+    box = hand.bounding_box()
+    explorer.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert explorer.locator("#ex-clock > output").inner_text().startswith("pair 0: ")
+    assert explorer.locator("#ex-relation").inner_text().startswith("Pair 0: ")
+    angle = "The angle between them is 10 × 1 = 10 rad, and its cosine -0.839."
+    assert angle in explorer.locator("#ex-relation").inner_text()
+    explorer.get_by_role("slider", name="key at").press("Home")
+    assert "1\u00a0000 × 1 = 1000 rad" in explorer.locator("#ex-relation").inner_text()
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_the_explorer_plays(explorer, motion):
+    """Query and key move together; with reduced motion, by one step a second."""
+    explorer.emulate_media(reduced_motion=motion)
+    button, at = explorer.locator("#ex-play"), explorer.locator("#ex-position + output")
+    position = lambda: int(at.inner_text().replace("\u00a0", ""))  # noqa: E731
+    assert position() == 1000
+    button.click()
+    assert button.inner_text() == "pause"
+    explorer.wait_for_timeout(700)
+    assert position() == 1000 if motion == "reduce" else position() > 1003
+    explorer.wait_for_function("document.querySelector('#ex-position + output').value !== '1\u00a0000'")
+    button.click()
+    assert button.inner_text() == "play"
+    still = position()
+    assert int(explorer.locator("#ex-key + output").inner_text().replace("\u00a0", "")) == still - 10
+    explorer.wait_for_timeout(1200 if motion == "reduce" else 300)
+    assert position() == still
+    explorer.emulate_media(reduced_motion="no-preference")
+
+
+@pytest.mark.parametrize("tab", ["phone"], indirect=True)
+def test_on_a_phone_the_picture_comes_first(explorer):
+    clock = explorer.locator("#ex-clock svg").bounding_box()
+    assert clock["y"] + clock["height"] < explorer.viewport_size["height"]
+    assert not explorer.get_by_role("slider", name="base").is_visible()
+    assert explorer.get_by_role("slider", name="query at").is_visible()
+    explorer.locator("#ex-settings > summary").click()
+    assert explorer.get_by_role("slider", name="base").is_visible()
+    explorer.get_by_role("combobox", name="scheme").select_option("LongRoPE")
+    assert explorer.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    waves = explorer.locator("#ex-wavelengths svg")
+    waves.scroll_into_view_if_needed()
+    waves.click()
+    assert explorer.locator("#ex-wavelengths output").inner_text().startswith("pair ")
+
+
+def test_values_in_the_wrong_order_are_refused(explorer):
+    explorer.goto(f"{explorer.url}#scheme=llama3&low_freq_factor=4&high_freq_factor=4")
+    low = explorer.get_by_role("slider", name="low_freq_factor")
+    assert low.get_attribute("aria-valuetext") == "4 turns"
+    low.press("ArrowRight")
+    explorer.get_by_text("high_freq_factor must be at least low_freq_factor.", exact=True).wait_for()
+    assert low.get_attribute("aria-valuetext") == "4 turns"
+    low.press("ArrowLeft")
+    assert low.get_attribute("aria-valuetext") == "2 turns"
+    assert explorer.locator("[role=alert]").inner_text() == ""
 
 
 def test_the_explorer_draws_its_settings(explorer):
@@ -555,7 +867,15 @@ def test_the_explorer_draws_its_settings(explorer):
     explorer.get_by_role("slider", name="trained").press("ArrowRight")
     explorer.get_by_role("button", name="one token on").click()
     explorer.wait_for_function("location.hash.includes('position=1001')")
-    setting = {"base": 100_000_000, "head_dim": 128, "scheme": "llama3", "factor": 4, "trained": 8192, "position": 1001}
+    setting = {
+        "scheme": "llama3",
+        "base": 100_000_000,
+        "head_dim": 128,
+        "pairing": "half",
+        "trained": 8192,
+        "factor": 4,
+    }
+    setting |= {"low_freq_factor": 1, "high_freq_factor": 4, "position": 1001, "key": 991, "pair": 21}
     assert parse_qs(explorer.url.split("#")[1]) == {key: [str(value)] for key, value in setting.items()}
     explorer.get_by_role("button", name="copy").click()
     assert explorer.evaluate("String(getSelection())") == explorer.locator("#ex-python").inner_text()
@@ -565,7 +885,7 @@ def test_the_explorer_draws_its_settings(explorer):
         "all => all.map(e => [+e.getAttribute('cx'), +e.getAttribute('cy')])"
     )
     x, y = (np.asarray(hands) - _middle(explorer)).T
-    frequencies, _ = expected(setting)
+    frequencies, _ = expected(setting | {"context": ""})
     assert_allclose(np.exp(1j * np.arctan2(-y, x)), np.exp(1001j * np.asarray(frequencies)), atol=1e-9)
     status = explorer.get_by_role("status").filter(has_text="pairs")
     slow = [sum(2 * np.pi / f > 8192 for f in row) for row in (ra.frequencies(128, base=1e8), frequencies)]
@@ -586,7 +906,7 @@ def test_the_explorer_draws_lengths_to_scale(explorer):
 def test_no_line_of_the_explorer_crosses_a_length_label(explorer, setting):
     explorer.goto(f"{explorer.url}#{setting}")
     explorer.wait_for_function("setting => location.hash.slice(1) === setting", arg=setting)
-    crossed = explorer.evaluate(r"""() => ["wavelengths", "score", "bound"].flatMap(kind => {
+    crossed = explorer.evaluate(r"""() => ["wavelengths", "score"].flatMap(kind => {
       const all = selector => [...document.querySelectorAll(`#ex-${kind} ${selector}`)];
       const names = all("text").filter(text => /trained|extended/.test(text.textContent));
       const over = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
@@ -640,7 +960,7 @@ def test_the_explorer_reports_what_it_cannot_draw(explorer, address, message):
 @pytest.mark.parametrize("setting", ["trained=3&factor=1&head_dim=2", "trained=1&head_dim=2", "head_dim=1024"])
 def test_the_explorer_has_ticks(explorer, setting):
     explorer.goto(f"{explorer.url}#{setting}")
-    for kind in ("wavelengths", "score", "bound"):
+    for kind in ("wavelengths", "score"):
         for anchor in ("middle", "end"):  # of the numbers below, with the label of that axis; of those at the left
             texts = explorer.locator(f"#ex-{kind} text[text-anchor={anchor}]").all_text_contents()
             assert sum(text.replace("\u00a0", "").replace(".", "").isdigit() for text in texts) >= 2, (kind, texts)
@@ -650,8 +970,8 @@ def test_the_explorer_has_ticks(explorer, setting):
 def test_the_explorer_is_exact_at_its_limits(explorer):
     """Its largest distance, with the fastest pair, is compared with 60 digits."""
     f, furthest = ra.frequencies(128), 2 * 2**24 * 1024 - 1
-    found = explorer.evaluate("([f, r]) => ropeExplorer.decay(f, r)", [f, furthest])
-    assert_allclose(found["score"], exact([furthest], f).cos.mean(), rtol=0, atol=1e-5)
+    found = explorer.evaluate("([f, r]) => ropeExplorer.score(f, r)", [f, furthest])
+    assert_allclose(found, exact([furthest], f).cos.mean(), rtol=0, atol=1e-5)
 
 
 def test_the_explorer_page_works_without_scripts(site, browser):
