@@ -279,7 +279,12 @@
   function show(id, label, width, height, ...children) {
     const figure = part(`#${id}`);
     const svg = figure.querySelector("svg") ?? figure.insertBefore(make("svg", {}), figure.children[1]);
-    const interactive = { role: "img", tabindex: 0, "aria-label": label, viewBox: `0 0 ${width} ${height}` };
+    const interactive = {
+      role: "img",
+      tabindex: 0,
+      "aria-label": `${label} Press the arrow keys to read values.`,
+      viewBox: `0 0 ${width} ${height}`,
+    };
     for (const [key, value] of Object.entries(interactive)) svg.setAttribute(key, value);
     svg.replaceChildren(...children, make("g", { class: "probe" }));
   }
