@@ -6,17 +6,23 @@ of Okabe and Ito, which colour-blind people can distinguish, and each line has i
 """
 
 import math
+import runpy
 import sys
+import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, Circle, Rectangle
+from matplotlib.ticker import FixedLocator
 
 import rope_any as ra
 from rope_any import axes as axis_functions
@@ -349,6 +355,27 @@ def errors_narrow() -> Figure:
     return figure
 
 
+NARROW = 4.0  # inches, of which a phone shows as much as of WIDTH on a desktop
+# Pictures of the gallery that are also drawn for the width of a phone: how many of each script.
+GALLERY = {"hands": 1, "wavelengths": 1, "decay": 2, "table": 1, "errors": 1, "pairs": 1}
+
+
+def narrow_of_gallery(script: str, number: int) -> Figure:
+    """Draw the picture of this number that a script of the gallery draws, for the width of a phone."""
+    plt.close("all")
+    with patch.object(looks, "WIDTH", NARROW), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of others that the script draws, and that are closed
+        runpy.run_path(str(Path(__file__).parent / "gallery_src" / f"{script}.py"))
+    figure = plt.figure(number)
+    axes = figure.axes[0]
+    for text in (axes.xaxis.label, axes.yaxis.label):
+        text.set_wrap(True)
+    if axes.get_xscale() != "linear":
+        axes.xaxis.set_major_locator(FixedLocator([tick for tick in axes.get_xticks() if tick >= 0][::2]))
+    plt.close("all")
+    return figure
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     "errors-narrow": errors_narrow,
     "one-pair": one_pair,
@@ -361,6 +388,10 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "proportional": proportional_pairs,
     "axes-of-pairs": axes_of_pairs,
     "shards": shards,
+} | {
+    f"sphx_glr_{script}_{number:03}-narrow": partial(narrow_of_gallery, script, number)
+    for script, count in GALLERY.items()
+    for number in range(1, count + 1)
 }
 
 

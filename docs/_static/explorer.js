@@ -30,7 +30,11 @@
   // LongRoPE's lists: the numbers that were typed if they fit; else ones for the short list, and for the long one from
   // 1 to the factor, evenly in the exponent.
   const LISTS = ["short_factor", "long_factor"];
-  const typed = (text) => (text ?? "").split(/[\s,[\]]+/).filter(Boolean).map(Number);
+  const typed = (text) =>
+    (text ?? "")
+      .split(/[\s,[\]]+/)
+      .filter(Boolean)
+      .map(Number);
   const fits = (list, { head_dim }) => list.length === head_dim / 2 && list.every((x) => x > 0 && x < Infinity);
   const rising = ({ factor: s, head_dim: d }) =>
     Array.from({ length: d / 2 }, (_, i) => s ** (i / Math.max(d / 2 - 1, 1)));
@@ -106,7 +110,8 @@
     },
   };
 
-  const extended = ({ scheme, trained, factor, context }) => (scheme === "plain" ? trained : context || trained * factor);
+  const extended = ({ scheme, trained, factor, context }) =>
+    scheme === "plain" ? trained : context || trained * factor;
   const frequencies = (state) => SCHEMES[state.scheme].scale(plain(state), state);
   const attentionFactor = (state) => {
     const { attention } = SCHEMES[state.scheme];
@@ -141,8 +146,7 @@
   const range = (from, to, value) => Array.from({ length: to - from + 1 }, (_, i) => value(from + i));
   const stepped = (k) => (k <= 20 ? k : round2(20 * 10 ** ((k - 20) / 20))); // one by one, then by about an eighth
   const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128];
-  // Products of distances up to 2 · trained · factor and frequencies are made in doubles: these limits keep them right
-  // to 1e-5 radians.
+  // Products of distances and frequencies are made in doubles: these limits keep them right to 1e-5 radians.
   const POSITIONS = { least: 0, most: 2 ** 31 - 1, step: 1, stops: range(0, 114, stepped) };
   const CONTROLS = {
     base: { first: 10_000, least: 2, most: 1e12, stops: range(60, 160, (k) => round2(10 ** (k / 20))) },
@@ -211,7 +215,10 @@
     return LISTS.filter((name) => SCHEMES[state.scheme].reads.includes(name))
       .map((name) => [name, typed(state[name])])
       .filter(([, list]) => list.length && !fits(list, state))
-      .map(([name, list]) => `${name} must be ${state.head_dim / 2} positive numbers, one for each pair; got ${list.length}.`);
+      .map(
+        ([name, list]) =>
+          `${name} must be ${state.head_dim / 2} positive numbers, one for each pair; got ${list.length}.`,
+      );
   }
 
   // The numbers of published configs; the lengths of Gemma 3, which its config lacks, are from arXiv:2503.19786.
@@ -272,7 +279,12 @@
   function show(id, label, width, height, ...children) {
     const figure = part(`#${id}`);
     const svg = figure.querySelector("svg") ?? figure.insertBefore(make("svg", {}), figure.children[1]);
-    const interactive = { role: "img", tabindex: 0, "aria-label": label, viewBox: `0 0 ${width} ${height}` };
+    const interactive = {
+      role: "img",
+      tabindex: 0,
+      "aria-label": `${label} Press the arrow keys to read values.`,
+      viewBox: `0 0 ${width} ${height}`,
+    };
     for (const [key, value] of Object.entries(interactive)) svg.setAttribute(key, value);
     svg.replaceChildren(...children, make("g", { class: "probe" }));
   }
@@ -296,8 +308,8 @@
       return make("text", { x, y: y + 4, "text-anchor": "middle" }, text);
     });
     const face = make("circle", { class: "axis", cx: middle, cy: radius + 20, r: radius });
-    const f = rows.at(-1)[1];
-    const turned = ((position - key) * f[pair]) % (2 * Math.PI);
+    const [f, turn] = [rows.at(-1)[1], 2 * Math.PI];
+    const turned = ((position - key) * f[pair]) % turn;
     const along = range(0, 32, (k) => at(key * f[pair] + (turned * k) / 32, radius * 0.3));
     const chosen = [
       make("path", { class: "between", d: path(along) }),
@@ -309,7 +321,7 @@
     probes["ex-clock"] = {
       points: f.map((x, i) => at(position * x, reach(i, f))),
       mark: ([x, y]) => [make("circle", { class: "found", cx: x, cy: y, r: 6 })],
-      say: (i) => `pair ${i}: ${digits((position * f[i]) % (2 * Math.PI))} rad, one turn in ${digits((2 * Math.PI) / f[i])} tokens`,
+      say: (i) => `pair ${i}: ${digits((position * f[i]) % turn)} rad, one turn in ${digits(turn / f[i])} tokens`,
       near: ([x, y], [a, b]) => Math.hypot(x - a, y - b),
       choose: (i) => change({ pair: i }),
     };
@@ -320,14 +332,15 @@
   function relation(f, { position, key, pair }) {
     const [turn, r] = [2 * Math.PI, position - key];
     const [angle, rad] = [r * f[pair], (x) => `${digits(x)} rad`];
+    const [ofQuery, ofKey] = [position, key].map((at) => rad((at * f[pair]) % turn));
     return (
-      `Pair ${pair}: the query's hand is at ${rad((position * f[pair]) % turn)}, the key's at ${rad((key * f[pair]) % turn)}. ` +
-      `The angle between them is ${count(r)} × ${digits(f[pair])} = ${rad(angle)}, and its cosine ${Math.cos(angle).toFixed(3)}. ` +
+      `Pair ${pair}: the query's hand is at ${ofQuery}, the key's at ${ofKey}. The angle between them is ` +
+      `${count(r)} × ${digits(f[pair])} = ${rad(angle)}, and its cosine ${Math.cos(angle).toFixed(3)}. ` +
       `The score, the mean of the cosines of all ${f.length} pairs, is ${score(f, r).toFixed(3)}.`
     );
   }
 
-  // --- what a chart says under the pointer, or by the arrow keys: for each figure its points, and where one is asked --
+  // --- what a chart says under the pointer, or by the arrow keys: for each figure its points, and which is asked -----
 
   const probes = {};
   const asked = {};
@@ -398,10 +411,22 @@
     };
     const [X, Y] = [scale(x, left, right), scale(y, bottom, top)];
     const line = (name, points) => make("path", { class: name, d: path(points), "stroke-linejoin": "round" });
-    const upright = (name, v, end = top) => line(name, [[X(v), bottom], [X(v), end]]);
-    const across = (name, v) => line(name, [[left, Y(v)], [right, Y(v)]]);
+    const upright = (name, v, end = top) =>
+      line(name, [
+        [X(v), bottom],
+        [X(v), end],
+      ]);
+    const across = (name, v) =>
+      line(name, [
+        [left, Y(v)],
+        [right, Y(v)],
+      ]);
     const text = (content, x, y, anchor) => make("text", { x, y, "text-anchor": anchor }, content);
-    show(id, label, width, height,
+    show(
+      id,
+      label,
+      width,
+      height,
       ...ticks(x).flatMap((v) => [upright("axis", v), text(count(v), Math.min(X(v), right - 8), 276, "middle")]),
       ...ticks(y).flatMap((v) => [across("axis", v), text(count(v), left - 6, Y(v) + 4, "end")]),
       text(x.label, (left + right) / 2, height - 4, "middle"),
@@ -414,13 +439,21 @@
         across("mark", v),
         text(`${name}: ${count(v)}`, left + 6, Y(v) + [14, -5][i], "start"),
       ]),
-      ...rows.map(([name, points]) => line(name, points.map(([a, b]) => [X(a), Y(b)]))),
+      ...rows.map(([name, points]) =>
+        line(
+          name,
+          points.map(([a, b]) => [X(a), Y(b)]),
+        ),
+      ),
     );
     const values = (i) => rows.map(([, points]) => points[i][1]);
     probes[id] = {
       points: rows[0][1].map(([a]) => [X(a), bottom]),
       mark: ([at], i) => [
-        line("found", [[at, bottom], [at, top]]),
+        line("found", [
+          [at, bottom],
+          [at, top],
+        ]),
         ...rows.map(([name], k) => make("circle", { class: `${name} dot`, cx: at, cy: Y(values(i)[k]), r: 4 })),
       ],
       say: (i) => say(rows[0][1][i][0], values(i)),
@@ -444,7 +477,13 @@
   function draw(state) {
     drawClock(state);
     const [pairs, length, rows] = [state.head_dim / 2, extended(state), rowsOf(state)];
-    const named = length > state.trained ? [["trained", state.trained], ["extended", length]] : [["trained", length]];
+    const named =
+      length > state.trained
+        ? [
+            ["trained", state.trained],
+            ["extended", length],
+          ]
+        : [["trained", length]];
     const width = part("#ex-wavelengths").clientWidth;
     const each = (write) => (values) => values.map((value, k) => `${called(state)[k]} ${write(value)}`).join(", ");
 
@@ -453,8 +492,15 @@
     const pair = { label: "pair", domain: [0, Math.max(pairs - 1, 1)], least: 1 };
     const tokens = { domain: [Math.min(5, state.trained / 1.5), longest], log: true, marks: named };
     const tokensOf = each((value) => `${digits(value)} tokens`);
-    chart("ex-wavelengths", "Wavelength in tokens by pair; a table below has each.", waves, pair, tokens, width,
-      (i, values) => `pair ${i}: ${tokensOf(values)}`);
+    chart(
+      "ex-wavelengths",
+      "Wavelength in tokens by pair; a table below has each.",
+      waves,
+      pair,
+      tokens,
+      width,
+      (i, values) => `pair ${i}: ${tokensOf(values)}`,
+    );
 
     const most = 2 * length;
     const distances = [...new Set(range(0, 240, (k) => Math.round(most ** (k / 240))))];
@@ -463,8 +509,15 @@
     const distance = { label: "distance (tokens)", domain: [1, most], log: true, least: 1, marks: named };
     const span = `by distance, from 1 to ${count(most)} tokens.`;
     const scoreOf = each((value) => value.toFixed(3));
-    chart("ex-score", `Score ${span}`, scores, distance, { domain: [Math.floor(lowest * 5) / 5, 1] }, width,
-      (r, values) => `distance ${count(r)}: ${scoreOf(values)}`);
+    chart(
+      "ex-score",
+      `Score ${span}`,
+      scores,
+      distance,
+      { domain: [Math.floor(lowest * 5) / 5, 1] },
+      width,
+      (r, values) => `distance ${count(r)}: ${scoreOf(values)}`,
+    );
   }
 
   function table(state) {
@@ -524,7 +577,8 @@
     showControls();
     const { label } = SCHEMES[state.scheme];
     const preset = PRESETS[elements.preset.value]?.label;
-    part("summary span").textContent = preset ?? (state.scheme === "plain" ? label : `${label}, factor ${count(state.factor)}`);
+    part("summary span").textContent =
+      preset ?? (state.scheme === "plain" ? label : `${label}, factor ${count(state.factor)}`);
     for (const key of root.querySelectorAll(".key .scaled")) {
       key.textContent = label;
       key.hidden = state.scheme === "plain";
@@ -594,7 +648,10 @@
     const sayWhich = name ? `its ${name} layers` : "the config";
     const plainly = wrong.length ? `The explorer can't draw ${sayWhich}: ${wrong.join(" ")}` : `Drawn: ${sayWhich}.`;
     const lengths = setting.trained ? "" : " It states no length, so the trained length is the default.";
-    const unclear = setting.scheme === "linear" && setting.trained ? " It states one length, which may be the trained or the extended one." : "";
+    const unclear =
+      setting.scheme === "linear" && setting.trained
+        ? " It states one length, which may be the trained or the extended one."
+        : "";
     part("#ex-read").textContent = plainly + (wrong.length ? INSPECT : lengths + unclear);
   }
 
@@ -636,7 +693,8 @@
     const text = value.replace(/[\s_]/g, "");
     const good = !text || (Number(text) >= least && Number(text) <= most && !(by && Number(text) % by));
     change({ [name]: good && text ? Number(text) : "" });
-    if (!good) part("[role=alert]").textContent = `${name} must be ${NUMBERS[by]} from ${count(least)} to ${count(most)}.`;
+    if (!good)
+      part("[role=alert]").textContent = `${name} must be ${NUMBERS[by]} from ${count(least)} to ${count(most)}.`;
   });
   for (const id of ["ex-clock", "ex-wavelengths", "ex-score"]) listen(id);
   part("#ex-moves").addEventListener("click", ({ target: { value } }) => value && step(Number(value)));
@@ -657,5 +715,6 @@
   root.hidden = false;
   render();
 
-  globalThis.ropeExplorer = { complete, frequencies, attentionFactor, extended, score, inPython, PRESETS }; // for the tests
+  // for the tests, and the curious
+  globalThis.ropeExplorer = { complete, frequencies, attentionFactor, extended, score, inPython, PRESETS };
 }

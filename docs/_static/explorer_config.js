@@ -38,7 +38,11 @@
     deepseek_v2: { ...adjacent, slice: true },
     deepseek_v3: { ...adjacent, slice: true, flag: "rope_interleave" },
     kimi_k2: { ...adjacent, slice: true, flag: "rope_interleave" },
-    gemma3_text: { ...half, head: 256, kinds: kinds({ base: 10_000, key: "rope_local_base_freq" }, { base: 1_000_000 }) },
+    gemma3_text: {
+      ...half,
+      head: 256,
+      kinds: kinds({ base: 10_000, key: "rope_local_base_freq" }, { base: 1_000_000 }),
+    },
   };
 
   // Of each rope type the keys that it must have, and those that it may have.
@@ -50,15 +54,28 @@
     dynamic: { scheme: "dynamic_ntk", must: ["factor"], may: [] },
     yarn: { scheme: "yarn", must: ["factor", LENGTH], may: RAMP },
     llama3: { scheme: "llama3", must: ["factor", LENGTH, "low_freq_factor", "high_freq_factor"], may: [] },
-    longrope: { scheme: "longrope", must: ["short_factor", "long_factor"], may: [LENGTH, "factor", "attention_factor"] },
+    longrope: {
+      scheme: "longrope",
+      must: ["short_factor", "long_factor"],
+      may: [LENGTH, "factor", "attention_factor"],
+    },
   };
   const EVERYWHERE = ["rope_type", "type", "rope_theta", "partial_rotary_factor"];
 
   // Keys of a config that may concern the rotation, and those of them that this code reads or knows to be harmless.
-  const ROTARY = /rope|rotary|theta|freq|mscale|scaling|position|partial|alibi|head_dim|n_embd|interleave|layer_types|_config$/;
+  const ROTARY =
+    /rope|rotary|theta|freq|mscale|scaling|position|partial|alibi|head_dim|n_embd|interleave|layer_types|_config$/;
   const KNOWN = [
-    "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim", "max_position_embeddings", LENGTH,
-    "layer_types", "quantization_config", "generation_config",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "partial_rotary_factor",
+    "head_dim",
+    "max_position_embeddings",
+    LENGTH,
+    "layer_types",
+    "quantization_config",
+    "generation_config",
   ];
   const OF_SLICES = ["qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"];
 
@@ -71,7 +88,8 @@
 
   function number(object, key) {
     const value = object[key];
-    if (typeof value !== "number" || !(value > 0)) refuse(`${key} must be a positive number; got ${JSON.stringify(value)}`);
+    if (typeof value !== "number" || !(value > 0))
+      refuse(`${key} must be a positive number; got ${JSON.stringify(value)}`);
     return value;
   }
 
@@ -84,13 +102,16 @@
 
   function headDim(config, type) {
     if (type.slice) {
-      const width = given(config, "qk_rope_head_dim") ? number(config, "qk_rope_head_dim") : refuse("it has no qk_rope_head_dim");
+      const width = given(config, "qk_rope_head_dim")
+        ? number(config, "qk_rope_head_dim")
+        : refuse("it has no qk_rope_head_dim");
       if (given(config, "head_dim")) refuse("it has head_dim besides qk_rope_head_dim");
       return width;
     }
     if (given(config, "head_dim")) return number(config, "head_dim");
     if (type.head) return Object.hasOwn(config, "head_dim") ? refuse("its head_dim is null") : type.head;
-    for (const key of ["hidden_size", "num_attention_heads"]) if (!given(config, key)) refuse(`it has no head_dim and no ${key}`);
+    for (const key of ["hidden_size", "num_attention_heads"])
+      if (!given(config, key)) refuse(`it has no head_dim and no ${key}`);
     const width = number(config, "hidden_size") / number(config, "num_attention_heads");
     return Number.isInteger(width) ? width : refuse("hidden_size is no multiple of num_attention_heads");
   }
@@ -111,10 +132,14 @@
     }
     const named = (given(scaling, "rope_type") ? scaling.rope_type : scaling.type) ?? "default";
     const name = named === "su" && type.only ? "longrope" : named;
-    if (!Object.hasOwn(SCHEMES, name) || (type.only && !type.only.includes(name))) refuse(`the explorer does not draw the rope type ${JSON.stringify(name)}`);
+    if (!Object.hasOwn(SCHEMES, name) || (type.only && !type.only.includes(name)))
+      refuse(`the explorer does not draw the rope type ${JSON.stringify(name)}`);
     const { scheme, must, may } = SCHEMES[name];
-    const unknown = Object.keys(scaling).filter((key) => given(scaling, key) && ![...must, ...may, ...EVERYWHERE].includes(key));
-    if (unknown.length) refuse(`the explorer does not know what ${unknown.join(", ")} means with the rope type ${name}`);
+    const unknown = Object.keys(scaling).filter(
+      (key) => given(scaling, key) && ![...must, ...may, ...EVERYWHERE].includes(key),
+    );
+    if (unknown.length)
+      refuse(`the explorer does not know what ${unknown.join(", ")} means with the rope type ${name}`);
     for (const key of must) if (!given(scaling, key)) refuse(`the rope type ${name} needs ${key}`);
     const setting = { scheme, pairing: type.pairing, head_dim: rotaryDim(config, scaling, type), base };
     for (const key of ["factor", "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor"]) {
@@ -127,7 +152,11 @@
     for (const key of ["short_factor", "long_factor"]) {
       if (!given(scaling, key)) continue;
       const list = scaling[key];
-      if (!Array.isArray(list) || list.length !== setting.head_dim / 2 || !list.every((x) => typeof x === "number" && x > 0)) {
+      if (
+        !Array.isArray(list) ||
+        list.length !== setting.head_dim / 2 ||
+        !list.every((x) => typeof x === "number" && x > 0)
+      ) {
         refuse(`${key} must be a list of ${setting.head_dim / 2} positive numbers, one for each pair`);
       }
       setting[key] = list.join(", ");
@@ -148,8 +177,10 @@
   function lengths(config, scaling, scheme, { factor }) {
     const longest = given(config, "max_position_embeddings") ? number(config, "max_position_embeddings") : undefined;
     const original = agreed(LENGTH, config, scaling);
-    if (["plain", "linear"].includes(scheme)) return longest ? { trained: longest, context: scheme === "plain" ? "" : longest } : {};
-    if (scheme === "dynamic_ntk") return longest ? { trained: longest } : refuse("the rope type dynamic needs max_position_embeddings");
+    if (["plain", "linear"].includes(scheme))
+      return longest ? { trained: longest, context: scheme === "plain" ? "" : longest } : {};
+    if (scheme === "dynamic_ntk")
+      return longest ? { trained: longest } : refuse("the rope type dynamic needs max_position_embeddings");
     if (scheme !== "longrope") return { trained: original, context: longest > original ? longest : "" };
     if (!original || !longest) refuse(`the rope type longrope needs ${LENGTH} and max_position_embeddings`);
     return { trained: original, context: longest > original ? longest : "", factor: factor ?? longest / original };
@@ -171,12 +202,19 @@
     if (typeof name !== "string") refuse("it has no model_type");
     if (!Object.hasOwn(TYPES, name)) refuse(`the explorer does not know the model type ${name}`);
     const type = TYPES[name];
-    const known = [...KNOWN, ...(type.slice ? OF_SLICES : []), ...Object.values(type.kinds ?? {}).map(({ key }) => key)];
-    const strange = Object.keys(config).filter((key) => ROTARY.test(key) && given(config, key) && !known.includes(key))
+    const known = [
+      ...KNOWN,
+      ...(type.slice ? OF_SLICES : []),
+      ...Object.values(type.kinds ?? {}).map(({ key }) => key),
+    ];
+    const strange = Object.keys(config)
+      .filter((key) => ROTARY.test(key) && given(config, key) && !known.includes(key))
       .filter((key) => key !== type.flag || config[key] !== true);
     if (strange.length) refuse(`the explorer does not know what ${strange.join(", ")} means for ${name}`);
-    if (given(config, "rope_scaling") && given(config, "rope_parameters")) refuse("it has both rope_scaling and rope_parameters");
-    const scaling = config.rope_parameters ?? config.rope_scaling ?? (type.needs ? refuse("it has no rope_parameters") : {});
+    if (given(config, "rope_scaling") && given(config, "rope_parameters"))
+      refuse("it has both rope_scaling and rope_parameters");
+    const scaling =
+      config.rope_parameters ?? config.rope_scaling ?? (type.needs ? refuse("it has no rope_parameters") : {});
     if (!isObject(scaling)) refuse("rope_scaling or rope_parameters is no object");
     const types = config.layer_types ?? [];
     if (!Array.isArray(types)) refuse("layer_types is no list");
@@ -198,7 +236,15 @@
         if (beside.length) refuse(`rope_parameters has ${beside[0]} beside the kinds of layers`);
         const outside = ["rope_theta", key].find((each) => each && given(config, each));
         if (outside) refuse(`${outside} stands beside rope_parameters of each kind of layer`);
-        return [kind, rotation(config, scaling[kind], type, agreed("rope_theta", scaling[kind]) ?? refuse(`${kind} has no rope_theta`))];
+        return [
+          kind,
+          rotation(
+            config,
+            scaling[kind],
+            type,
+            agreed("rope_theta", scaling[kind]) ?? refuse(`${kind} has no rope_theta`),
+          ),
+        ];
       }
       const found = key ? agreed(key, config) : agreed("rope_theta", config, scaling);
       return [kind, rotation(config, scaled ? scaling : {}, type, found ?? base)];

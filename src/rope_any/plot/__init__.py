@@ -271,7 +271,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, longest)
         group_thousands(axes.xaxis)
-        add_legend(axes, [*drawn, band], loc="upper right")
+        add_legend(axes, [*drawn, band], loc="lower left")
     return axes
 
 
