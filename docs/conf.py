@@ -44,7 +44,7 @@ copybutton_prompt_text = r">>> |\.\.\. ?|\$ "  # copied lines lose them; lines o
 copybutton_prompt_is_regexp = True
 copybutton_copy_empty_lines = False
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
-exclude_patterns = ["_build", "gallery_src", "*_table.md", "verify_peers.md"]  # of the gallery, parts of other pages
+exclude_patterns = ["_build", "gallery_src", "*_table.md"]  # of the gallery, parts of other pages
 html_theme = "furo"
 # The address of the published site. Cards of links need it: without it their pictures have relative addresses, which
 # browsers follow but most services that show cards do not.
