@@ -54,8 +54,6 @@ ROWS = [
     "base",
     "positions",
     "beyond a stored table",
-    "tables",
-    "bfloat16",
     "error at 1000, at 131 072",
     "error at 1000 in bfloat16",
 ]
