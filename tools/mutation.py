@@ -2,12 +2,13 @@
 Mutation testing: check that some test fails when a line of the library is changed.
 
 ``python tools/mutation.py --sample 200 --seed 0`` makes 200 mutants: in each, one node of the syntax tree of a function
-of `MODULES` is changed. Without ``--sample`` it makes all mutants. For each mutant it runs the tests of the module that
-call the function, quick ones first, until one fails. Only tests with NumPy, or with array-api-strict without float64,
-are run. The tests are collected once, and run once without a change. Each mutant is tested in a fork of that process,
-in which the function's code object is replaced, so that all modules that imported the function run it. (mutmut 3 wraps
-every function, and Numba cannot compile the wrappers.) A mutant of a function that no test calls survives, unless the
-function is in `UNTESTED_HERE`; those are counted separately.
+of a module of `SUBJECTS` is changed. Without ``--sample`` it makes all mutants. For each mutant it runs the tests of
+the subject that call the function, quick ones first, until one fails. With ``--matrix`` it runs all of them, and lists
+the test functions that no mutant needs, because another one fails too whenever they fail. Only tests with NumPy, or
+with array-api-strict without float64, are run. The tests are collected once, and run once without a change. Each mutant
+is tested in a fork of that process, in which the function's code object is replaced, so that all modules that imported
+the function run it. (mutmut 3 wraps every function, and Numba cannot compile the wrappers.) A mutant of a function that
+no test calls survives, unless the function is in `UNTESTED_HERE`; those are counted separately.
 
 Changed are operators, comparisons, numbers, conditions, ``and`` and ``or``, strings and returned values. Not changed
 are texts of errors, docstrings, ``strict=`` of zip, types, defaults, decorators and code outside of functions.
@@ -35,21 +36,30 @@ import rope_any
 TESTS = Path(__file__).parent.parent / "tests"
 # One library without float64 is included: its tables are made differently.
 WITHOUT = ("torch", "cupy", "jax", "dask", "mlx", "device1", "no_x64")
-CONFIG = ("test_config", "test_errors")
-MODULES = {
-    "_align": ("test_rope", "test_errors", "test_reposition"),
-    "_frequencies": ("test_table", "test_rope", "test_errors"),
-    "_pairing": ("test_rotate", "test_rope", "test_errors", "test_fused"),
-    "_positions": ("test_table", "test_positions", "test_errors", "test_reposition"),
-    "_rotate": ("test_rotate", "test_rope", "test_errors", "test_fused", "test_axes"),
-    "_schedules": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused", "test_axes"),
-    "_table": ("test_table", "test_rope", "test_errors", "test_reposition", "test_bending", "test_axes"),
-    "layouts": ("test_layouts",),
-    "scaling": ("test_scaling", "test_testing", "test_errors"),
-    "config._canonical": CONFIG,
-    "config._part": CONFIG,
-    "config._recipe": CONFIG,
-    "config._schemes": CONFIG,
+
+
+class Subject(NamedTuple):
+    """Modules of the package, and patterns of the names of the files that test them."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+SUBJECTS = {
+    "core": Subject(
+        ("_align", "_frequencies", "_pairing", "_positions", "_rotate", "_schedules", "_table"),
+        ("rotate", "rope", "table", "axes", "bending", "errors", "fused", "plans", "reposition", "schedules"),
+    ),
+    "config": Subject(
+        ("config._canonical", "config._part", "config._parts", "config._recipe", "config._schemes", "config._gguf"),
+        ("config*", "parts", "forms", "errors"),
+    ),
+    "scaling": Subject(("scaling",), ("scaling", "testing", "errors")),
+    "positions": Subject(
+        ("positions", "_cumulative"), ("positions", "cumulative", "streams", "vision", "attention_maps", "errors")
+    ),
+    "weights": Subject(("weights",), ("weights", "errors")),
+    "layouts": Subject(("layouts",), ("layouts", "errors")),
 }
 # Functions for chunks, shards and gradients, which NumPy does not have.
 UNTESTED_HERE = {
@@ -233,10 +243,13 @@ class Test(NamedTuple):
 class Loop:
     """A plugin of pytest: for each mutant, it runs the tests that call the function, quick ones first."""
 
-    def __init__(self, wanted: list[Callable[[], Mutant]], jobs: int) -> None:
-        """Take the mutants to test, and the number of processes."""
-        self.wanted, self.jobs, self.survivors, self.untested = wanted, jobs, list[Mutant](), list[Mutant]()
-        self.failed, self.verbose, self.records = False, False, dict[str, Test]()
+    def __init__(self, wanted: list[tuple[str, Callable[[], Mutant]]], jobs: int, *, matrix: bool) -> None:
+        """Take the mutants to test, each with its subject, the number of processes, and whether to run all tests."""
+        self.wanted, self.jobs, self.matrix = wanted, jobs, matrix
+        self.survivors, self.untested = list[Mutant](), list[Mutant]()
+        self.killers = list[set[str]]()
+        """The test functions that kill a mutant, for each mutant: the first of them, or all with `matrix`."""
+        self.failed, self.verbose, self.records = set[str](), False, dict[str, Test]()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Select the record of the test that starts."""
@@ -244,7 +257,7 @@ class Loop:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Record the duration and the outcome of a phase of a test."""
-        self.failed |= report.failed
+        self.failed |= {function_of(report.nodeid)} if report.failed else set()
         self.records[report.nodeid] = self.test = self.test._replace(seconds=self.test.seconds + report.duration)
         if self.verbose and report.failed:
             print(report.nodeid, report.longreprtext, file=sys.__stdout__, flush=True)
@@ -254,33 +267,35 @@ class Loop:
         self.record_calls(session.items)
         quick = sorted(session.items, key=lambda item: self.records[item.nodeid].seconds)
         called = set().union(*(test.calls for test in self.records.values()))
-        running: dict[int, Mutant] = {}
-        for mutant in (make() for make in self.wanted):
+        running: dict[int, tuple[Mutant, Any]] = {}
+        for subject, make in self.wanted:
+            mutant = make()
             name = f"{mutant.module}.{mutant.function}"
             if name not in called:
                 (self.untested if name in UNTESTED_HERE else self.survivors).append(mutant)
                 continue
             if len(running) == self.jobs:
                 self.end(running)
-            running[self.fork(lambda mutant=mutant: apply(mutant), self.tests(mutant, quick))] = mutant
+            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 -- the end of the fork closes it
+            done = lambda file=file: pickle.dump(self.failed, file)  # noqa: E731
+            child = self.fork(lambda mutant=mutant: apply(mutant), self.tests(name, subject, quick), done)
+            running[child] = mutant, file
         while running:
             self.end(running)
         return True
 
-    def tests(self, mutant: Mutant, items: list[Any]) -> list[Any]:
-        """Return the tests that call a mutant's function; all of its module if few do, as its results may be cached."""
-        candidates = [item for item in items if item.path.stem in MODULES[mutant.module]]
-        calling = [
-            item for item in candidates if f"{mutant.module}.{mutant.function}" in self.records[item.nodeid].calls
-        ]
+    def tests(self, name: str, subject: str, items: list[Any]) -> list[Any]:
+        """Return a subject's tests that call a function; all of them if few do, as its results may be cached."""
+        candidates = [item for item in items if item.path in files_of(subject)]
+        calling = [item for item in candidates if name in self.records[item.nodeid].calls]
         return calling if len(calling) >= MIN_TESTS else candidates
 
     def record_calls(self, items: list[Any]) -> None:
         """Run the tests without a change; record the time of each and the functions that it calls."""
-        files = {str(file_of(module)): module for module in MODULES}
+        files = {str(file_of(module)): module for subject in SUBJECTS.values() for module in subject.modules}
 
         def trace(frame: FrameType, event: str, _: object) -> None:
-            """Record the functions of `MODULES` that a test calls."""
+            """Record the functions of the subjects that a test calls."""
             module = files.get(frame.f_code.co_filename)
             if module and event == "call":
                 self.test.calls.add(f"{module}.{frame.f_code.co_qualname}")
@@ -297,27 +312,46 @@ class Loop:
             file.seek(0)
             self.records = pickle.load(file)
 
-    def fork(self, prepare: Callable[[], None], items: list[Any], done: Callable[[], None] = lambda: None) -> int:
-        """Run tests in a fork until one fails; return the process id of the fork."""
+    def fork(self, prepare: Callable[[], None], items: list[Any], done: Callable[[], None]) -> int:
+        """Run tests in a fork, with `matrix` all functions, else until one fails; return the fork's process id."""
         child = os.fork()
         if not child:
             prepare()
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             for item, following in zip(items, [*items[1:], None], strict=True):
+                if function_of(item.nodeid) in self.failed:
+                    continue  # further cases of a function that failed
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self.failed:
+                if self.failed and not self.matrix:
                     break
             done()
-            os._exit(self.failed)
+            os._exit(bool(self.failed))
         return child
 
-    def end(self, running: dict[int, Mutant]) -> None:
+    def end(self, running: dict[int, tuple[Mutant, Any]]) -> None:
         """Wait until a fork ends; its mutant is killed if a test failed or the fork was stopped, else it survived."""
         child, status = os.wait()
-        mutant = running.pop(child)
+        mutant, file = running.pop(child)
+        with file:
+            file.seek(0)
+            self.killers.append(pickle.load(file) if os.WIFEXITED(status) else set())
         if not status:
             self.survivors.append(mutant)
         print("killed" if status else "SURVIVED", description(mutant), file=sys.__stdout__, flush=True)
+
+    def needless(self) -> set[str]:
+        """Return the test functions that kill mutants, but none that no other function kills."""
+        return set().union(*self.killers) - set().union(*(killers for killers in self.killers if len(killers) == 1))
+
+
+def function_of(nodeid: str) -> str:
+    """Return the file and name of the function of a test, without its parameters."""
+    return Path(nodeid.partition("[")[0]).name
+
+
+def files_of(subject: str) -> list[Path]:
+    """Return the test files of a subject."""
+    return [file for pattern in SUBJECTS[subject].tests for file in sorted(TESTS.glob(f"test_{pattern}.py"))]
 
 
 def description(mutant: Mutant) -> str:
@@ -330,15 +364,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, help="how many mutants, drawn at random; all by default")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--modules", nargs="+", choices=MODULES, default=list(MODULES))
+    parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants at a time")
+    parser.add_argument("--matrix", action="store_true", help="run all tests of each mutant; list the needless ones")
     options = parser.parse_args()
-    everything = [make for module in options.modules for make in mutants(module)]
+    everything = [
+        (name, make) for name in options.subjects for module in SUBJECTS[name].modules for make in mutants(module)
+    ]
     wanted = everything
     if options.sample:
         wanted = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
-    loop = Loop(wanted, options.jobs)
-    files = dict.fromkeys(str(TESTS / f"{file}.py") for module in options.modules for file in MODULES[module])
+    loop = Loop(wanted, options.jobs, matrix=options.matrix)
+    files = dict.fromkeys(str(file) for name in options.subjects for file in files_of(name))
     without = " and ".join(f"not {library}" for library in WITHOUT)
     status = pytest.main(["-q", "-q", "-s", "--no-header", "-p", "no:randomly", "-k", without, *files], plugins=[loop])
     if status:
@@ -351,6 +388,8 @@ def main() -> None:
 
     for mutant in loop.survivors:
         print("survived:", description(mutant))
+    for name in sorted(loop.needless()) if options.matrix else ():
+        print("needless:", name)
     sys.exit(killed < 0.9 * tested)
 
 
