@@ -1,0 +1,622 @@
+"""Every form and name of a config's parameters: old, new, nested, of unknown models, by length and on several axes."""
+
+import copy
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from configs import GPT, LLAMA, LONG, QWEN_VL, STATED, YARN, no_rotary
+
+import rope_any as ra
+from rope_any import Rope, config, scaling
+
+F = ra.frequencies(128)
+YARN_OF_F = scaling.yarn(F, 4.0, base=1e4, original_length=1024)
+PHI = LLAMA | {"model_type": "phi"}
+
+
+def scaled(**keys):
+    """Return a config of Llama with a scaling."""
+    return LLAMA | {"rope_scaling": keys}
+
+
+# --- names of parameters --------------------------------------------------------------------------------------
+
+FORMS = {
+    "the current form": (LLAMA | {"rope_parameters": {"rope_theta": 5e5}}, ra.frequencies(128, base=5e5)),
+    "the older form": (LLAMA | {"rope_theta": 5e5, "rope_scaling": None}, ra.frequencies(128, base=5e5)),
+    "the base inside and outside": (LLAMA | {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e4}}, F),
+    "type": (scaled(type="linear", factor=4), scaling.linear(F, 4.0)),
+    "type and rope_type": (scaled(type="linear", rope_type="linear", factor=4), scaling.linear(F, 4.0)),
+    "su": (
+        LLAMA
+        | {
+            "original_max_position_embeddings": 4096,
+            "rope_scaling": {"type": "su", "short_factor": [2.0] * 64, "long_factor": [4.0] * 64},
+        },
+        scaling.linear(F, 2.0),
+    ),
+    "yarn for the longrope of Phi-3": (
+        LLAMA
+        | {
+            "model_type": "phi3",
+            "original_max_position_embeddings": 4096,
+            "rope_scaling": {"type": "yarn", "short_factor": [2.0] * 64, "long_factor": [4.0] * 64},
+        },
+        scaling.linear(F, 2.0),
+    ),
+    "alpha": (
+        LLAMA
+        | {"model_type": "hunyuan_v1_dense"}
+        | {"rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "mscale": 1.0}},
+        ra.frequencies(128, base=1e4 * 1000 ** (128 / 126)),
+    ),
+    "the original length outside": (
+        LLAMA | {"original_max_position_embeddings": 512, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        scaling.yarn(F, 4.0, base=1e4, original_length=512),
+    ),
+    "yarn with a factor of null": (scaled(**YARN | {"factor": None}), YARN_OF_F),
+    "an mscale of zero": (scaled(**YARN, mscale=0, mscale_all_dim=1.0), YARN_OF_F),
+    "the default head_dim of the class": ({"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}, F),
+    "null in place of a default head_dim": (
+        {"model_type": "qwen3", "head_dim": None} | {"hidden_size": 1024, "num_attention_heads": 16},
+        ra.frequencies(64),
+    ),
+    "the default rotary slice of the class": (LLAMA | {"model_type": "deepseek_v3"}, ra.frequencies(64)),
+    "a part without head_dim": (
+        {"model_type": "gemma3", "text_config": {"hidden_size": 3840, "num_attention_heads": 16}}
+        | {"text_config": {"model_type": "gemma2", "hidden_size": 3840, "num_attention_heads": 16}},
+        ra.frequencies(256),
+    ),
+    "the default rotary_dim of the class": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16}, ra.frequencies(64)),
+    "null rotary_dim": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": None}, ra.frequencies(256)),
+    "a base in a nested object": (
+        {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "attn_config": {"rope_theta": 5e5}},
+        ra.frequencies(128, base=5e5),
+    ),
+    "rope_freq_constant": (
+        {"model_type": "openelm", "head_dim": 64, "rope_freq_constant": 5e4, "rope_max_length": 4096},
+        ra.frequencies(64, base=5e4),
+    ),
+    "keys with neutral values": (
+        LLAMA
+        | {"use_mrope": False, "rope_interleaved": False, "use_rotary_pos_emb": True, "rotary_scaling_factor": 1.0},
+        F,
+    ),
+    "a base beside rope_parameters, which have priority": (
+        LLAMA | {"model_type": "cohere2_moe", "rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
+        F,
+    ),
+    "head_dim from projection_dim": (
+        {"model_type": "clvp_encoder", "projection_dim": 768, "hidden_size": 768, "num_attention_heads": 8},
+        ra.frequencies(48),
+    ),
+    "a model with rotary in its audio part": (
+        {"model_type": "musicflamingo", "rope_theta": 1200.0, "text_config": {"model_type": "qwen2"}},
+        F,
+    ),
+    "an empty key": (LLAMA | {"": {"rope_theta": 5.0}}, F),
+    "truncate": (
+        scaled(**YARN, truncate=False),
+        scaling.yarn(F, 4.0, base=1e4, original_length=1024, truncate=False),
+    ),
+    "rotary_emb_base": (GPT | {"rotary_pct": 1.0, "rotary_emb_base": 777}, ra.frequencies(128, base=777)),
+    "rotary_pct": (GPT | {"rotary_pct": 0.5}, ra.frequencies(64)),
+    "the default rotary_pct of the model": (GPT, ra.frequencies(32)),
+    "partial_rotary_factor": (PHI | {"partial_rotary_factor": 0.75}, ra.frequencies(96)),
+    "partial_rotary_factor inside": (PHI | {"rope_parameters": {"partial_rotary_factor": 0.75}}, ra.frequencies(96)),
+    "a share that the class reads only with scaling": (
+        LLAMA | {"partial_rotary_factor": 0.5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        scaling.linear(ra.frequencies(64), 2.0),
+    ),
+    "head_dim": (LLAMA | {"head_dim": 64}, ra.frequencies(64)),
+    "qk_rope_head_dim": (
+        LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "head_dim": 64},
+        ra.frequencies(64),
+    ),
+    "the default base of the model": (LLAMA | {"model_type": "mixtral"}, ra.frequencies(128, base=1e6)),
+    "a part for text": (
+        {"model_type": "llava", "vision_config": {"rope_foo": 1}, "text_config": LLAMA | {"rope_theta": 5e5}},
+        ra.frequencies(128, base=5e5),
+    ),
+    "a part for text, two levels down": (
+        {"model_type": "colpali", "vlm_config": {"model_type": "paligemma", "text_config": LLAMA}},
+        F,
+    ),
+    "pairs that rotate backwards": (LLAMA | {"model_type": "nanochat"}, tuple(-f for f in F)),
+    "proportional": (
+        LLAMA | {"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "factor": 2.0}},
+        scaling.linear(scaling.proportional(F, 0.25), 2.0),
+    ),
+    "an odd number of features": (
+        PHI | {"head_dim": 42, "partial_rotary_factor": 0.5},
+        tuple(1e4 ** (-2 * i / 21) for i in range(11)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_all_forms_and_names_of_a_parameter_are_read(name):
+    model, frequencies = FORMS[name]
+    rope = Rope.from_config(model)
+    np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-14)
+    modern = config.modernize(model)
+    assert Rope.from_config(modern) == rope
+    assert config.modernize(modern) == modern
+
+
+OLDER_NAMES = {
+    "rope_pct": ("stablelm", 0.25, ra.frequencies(32)),
+    "attn_rotary_emb": ("bamba", 64, ra.frequencies(64)),
+    "rotary_embedding_base": ("wav2vec2-conformer", 777, ra.frequencies(128, base=777)),
+    "kv_channels": ("jetmoe", 96, ra.frequencies(96)),
+    "rotary_emb_fraction": ("nomic_bert", 1, F),
+}
+
+
+@pytest.mark.parametrize("key", OLDER_NAMES)
+def test_older_names_are_read(key):
+    model_type, value, frequencies = OLDER_NAMES[key]
+    needed = {"wav2vec2-conformer": {"position_embeddings_type": "rotary"}, "nomic_bert": {"rope_theta": 1e4}}
+    model = LLAMA | {"model_type": model_type, key: value} | needed.get(model_type, {})
+    assert Rope.from_config(model).frequencies == Rope.from_config(config.modernize(model)).frequencies == frequencies
+
+
+BY_LAYER = {
+    "rope_local_base_freq": ("gemma3_text", "sliding_attention", 10_000.0),
+    "global_rope_theta": ("modernbert", "full_attention", 160_000.0),
+    "local_rope_theta": ("modernbert", "sliding_attention", 10_000.0),
+    "compress_rope_theta": ("deepseek_v4", "compress", 160_000.0),
+}
+
+
+@pytest.mark.parametrize("key", BY_LAYER)
+def test_older_bases_by_layer_type_are_read(key):
+    model_type, kind, default = BY_LAYER[key]
+    model = {"model_type": model_type, "head_dim": 64}
+    for keys, base in (({}, default), ({key: 777.0}, 777.0)):
+        (explanation,) = config.explain(model | keys, layer_type=kind)
+        assert explanation.facts["rope_theta"].value == base
+        assert config.modernize(model | keys)["rope_parameters"][kind]["rope_theta"] == base
+
+
+def test_older_scaling_applies_to_the_layers_that_the_model_names():
+    linear = {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+    for model_type, scaled in (
+        ("gemma3_text", {"full_attention"}),
+        ("modernbert", {"full_attention", "sliding_attention"}),
+    ):
+        explanations = config.explain({"model_type": model_type, "head_dim": 64} | linear)
+        assert {one.layer_type for one in explanations if one.facts["rope_type"].value == "linear"} == scaled
+
+
+def inverse_frequencies(model, kind):
+    """Return the frequencies and the attention factor of a kind of layers, by the rotary class of transformers."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    if model["model_type"] not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} does not have {model['model_type']}")
+    keys = {key: copy.deepcopy(value) for key, value in model.items() if key != "model_type"}
+    theirs, folder = transformers.CONFIG_MAPPING[model["model_type"]](**keys), model["model_type"].removesuffix("_text")
+    module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
+    names = [name for name in vars(module) if name.endswith("RotaryEmbedding") and "Vision" not in name]
+    rotary_class = getattr(module, max(names, key=lambda name: "Text" in name))
+    rotary = rotary_class(theirs)
+    return getattr(rotary, f"{kind}_inv_freq").tolist(), getattr(rotary, f"{kind}_attention_scaling")
+
+
+GEMMA4 = {
+    "model_type": "gemma4_text",
+    "head_dim": 256,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 6,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    },
+}
+DOTS3 = {"model_type": "dots3_note_text", "num_hidden_layers": 6, "qk_rope_head_dim": 32}
+BY_KIND = {
+    "a default by kind": (GEMMA4, ("full_attention", "sliding_attention")),
+    "global_head_dim": (GEMMA4 | {"global_head_dim": 128}, ("full_attention", "sliding_attention")),
+    "a default of sliding layers": (DOTS3, ("sliding_attention", "indexed_attention")),
+    "yarn without an attention factor": (
+        {
+            "model_type": "deepseek_v4",
+            "head_dim": 512,
+            "qk_rope_head_dim": 64,
+            "rope_theta": 10_000,
+            "compress_rope_theta": 160_000,
+            "max_position_embeddings": 1_048_576,
+            "num_hidden_layers": 5,
+            "rope_scaling": {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65_536},
+        },
+        ("main", "compress"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_KIND)
+def test_older_forms_by_kind_of_layer_equal_those_of_transformers(case):
+    model, kinds = BY_KIND[case]
+    for kind in kinds:
+        frequencies, factor = inverse_frequencies(model, kind)
+        rope = Rope.from_config(model, layer_type=kind)
+        assert rope.frequencies == pytest.approx(frequencies, rel=1e-5) and rope.attention_factor == factor
+        assert Rope.from_config(config.modernize(model), layer_type=kind) == rope
+
+
+def test_older_names_of_layer_types_are_read():
+    """As `_LEGACY_LAYER_TYPE_REMAP` of transformers."""
+    scaling = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2], "partial_rotary_factor": 0.25}
+    sizes = {"head_dim": 64, "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4}
+    qwen4 = {"model_type": "qwen4_exp_text", **sizes, "indexer_head_dim": 64, "indexer_compress_ratio": 4}
+    qwen4["rope_parameters"] = scaling
+    older, newer = (
+        qwen4 | {"layer_types": ["linear_attention"] * 3 + [name]}
+        for name in ("qwen_sparse_attention", "indexed_attention")
+    )
+    names = {"attention": "full_attention", "mamba": "linear_attention"}
+    jamba = {"model_type": "olmo_hybrid", **sizes}
+    assert config.layers(jamba | {"layer_types": list(names) * 2}) == config.layers(
+        jamba | {"layer_types": list(names.values()) * 2}
+    )
+    assert config.parts(older) == config.parts(newer) == ("text", "indexer")
+    assert config.layers(older, part="indexer") == config.layers(newer, part="indexer")
+
+
+def test_outer_parameters_apply_to_layer_types_without_their_own():
+    kinds = {"hybrid_sliding": {"rope_theta": 5e4}, "hybrid": {"partial_rotary_factor": 0.5}}
+    outside = {"rope_parameters": kinds, "layer_types": [*kinds], "rope_theta": 2e4}
+    local, full = config.explain({"model_type": "zaya", "head_dim": 64, "num_hidden_layers": 2} | outside)
+    assert local.rope.frequencies == ra.frequencies(64, base=5e4)
+    assert full.rope.frequencies == ra.frequencies(32, base=2e4)
+
+
+def test_a_share_in_a_scaling_is_not_that_of_unscaled_layers():
+    parameters = {"rope_type": "linear", "factor": 8.0, "partial_rotary_factor": 0.5}
+    gemma = {"model_type": "gemma3_text", "head_dim": 128, "num_hidden_layers": 6, "rope_scaling": parameters}
+    local, full = (Rope.from_config(gemma, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
+    assert local.frequencies == F
+    assert full.frequencies == scaling.linear(ra.frequencies(64, base=1e6), 8.0)
+
+
+# --- pairing --------------------------------------------------------------------------------------------------
+
+PAIRINGS = {
+    "llama": "half",
+    "gptj": "interleaved",
+    "cohere": "interleaved",
+    "deepseek_v3": "interleaved",
+    "glm4": "interleaved",
+    "glm4_moe": "half",
+}
+
+
+@pytest.mark.parametrize("model_type", PAIRINGS)
+def test_the_pairing_follows_the_model_and_its_flag(model_type):
+    model = {"model_type": model_type, "head_dim": 64}
+    assert Rope.from_config(model).pairing == PAIRINGS[model_type]
+    if model_type == "deepseek_v3":
+        assert Rope.from_config(model | {"rope_interleave": False}).pairing == "half"
+    other = {"half": "interleaved", "interleaved": "half"}[PAIRINGS[model_type]]
+    assert Rope.from_config(model, pairing=PAIRINGS[model_type]) == Rope.from_config(model)
+    with pytest.raises(ValueError, match=f"pairing must be '{PAIRINGS[model_type]}', according to model_type"):
+        Rope.from_config(model, pairing=other)
+
+
+def test_the_rotary_slice_can_be_at_the_end_of_the_head():
+    deepseek = {"model_type": "deepseek_v4", "head_dim": 512}
+    main = Rope.from_config(deepseek, layer_type="main")
+    assert main == Rope(ra.frequencies(64), pairing="interleaved", start=448)
+    compress = Rope.from_config(deepseek | {"qk_rope_head_dim": 32}, layer_type="compress")
+    assert compress == Rope(ra.frequencies(32, base=160_000.0), pairing="interleaved", start=480)
+
+
+# --- models without rotary ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "bloom", "t5", "mamba", "nemotron_h"])
+def test_models_without_rotary_are_refused(model_type):
+    model = {"model_type": model_type, "num_hidden_layers": 2}
+    assert no_rotary(model) and config.layers(model) == [None, None] and config.modernize(model) == model
+
+
+def test_disabled_rotary_is_refused():
+    falcon = {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 1}
+    assert (
+        Rope.from_config(falcon | {"alibi": False})
+        == Rope.from_config(falcon)
+        == Rope(ra.frequencies(64), pairing="half")
+    )
+    assert no_rotary(falcon | {"alibi": True})
+    assert config.explain(falcon | {"alibi": True})[0].facts == {"rotary": (None, "alibi is bool True")}
+    granite = {"model_type": "granitemoehybrid", "hidden_size": 64, "num_attention_heads": 1}
+    assert no_rotary(granite | {"position_embedding_type": "nope"})
+
+
+def test_wrong_layer_types_of_models_without_rotary_are_refused():
+    bert, falcon = {"model_type": "bert"}, {"model_type": "falcon", "alibi": True}
+    jamba = {"model_type": "jamba", "num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]}
+    for function in (Rope.from_config, config.explain):
+        for model in (bert, falcon, jamba):
+            with pytest.raises(ValueError, match=r"layer_type must be one that the config has .*; got 'nonsense'"):
+                function(model, layer_type="nonsense")
+            with pytest.raises(TypeError, match=r"layer_type must be one that the config has .*; got int 3"):
+                function(model, layer_type=3)
+    assert no_rotary(jamba, layer_type="attention")
+
+
+# --- unknown models -------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_model_needs_its_pairing_base_share_and_layers():
+    bare = {"model_type": "llama_our", "head_dim": 64, "num_hidden_layers": 2}
+    listed = r"`pairing`, rope_theta, partial_rotary_factor and layer_types be given; got 'llama_our'; did you mean"
+    with pytest.raises(ValueError, match=f"rotation is known, or {listed}"):
+        Rope.from_config(bare)
+    unknown = bare | STATED | {"layer_types": ["full_attention"] * 2}
+    rope = Rope(ra.frequencies(64), pairing="interleaved")
+    assert Rope.from_config(unknown, pairing="interleaved") == rope
+    assert config.layers(unknown, pairing="interleaved") == [rope, rope]
+    assert config.explain(unknown, pairing="interleaved")[0].facts["pairing"] == ("interleaved", "argument pairing")
+    assert config.modernize(unknown | {"rope_theta": 1e6})["rope_parameters"]["rope_theta"] == 1e6
+    for key in (*STATED, "layer_types"):
+        with pytest.raises(ValueError, match=f"or {key} be given; got 'llama_our'"):
+            Rope.from_config({name: value for name, value in unknown.items() if name != key}, pairing="half")
+
+
+@pytest.mark.parametrize("form", ["rope_parameters", "rope_scaling"])
+def test_an_unknown_model_may_have_its_base_and_share_in_the_parameters(form):
+    unknown = {"model_type": "our_model", "head_dim": 64, form: {"rope_theta": 5e5, "partial_rotary_factor": 0.5}}
+    assert Rope.from_config(unknown, pairing="half").frequencies == ra.frequencies(32, base=5e5)
+    kinds = {"full_attention": unknown[form], "sliding_attention": {"rope_theta": 1e4}}
+    with pytest.raises(ValueError, match="partial_rotary_factor be given"):
+        config.explain(unknown | {form: kinds}, pairing="half")
+
+
+CHATGLM = {"model_type": "chatglm", "hidden_size": 4096, "num_attention_heads": 32, "num_layers": 28}
+CHATGLM |= {"kv_channels": 128, "original_rope": True, "rope_ratio": 50, "seq_length": 32_768}
+
+
+def test_a_config_in_the_words_of_its_own_code_is_read_only_in_other_words():
+    stated = {"rope_theta": 1e4 * 50, "partial_rotary_factor": 0.5, "layer_types": ["full_attention"] * 28}
+    options = {"pairing": "interleaved"}
+    for written, message in (
+        (CHATGLM, "or rope_theta, partial_rotary_factor and layer_types be given; got 'chatglm'; if the model rotates"),
+        (CHATGLM | stated, "kv_channels must equal head_dim, which alone is read for an unknown model; got 128"),
+        (CHATGLM | stated | {"head_dim": 128}, "original_rope must not be given for an unknown model_type: only the"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Rope.from_config(written, **options)
+    words = ("kv_channels", "original_rope", "rope_ratio")
+    whole = {key: value for key, value in (CHATGLM | stated).items() if key not in words}
+    assert Rope.from_config(whole, **options) == Rope(ra.frequencies(64, base=5e5), pairing="interleaved")
+
+
+# --- several axes ---------------------------------------------------------------------------------------------
+
+SEVERAL_AXES = {
+    "chunked": (QWEN_VL, lambda f: ra.axes.chunked(f, [16, 24, 24])),
+    "strided": (
+        QWEN_VL
+        | {
+            "model_type": "qwen3_vl_text",
+            "rope_scaling": {"rope_type": "default", "mrope_section": [24, 20, 20], "mrope_interleaved": True},
+        },
+        lambda f: ra.axes.strided(f, [24, 20, 20]),
+    ),
+    "the default sections of the model": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
+    "alternating": (
+        QWEN_VL
+        | {"model_type": "neomme", "head_dim": 128}
+        | {"rope_scaling": None, "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}},
+        lambda f: ra.axes.strided(f, [32, 32]),
+    ),
+    "time last": (
+        QWEN_VL | {"model_type": "ernie4_5_vl_moe_text", "rope_scaling": {"mrope_section": [22, 22, 20]}},
+        lambda f: (
+            (0.0,) * 44 + f[44:],
+            tuple(x if i < 44 and i % 2 == 0 else 0.0 for i, x in enumerate(f)),
+            tuple(x if i < 44 and i % 2 == 1 else 0.0 for i, x in enumerate(f)),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL_AXES)
+def test_positions_of_several_axes_are_read(name):
+    model, rows = SEVERAL_AXES[name]
+    rope = Rope.from_config(model)
+    assert rope.frequencies == rows(ra.frequencies(128, base=1e6))
+    plain = Rope(ra.frequencies(128, base=1e6), pairing=rope.pairing)
+    p = np.asarray([0, 3, 1000, 131_071])
+    table = rope.table(np.stack([p] * len(rope.frequencies), axis=-1), dtype=np.float64)
+    np.testing.assert_allclose(table, plain.table(p, dtype=np.float64), atol=1e-9)
+
+
+def test_sections_apply_to_unknown_models_and_default_ones_only_where_they_fit():
+    sections = STATED | {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
+    rope = Rope.from_config({"model_type": "llama_our"} | sections, pairing="half")
+    assert rope.frequencies == ra.axes.chunked(F, (16, 24, 24))
+    none = {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": []}}
+    assert Rope.from_config({"model_type": "qwen2_vl_text"} | none).frequencies == ra.frequencies(128, base=1e6)
+    (explanation,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})
+    assert explanation.rope == Rope(F, pairing="interleaved")
+    assert "the default sections are for 32 pairs, not 64" in explanation.facts["axes"].source
+    for width, axes in ((128, 3), (64, 1)):
+        (explanation,) = config.explain({"model_type": "ernie4_5_vl_moe_text", "head_dim": width})
+        assert explanation.facts["axes"].value == axes
+
+
+# --- the length of the sequence -------------------------------------------------------------------------------
+
+LENGTHS = {
+    "dynamic": (
+        LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        lambda n: scaling.dynamic_ntk(F, 2.0, length=n, trained_length=4096),
+    ),
+    "longrope": (LONG, lambda n: scaling.linear(F, 4.0 if n > 4096 else 1.0)),
+    "dynamic yarn": (
+        LLAMA | {"rope_scaling": {"type": "dynamic-yarn", "original_max_position_embeddings": 4096, "factor": 9.0}},
+        lambda n: scaling.dynamic_yarn(F, base=1e4, length=n, original_length=4096),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_the_length_chooses_the_frequencies(name):
+    model, frequencies = LENGTHS[name]
+    for length in (100, 4096, 4097, 20_000):
+        assert Rope.from_config(model, sequence_length=length).frequencies == frequencies(length)
+    assert Rope.from_config(model).frequencies == frequencies(4096)
+    assert Rope.from_config(LLAMA, sequence_length=10**9) == Rope.from_config(LLAMA)
+
+
+def test_two_mscales_are_chosen_by_length():
+    both = LONG | {
+        "model_type": "phimoe",
+        "rope_scaling": LONG["rope_scaling"] | {"short_mscale": 1.1, "long_mscale": 1.3},
+    }
+    factors = [Rope.from_config(both, sequence_length=n).attention_factor for n in (4096, 4097)]
+    assert factors == [1.1, 1.3]
+    with_factor = both | {"rope_scaling": both["rope_scaling"] | {"attention_factor": 1.5}}
+    (explanation,) = config.explain(with_factor)
+    assert explanation.facts["attention_factor"] == (1.1, "rope_scaling.short_mscale")
+    assert explanation.rope.attention_factor == 1.1
+    without_length = {key: value for key, value in both.items() if key != "max_position_embeddings"}
+    assert Rope.from_config(without_length).attention_factor == 1.1
+
+
+@pytest.mark.parametrize("keys", [{"attention_factor": 1.5}, {"short_mscale": 1.2, "long_mscale": 1.5}])
+def test_longrope_needs_factor_only_for_the_attention_factor(keys):
+    long = {key: value for key, value in LONG.items() if key != "max_position_embeddings"} | {"model_type": "phimoe"}
+    long["rope_scaling"] = long["rope_scaling"] | keys
+    assert Rope.from_config(long, sequence_length=9000).attention_factor == 1.5
+    if "long_mscale" in keys:
+        del long["rope_scaling"]["short_mscale"]
+        with pytest.raises(ValueError, match="must be given for rope type 'longrope' without a factor"):
+            Rope.from_config(long, sequence_length=9000)
+
+
+@pytest.mark.parametrize(("mscale", "mscale_all_dim"), [(1.0, 0.7), (0.7, 1.0), (0, 0.7), (1.0, 0)])
+def test_deepseek_mscales_apply_unless_one_is_zero(mscale, mscale_all_dim):
+    yarn = YARN | {"mscale": mscale, "mscale_all_dim": mscale_all_dim}
+    scales = {"mscale": mscale, "mscale_all_dim": mscale_all_dim} if mscale and mscale_all_dim else {}
+    rope = Rope.from_config(LLAMA | {"rope_parameters": yarn})
+    assert rope.attention_factor == scaling.yarn_attention_factor(4.0, **scales)
+
+
+# --- against the functions of transformers --------------------------------------------------------------------
+
+
+def log_uniform(low, high):
+    """Return a function that draws a float between two limits, uniform in its logarithm."""
+    return lambda rng: float(math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def parameters(kind, rng, pairs):
+    """Return random valid parameters of a rope type."""
+    original = int(log_uniform(256, 65_536)(rng))
+    common = {"rope_type": kind, "rope_theta": log_uniform(100, 1e8)(rng)}
+    factor = {"factor": log_uniform(1, 64)(rng)}
+    length = {"original_max_position_embeddings": original}
+    optional = {
+        "attention_factor": rng.uniform(0.5, 2),
+        "beta_fast": rng.uniform(8, 64),
+        "beta_slow": rng.uniform(0.5, 4),
+        "mscale": rng.uniform(0.1, 2),
+        "mscale_all_dim": rng.uniform(0.1, 2),
+        "truncate": bool(rng.integers(2)),
+    }
+    chosen = {key: value for key, value in optional.items() if rng.integers(2)}
+    if kind in ("linear", "dynamic"):
+        return common | factor
+    if kind == "proportional":
+        return common | {"factor": factor["factor"]}
+    if kind == "yarn":
+        return common | factor | length | chosen
+    if kind == "longrope":
+        lists = {f"{name}_factor": [float(x) for x in rng.uniform(0.5, 60, pairs)] for name in ("short", "long")}
+        attention = {"attention_factor": optional["attention_factor"]} if rng.integers(2) else {}
+        return common | lists | length | attention | (factor if rng.integers(2) else {})
+    low = rng.uniform(0.5, 4)
+    return common | factor | length | {"low_freq_factor": low, "high_freq_factor": low + rng.uniform(1, 8)}
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"])
+def test_random_parameters_are_read_as_by_transformers(kind):
+    pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rng = np.random.default_rng(["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"].index(kind))
+    for _ in range(200):
+        head_dim = 8 * int(rng.integers(2, 33))
+        share = float(rng.choice([1.0, 0.5, 0.25]))
+        pairs = head_dim // 2 if kind == "proportional" else int(head_dim * share) // 2
+        given = parameters(kind, rng, pairs) | {"partial_rotary_factor": share}
+        length = int(log_uniform(100, 300_000)(rng))
+        theirs = transformers.LlamaConfig(
+            head_dim=head_dim,
+            max_position_embeddings=int(rng.integers(2**10, 2**17)),
+            rope_parameters=given,
+        )
+        frequencies, factor = ROPE_INIT_FUNCTIONS[kind](theirs, "cpu", seq_len=length)
+        rope = Rope.from_config(theirs, sequence_length=length)
+        np.testing.assert_allclose(rope.frequencies, frequencies.double().numpy(), rtol=1e-5, atol=1e-30)
+        assert rope.attention_factor == pytest.approx(factor, rel=1e-6)
+
+
+def test_a_published_sarvam_mla_is_read_as_by_transformers():
+    transformers = pytest.importorskip("transformers", minversion="5.24", reason="Sarvam came with 5.24")
+    scaling = {"type": "deepseek_yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32}
+    scaling["original_max_position_embeddings"] = 4096
+    older = {"head_dim": 576, "q_head_dim": 192, "rope_theta": 10_000, "rope_scaling": scaling}
+    theirs = transformers.CONFIG_MAPPING["sarvam_mla"](**copy.deepcopy(older)).to_dict()
+    ours = {"model_type": "sarvam_mla", **older}
+    assert Rope.from_config(ours) == Rope.from_config(theirs)
+    assert config.score_scale(ours) == config.score_scale(theirs)
+
+
+# --- where a config comes from --------------------------------------------------------------------------------
+
+
+def test_a_config_can_be_a_dict_path_folder_or_object(tmp_path):
+    class Config:
+        """An object with `to_dict`, as configs of transformers have."""
+
+        def to_dict(self):
+            """Return the config as a dict."""
+            return LLAMA
+
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    expected = Rope.from_config(LLAMA)
+    assert [Rope.from_config(c) for c in (path, str(path), tmp_path, Config())] == [expected] * 4
+
+
+def test_the_given_config_is_not_modified():
+    nested = {"model_type": "llava", "text_config": LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0}}}
+    before = json.dumps(nested)
+    Rope.from_config(nested)
+    config.modernize(nested)
+    config.explain(nested)
+    assert json.dumps(nested) == before
+
+
+@pytest.mark.thread_unsafe(reason="starts processes")
+def test_reading_imports_no_array_library():
+    script = """
+import sys
+from rope_any import Rope, config
+Rope.from_config({"model_type": "llama", "head_dim": 64})
+config.explain({"model_type": "llama", "head_dim": 64})
+print([name for name in ("numpy", "torch", "jax", "cupy", "dask", "mlx", "transformers") if name in sys.modules])
+"""
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == "[]"

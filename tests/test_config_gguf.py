@@ -1,0 +1,326 @@
+"""Metadata of GGUF files: read as llama.cpp rotates, and as the config.json of the same model."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from configs import YARN_KEYS, gguf, no_rotary
+
+import rope_any as ra
+from rope_any import Rope, config, scaling
+
+F = ra.frequencies(128)
+
+
+def half(frequencies=F, **options):
+    """Return a Rope that pairs halves."""
+    return Rope(frequencies, pairing="half", **options)
+
+
+def interleaved(frequencies=F, **options):
+    """Return a Rope that pairs neighbours."""
+    return Rope(frequencies, pairing="interleaved", **options)
+
+
+def yarn(factor):
+    """Return frequencies of YaRN from 32 768 tokens."""
+    return scaling.yarn(F, factor, base=1e4, original_length=32_768)
+
+
+GGUF = {
+    "llama, whose projections were permuted": (
+        gguf("llama", rope__freq_base=5e5),
+        interleaved(ra.frequencies(128, base=5e5)),
+    ),
+    "no base": (gguf("qwen2"), half()),
+    "half the head": (gguf("phi2", rope__dimension_count=64), half(ra.frequencies(64))),
+    "head counts by layer": (gguf("llama", attention__head_count=[32, 64]), interleaved()),
+    "linear": (
+        gguf("llama", rope__scaling__type="linear", rope__scaling__factor=4.0),
+        interleaved(scaling.linear(F, 4.0)),
+    ),
+    "linear, older": (gguf("llama", rope__scale_linear=4.0), interleaved(scaling.linear(F, 4.0))),
+    "none": (gguf("llama", rope__scaling__type="none", rope__scaling__factor=4.0), interleaved()),
+    "yarn": (
+        gguf("qwen3", rope__scaling__factor=4.0, **YARN_KEYS),
+        half(yarn(4.0), attention_factor=scaling.yarn_attention_factor(4.0)),
+    ),
+    "yarn with an attention factor": (
+        gguf("qwen2", rope__scaling__factor=4.0, rope__scaling__attn_factor=1.5, **YARN_KEYS),
+        half(yarn(4.0), attention_factor=1.5 * scaling.yarn_attention_factor(4.0)),
+    ),
+    "a separate rotary slice": (
+        gguf(
+            "deepseek2",
+            rope__dimension_count=64,
+            attention__key_length=576,
+            rope__scaling__factor=40.0,
+            rope__scaling__yarn_log_multiplier=0.1,
+            **YARN_KEYS,
+        ),
+        interleaved(scaling.yarn(ra.frequencies(64), 40.0, base=1e4, original_length=32_768)),
+    ),
+    "mistral3's multiplier": (
+        gguf("mistral3", rope__scaling__factor=16.0, rope__scaling__yarn_log_multiplier=1.0, **YARN_KEYS),
+        interleaved(yarn(16.0)),
+    ),
+    "alpha": (
+        gguf("hunyuan-dense", rope__scaling__alpha=1000.0),
+        half(ra.frequencies(128, base=1e4 * 1000 ** (128 / 126))),
+    ),
+    "betas": (
+        gguf(
+            "mistral3",
+            rope__scaling__factor=4.0,
+            rope__scaling__yarn_beta_fast=16.0,
+            rope__scaling__yarn_beta_slow=2.0,
+            **YARN_KEYS,
+        ),
+        interleaved(
+            scaling.yarn(F, 4.0, base=1e4, original_length=32_768, beta_fast=16.0, beta_slow=2.0),
+            attention_factor=scaling.yarn_attention_factor(4.0),
+        ),
+    ),
+    "yarn within the length of the model": (
+        gguf("qwen3", rope__scaling__type="yarn", rope__scaling__factor=4.0),
+        half(
+            scaling.yarn(F, 4.0, base=1e4, original_length=131_072), attention_factor=scaling.yarn_attention_factor(4.0)
+        ),
+    ),
+    "gpt-oss, whose ramp is not rounded": (
+        gguf("gpt-oss", rope__scaling__factor=32.0, rope__freq_base=1.5e5, **YARN_KEYS),
+        half(
+            scaling.yarn(ra.frequencies(128, base=1.5e5), 32.0, base=1.5e5, original_length=32_768, truncate=False),
+            attention_factor=scaling.yarn_attention_factor(32.0),
+        ),
+    ),
+    "a multiplier and an attention factor": (
+        gguf(
+            "mistral3",
+            rope__scaling__factor=16.0,
+            rope__scaling__yarn_log_multiplier=2.0,
+            rope__scaling__attn_factor=1.5,
+            **YARN_KEYS,
+        ),
+        interleaved(
+            yarn(16.0), attention_factor=1.5 * scaling.yarn_attention_factor(16.0, mscale=1.0, mscale_all_dim=2.0)
+        ),
+    ),
+    "optional sections": (
+        gguf("glm4", rope__dimension_sections=[8, 12, 12, 0], rope__dimension_count=64),
+        half(ra.axes.chunked(ra.frequencies(64), [8, 12, 12])),
+    ),
+    "empty optional sections": (
+        gguf("glm4", rope__dimension_count=64, rope__dimension_sections=[]),
+        interleaved(ra.frequencies(64)),
+    ),
+    "an equal base of sliding layers": (
+        gguf("gpt-oss", rope__freq_base=1.5e5, rope__freq_base_swa=1.5e5),
+        half(ra.frequencies(128, base=1.5e5)),
+    ),
+    "sections": (
+        gguf("qwen2vl", rope__dimension_sections=[16, 24, 24, 0]),
+        half(ra.axes.chunked(F, [16, 24, 24])),
+    ),
+    "strided sections": (
+        gguf("qwen3vl", rope__dimension_sections=[24, 20, 20, 0]),
+        half(ra.axes.strided(F, [24, 20, 20])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GGUF)
+def test_gguf_metadata_is_read(name):
+    metadata, expected = GGUF[name]
+    rope = Rope.from_config(metadata)
+    assert rope.pairing == expected.pairing
+    np.testing.assert_allclose(rope.frequencies, expected.frequencies, rtol=1e-14)
+    assert rope.attention_factor == pytest.approx(expected.attention_factor, rel=1e-12)
+
+
+def test_values_of_gguf_have_its_keys_as_sources():
+    (explanation,) = config.explain(gguf("qwen3", rope__freq_base=1e6, rope__scaling__factor=4.0, **YARN_KEYS))
+    assert explanation.facts["rope_theta"] == (1e6, "qwen3.rope.freq_base")
+    assert explanation.facts["factor"] == (4.0, "qwen3.rope.scaling.factor")
+    with pytest.raises(ValueError, match="config must be that of transformers; got the metadata of a GGUF file"):
+        config.modernize(gguf("llama"))
+
+
+# --- layers ---------------------------------------------------------------------------------------------------
+
+
+def test_layers_of_gguf_are_read():
+    gemma = gguf("gemma3", rope__freq_base=1e6, rope__scaling__type="linear", rope__scaling__factor=8.0)
+    sliding = Rope(ra.frequencies(128), pairing="half")
+    full = Rope(scaling.linear(ra.frequencies(128, base=1e6), 8.0), pairing="half")
+    assert Rope.from_config(gemma, layer_type="full_attention") == full
+    assert config.layers(gemma | {"gemma3.block_count": 6}) == [*[sliding] * 5, full]
+    pattern = gemma | {"gemma3.attention.sliding_window_pattern": [True, False, True, False]}
+    assert config.layers(pattern) == [sliding, full] * 2
+    assert config.layers(gemma | {"gemma3.attention.sliding_window_pattern": 2}) == [sliding, full] * 2
+    assert [rope is not None for rope in config.layers(gguf("smollm3"))] == [True, True, True, False]
+    assert no_rotary(gguf("mamba"))
+    assert config.layers(gguf("granitehybrid", rope__scaling__finetuned=False)) == [None] * 4
+
+
+def test_olmo3_in_gguf_has_scaled_and_unscaled_layers():
+    plain = ra.frequencies(128, base=5e5)
+    olmo = gguf("olmo2", rope__freq_base=5e5, rope__scaling__factor=8.0, attention__sliding_window=4096, **YARN_KEYS)
+    scaled = scaling.yarn(plain, 8.0, base=5e5, original_length=32_768)
+    full = Rope(scaled, pairing="half", attention_factor=scaling.yarn_attention_factor(8.0))
+    assert config.layers(olmo) == [*[Rope(plain, pairing="half")] * 3, full]
+
+
+# As conversion/*.py of llama.cpp writes them: metadata of hybrids, and the config.json of the same models.
+HYBRIDS = {
+    "qwen35": (
+        {"block_count": 64, "attention.key_length": 256, "full_attention_interval": 4, "ssm.conv_kernel": 4}
+        | {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0], "rope.freq_base": 1e7},
+        {"model_type": "qwen3_5_text", "num_hidden_layers": 64, "head_dim": 256, "rope_theta": 1e7},
+        16,
+    ),
+    "qwen35moe": (  # the last layer predicts a further token
+        {"block_count": 41, "nextn_predict_layers": 1, "attention.key_length": 256, "rope.freq_base": 1e7}
+        | {"attention.recurrent_layers": [*[True, True, True, False] * 10, False]}
+        | {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]},
+        {"model_type": "qwen3_5_moe_text", "num_hidden_layers": 40, "head_dim": 256, "rope_theta": 1e7},
+        10,
+    ),
+    "qwen3next": (
+        {"block_count": 48, "attention.key_length": 256, "rope.dimension_count": 64, "rope.freq_base": 1e7},
+        {"model_type": "qwen3_next", "num_hidden_layers": 48, "head_dim": 256, "rope_theta": 1e7},
+        12,
+    ),
+    "lfm2": (
+        {"block_count": 16, "attention.head_count": 16, "embedding_length": 1024, "rope.freq_base": 1e6}
+        | {"attention.head_count_kv": [0, 0, 8, 0, 0, 8, 0, 0, 8, 0, 8, 0, 8, 0, 8, 0], "shortconv.l_cache": 3},
+        {"model_type": "lfm2", "num_hidden_layers": 16, "num_attention_heads": 16, "hidden_size": 1024}
+        | {"full_attn_idxs": [2, 5, 8, 10, 12, 14]},
+        6,
+    ),
+    "granitehybrid": (
+        {"block_count": 4, "attention.key_length": 64, "attention.head_count_kv": [0, 8, 0, 0], "ssm.state_size": 128}
+        | {"rope.scaling.finetuned": True},
+        {"model_type": "granitemoehybrid", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
+        | {"layer_types": ["mamba", "attention", "mamba", "mamba"], "position_embedding_type": "rope"},
+        1,
+    ),
+    "granite": (  # Granite 4.0 Micro, a hybrid's class without hybrid layers
+        {"block_count": 4, "embedding_length": 256, "attention.head_count": 4, "attention.head_count_kv": [8] * 4}
+        | {"rope.dimension_count": 64, "rope.freq_base": 1e7, "rope.scaling.finetuned": True, "ssm.conv_kernel": 4},
+        {"model_type": "granitemoehybrid", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
+        | {"layer_types": ["attention"] * 4, "position_embedding_type": "rope", "rope_theta": 1e7},
+        4,
+    ),
+    "exaone4": (  # without a window, all layers rotate
+        {"block_count": 4, "attention.key_length": 64, "context_length": 4096},
+        {"model_type": "exaone4", "num_hidden_layers": 4, "head_dim": 64, "sliding_window": None},
+        4,
+    ),
+    "olmo2": (  # OLMo 3, whose converter writes the attention factor of the config.json, in float32
+        {"block_count": 4, "attention.key_length": 64, "attention.sliding_window": 4096, "rope.freq_base": 5e5}
+        | {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 8192}
+        | {"rope.scaling.yarn_attn_factor": 1.2079441547393799},
+        {"model_type": "olmo3", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 5e5}
+        | {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192}},
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("arch", HYBRIDS)
+def test_layers_of_gguf_are_those_of_the_config_json(arch):
+    keys, model, count = HYBRIDS[arch]
+    layers = config.layers({"general.architecture": arch} | {f"{arch}.{key}": value for key, value in keys.items()})
+    expected = config.layers(model)
+    assert sum(rope is not None for rope in layers) == count
+    factors = [(rope and rope.frequencies, rope and rope.attention_factor) for rope in layers]
+    assert factors == [(rope and rope.frequencies, rope and rope.attention_factor) for rope in expected]
+
+
+# --- scaling in a tensor --------------------------------------------------------------------------------------
+
+LLAMA_31 = {"context_length": 131_072, "vocab_size": 128_256, "rope__freq_base": 5e5}
+LLAMA3_TENSORS = {
+    "Llama 3.1": ("llama", LLAMA_31, 8.0),
+    "Llama 3.2 3B, by its tokens": ("llama", LLAMA_31 | {"vocab_size": None, "attention__key_length": 64}, 32.0),
+    "a finetune with more tokens": ("llama", LLAMA_31 | {"vocab_size": 128_264}, 8.0),
+    "a shorter finetune": ("llama", LLAMA_31 | {"context_length": 16_384}, 8.0),
+    "Nemotron": ("deci", {"attention__head_count_kv": [8, 8, 0, 8], "rope__freq_base": 5e5}, 8.0),
+    "EXAONE 3.5": ("exaone", {"context_length": 32_768, "rope__freq_base": 1e6}, 8.0),
+    "Apertus": ("apertus", {"context_length": 65_536, "rope__freq_base": 12e6}, 8.0),
+    "Llama 4 Scout": ("llama4", {"context_length": 10_485_760, "rope__freq_base": 5e5}, 16.0),
+}
+
+
+@pytest.mark.parametrize("name", LLAMA3_TENSORS)
+def test_gguf_whose_scaling_is_a_tensor_is_refused_with_ways_out(name):
+    arch, keys, factor = LLAMA3_TENSORS[name]
+    metadata = gguf(arch, **keys) | {"tokenizer.ggml.tokens": ["x"] * 128_256}
+    with pytest.raises(ValueError, match=r"factor must be given: the tensor rope_freqs\.weight may scale") as caught:
+        Rope.from_config(metadata)
+    hint = str(caught.value)
+    assert f"it is {factor:g}" in hint or f", {factor:g} for" in hint
+    assert "or, for the layers that rotate, read the tensor" in hint
+    assert "read the config.json of the model" in hint
+    plain = ra.frequencies(keys.get("attention__key_length", 128), base=keys["rope__freq_base"])
+    high = 1.0 if arch == "llama4" else 4.0
+    scaled = scaling.llama3(plain, factor, low_freq_factor=1.0, high_freq_factor=high, original_length=8192)
+    rotations = {each for each in config.layers(metadata, factor=factor) if each}
+    rope = rotations.pop()
+    assert not rotations
+    np.testing.assert_allclose(rope.frequencies, scaled, rtol=1e-14)
+    assert {each for each in config.layers(metadata, factor=1) if each} == {Rope(plain, pairing=rope.pairing)}
+    divisors = np.array([a / b for a, b in zip(plain, scaled, strict=True)], dtype=np.float32)  # the file's tensor
+    call = re.search(r'read the tensor: rope = (rope_any\.layouts\.unpack\(tensor, "llama\.cpp", .*?\));', hint)
+    arguments = re.search(r"base=(.*), pairing=\"(.*)\"", call[1])
+    unpacked = ra.layouts.unpack(divisors, "llama.cpp", base=float(arguments[1]), pairing=arguments[2])
+    assert unpacked.pairing == rope.pairing
+    np.testing.assert_allclose(unpacked.frequencies, scaled, rtol=1e-6)
+
+
+def test_llama3_scaling_of_gguf_equals_that_of_transformers():
+    utils = pytest.importorskip("transformers.modeling_rope_utils")
+    model = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 5e5}
+    model["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    model["rope_scaling"]["original_max_position_embeddings"] = 8192
+    theirs = pytest.importorskip("transformers").LlamaConfig(**{**model, "max_position_embeddings": 131_072})
+    frequencies, _ = utils.ROPE_INIT_FUNCTIONS["llama3"](theirs, "cpu")
+    rope = Rope.from_config(gguf("llama", **LLAMA_31), factor=8.0)
+    np.testing.assert_allclose(rope.frequencies, frequencies.double().numpy(), rtol=1e-5)
+    assert rope == dataclasses.replace(Rope.from_config(model), pairing="interleaved")
+
+
+UNSCALED = {
+    "Llama 3": ("llama", LLAMA_31 | {"context_length": 8192}),
+    "Mistral Nemo": ("llama", {"context_length": 131_072, "vocab_size": 131_072, "rope__freq_base": 1e6}),
+    "Code Llama": ("llama", {"context_length": 16_384, "vocab_size": 32_016, "rope__freq_base": 1e6}),
+    "EXAONE 3": ("exaone", {"context_length": 4096, "rope__freq_base": 5e5}),
+    "SmolLM3, with Llama's tokens": ("smollm3", {"vocab_size": 128_256, "rope__freq_base": 5e6}),
+}
+
+
+@pytest.mark.parametrize("name", UNSCALED)
+def test_gguf_of_models_without_that_scaling_is_read(name):
+    arch, keys = UNSCALED[name]
+    assert Rope.from_config(gguf(arch, **keys)).frequencies == ra.frequencies(128, base=keys["rope__freq_base"])
+
+
+@pytest.mark.parametrize(("name", "length"), [("short", 4096), ("long", 131_072)])
+def test_gguf_with_longrope_is_read_from_its_tensor(name, length):
+    """The error's code gives the rotation of the config.json: Phi-4 mini's shape, with other factors."""
+    factors = {f"{kind}_factor": [step * (1 + i) for i in range(48)] for kind, step in (("short", 1.0), ("long", 3.0))}
+    model = {"model_type": "phi3", "head_dim": 128, "partial_rotary_factor": 0.75, "max_position_embeddings": 131_072}
+    model |= {"rope_scaling": {"rope_type": "longrope", **factors}, "original_max_position_embeddings": 4096}
+    expected = Rope.from_config(model, sequence_length=length)
+    keys = {"rope__scaling__attn_factor": expected.attention_factor, "rope__scaling__original_context_length": 4096}
+    with pytest.raises(ValueError, match="phi3 must have its scaling in the metadata") as caught:
+        Rope.from_config(gguf("phi3", rope__dimension_count=96, **keys))
+    call = r'unpack\(tensor, "llama.cpp", base=(.*), pairing="(.*)"\) and .*replace\(rope, attention_factor=(.*)\);'
+    base, pairing, factor = re.search(call, str(caught.value)).groups()
+    tensor = np.float32(factors[f"{name}_factor"])
+    rope = ra.layouts.unpack(tensor, "llama.cpp", base=float(base), pairing=pairing)
+    rope = dataclasses.replace(rope, attention_factor=float(factor))
+    np.testing.assert_allclose(rope.frequencies, expected.frequencies, rtol=1e-14)
+    assert (rope.pairing, rope.attention_factor) == (expected.pairing, expected.attention_factor)

@@ -1,0 +1,333 @@
+"""Layers of a config: which of them rotate, by which frequencies, and how they are grouped."""
+
+import pytest
+from configs import FOUR_HEADS, GEMMA3, LLAMA, no_rotary
+
+import rope_any as ra
+from rope_any import Rope, config, scaling
+
+
+def half(frequencies, **options):
+    """Return a Rope that pairs halves."""
+    return Rope(frequencies, pairing="half", **options)
+
+
+# --- layers without rotary ------------------------------------------------------------------------------------
+
+MUSE = {"rope_parameters": {"rope_theta": 5e5}}
+DORY = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_theta": 1e7}}
+# A model, its keys, and which layers rotate.
+LAYERS = [
+    ("exaone4", {}, "1110"),
+    ("exaone4", {"sliding_window_pattern": "LG"}, "1010"),
+    ("exaone4", {"sliding_window": None}, "1111"),
+    ("mllama_text_model", {}, "11101"),
+    ("mllama_text_model", {"cross_attention_layers": [1]}, "101"),
+    ("muse_spark_text", MUSE, "101110"),
+    ("muse_spark_text", MUSE | {"layer_rope_theta": [0, 1.0, 1.0]}, "011"),
+    ("recurrent_gemma", {}, "0010"),
+    ("recurrent_gemma", {"block_types": ["recurrent", "recurrent", "attention"]}, "00100"),
+    ("lara_mini", {}, "0100101"),
+    ("dory", {"layer_types": ["sliding_attention", "mlp", "full_attention", "mlp"], "rope_parameters": DORY}, "1010"),
+    ("flint", {}, "0011100"),
+    (
+        "cohere2_moe",
+        {"layer_types": ["full_attention", "full_attention", "sliding_attention"]}
+        | {"mlp_layer_types": ["dense", "sparse", "sparse"]},
+        "101",
+    ),
+    ("cohere2_moe", {"first_k_dense_replace": 2, "rope_theta": 1e4}, "11111011"),
+    (
+        "cohere2_moe",
+        {"first_k_dense_replace": 2, "prefix_dense_sliding_window_pattern": 2, "rope_theta": 1e4},
+        "10111011",
+    ),
+    ("bamba", {"attn_layer_indices": [1]}, "010"),
+    ("lfm2", {"full_attn_idxs": [1]}, "010"),
+    ("smollm3", {}, "11101110"),
+    ("smollm3", {"no_rope_layer_interval": 2}, "1010"),
+    ("llama4_text", {"no_rope_layers": [0, 1, 1, 0]}, "0110"),
+    ("cohere2", {}, "1110"),
+    ("qwen3_next", {}, "0001"),
+    ("granite_swa", {"layer_rope_theta": [10_000.0, 0, 10_000.0]}, "101"),
+    ("zamba2", {"attention_head_dim": 64}, "00"),
+    ("zamba2", {"attention_head_dim": 64, "use_mem_rope": True}, "11"),
+    ("olmo_hybrid", {"rope_parameters": {"rope_theta": None}}, "0000"),
+    ("olmo_hybrid", {}, "0001"),
+    ("llama", {}, "1"),
+]
+
+
+def tuples(value):
+    """Return a value with tuples instead of lists."""
+    if isinstance(value, dict):
+        return {key: tuples(inner) for key, inner in value.items()}
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("model_type", "keys", "rotated"), LAYERS)
+def test_layers_without_rotary_are_found(model_type, keys, rotated):
+    width = {} if model_type in ("dory", "flint", "lara_mini", "cohere2_moe") else {"head_dim": 64}
+    model = {"model_type": model_type, "num_hidden_layers": len(rotated), **width, **keys}
+    layers = config.layers(model)
+    assert "".join(str(int(rope is not None)) for rope in layers) == rotated
+    frozen = tuples(model)
+    assert config.layers(frozen) == config.layers({"model_type": "llava", "text_config": frozen}) == layers
+    assert frozen == tuples(model)  # not modified
+
+
+def test_layer_types_without_rotary_are_found():
+    cohere = {"model_type": "cohere2", **FOUR_HEADS}
+    assert no_rotary(cohere, layer_type="full_attention")
+    assert Rope.from_config(cohere, layer_type="sliding_attention") == Rope.from_config(cohere)
+    assert config.score_scale(cohere, layer_type="full_attention") == config.score_scale(cohere) == 0.125
+    with pytest.raises(ValueError, match="have rotary embedding"):
+        config.score_scale({"model_type": "qwen3_next", **FOUR_HEADS}, layer_type="linear_attention")
+
+
+# --- kinds of layers ------------------------------------------------------------------------------------------
+
+
+def test_a_layer_must_be_chosen_if_layers_differ():
+    with pytest.raises(ValueError, match=r"layer_type must be given, .*: one of sliding_attention, full_attention"):
+        Rope.from_config(GEMMA3)
+    with pytest.raises(ValueError, match=r"layer_type must be one that the config has .* got 'full'"):
+        Rope.from_config(GEMMA3, layer_type="full")
+    sliding, full = (Rope.from_config(GEMMA3, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
+    assert sliding == Rope(ra.frequencies(256), pairing="half")
+    assert full == Rope(scaling.linear(ra.frequencies(256, base=1e6), 8.0), pairing="half")
+    assert config.layers(GEMMA3) == [*[sliding] * 5, full, *[sliding] * 2]
+
+
+def test_rope_parameters_by_layer_type_give_the_layers():
+    by_type = {"full_attention": None, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    types = ["sliding_attention", "full_attention"] * 2
+    beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": by_type} | {
+        "num_hidden_layers": 4,
+        "layer_types": types,
+    }
+    rope = Rope(ra.frequencies(64), pairing="half")
+    assert no_rotary(beam, layer_type="full_attention")
+    assert config.layers(beam) == [rope, None] * 2
+
+
+def test_head_dim_can_differ_by_layer_type():
+    parameters = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    }
+    types = {"num_hidden_layers": 2, "layer_types": list(parameters)}
+    gemma4 = {"model_type": "gemma4_text", "head_dim": 256, "rope_parameters": parameters} | types
+    wide = Rope(scaling.proportional(ra.frequencies(512, base=1e6), 0.25), pairing="half")
+    for width in ({"global_head_dim": 512}, {"per_layer_config": {"01": {"head_dim": 512}}}):
+        assert config.layers(gemma4 | width) == [Rope(ra.frequencies(256), pairing="half"), wide]
+
+
+GEMMA4_FLAT = {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters": {"rope_type": "default"}}
+EIGHT_HEADS = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4}
+
+
+def test_flat_parameters_apply_to_layer_types_with_different_head_dims():
+    with pytest.raises(
+        ValueError, match="layer_type must be given, since layers differ: one of sliding_attention, full"
+    ):
+        Rope.from_config(GEMMA4_FLAT)
+    with pytest.raises(ValueError, match="num_hidden_layers must be given"):
+        Rope.from_config({key: value for key, value in GEMMA4_FLAT.items() if key != "num_hidden_layers"})
+    sliding, full = Rope(ra.frequencies(256), pairing="half"), Rope(ra.frequencies(512), pairing="half")
+    assert Rope.from_config(GEMMA4_FLAT, layer_type="full_attention") == full
+    assert config.layers(GEMMA4_FLAT) == config.layers(config.modernize(GEMMA4_FLAT)) == [*[sliding] * 5, full]
+    explanations = config.explain(GEMMA4_FLAT)
+    assert [(one.layer_type, one.rope, one.layers) for one in explanations] == [
+        ("sliding_attention", sliding, (0, 1, 2, 3, 4)),
+        ("full_attention", full, (5,)),
+    ]
+
+
+# --- single layers --------------------------------------------------------------------------------------------
+
+
+def test_single_layers_can_have_another_head_dim():
+    wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
+    for by_layer in ({"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}):
+        model = EIGHT_HEADS | {"per_layer_config": by_layer}
+        assert config.layers(model) == [narrow, wide, wide, wide]
+        with pytest.raises(
+            ValueError, match=r"per_layer_config must be the same for all layers; rope_any.config.layers gives"
+        ):
+            Rope.from_config(model)
+        assert [(one.rope, one.layers) for one in config.explain(model)] == [(narrow, (0,)), (wide, (1, 2, 3))]
+    (explanation, _) = config.explain(EIGHT_HEADS | {"per_layer_config": {"00": {"head_dim": 32}}})
+    assert explanation.facts["head_dim"] == (32, "per_layer_config.00.head_dim")
+
+
+def test_single_layers_can_have_another_head_dim_under_model_names():
+    zamba = {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True}
+    for key in ("attention_head_dim", "head_dim"):
+        explanations = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
+        assert [one.facts["head_dim"] for one in explanations] == [
+            (64, "attention_head_dim"),
+            (32, f"per_layer_config.1.{key}"),
+        ]
+
+
+def test_single_layers_can_have_another_head_dim_by_layer_type():
+    by_layer = {"0": {"head_dim": 32}, "2": {"head_dim": 32}}
+    model = EIGHT_HEADS | {"layer_types": ["sliding_attention", "full_attention"] * 2, "per_layer_config": by_layer}
+    wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
+    assert Rope.from_config(model, layer_type="sliding_attention") == narrow
+    assert config.layers(model) == [narrow, wide] * 2
+    model["per_layer_config"] = {"0": {"head_dim": 32}}
+    with pytest.raises(ValueError, match="per_layer_config must be the same for all layers"):
+        Rope.from_config(model, layer_type="sliding_attention")
+    assert config.layers(model) == [narrow, wide, wide, wide]
+
+
+def test_sizes_of_single_layers_that_do_not_change_head_dim_are_ignored():
+    by_layer = {"0": {"num_attention_heads": 4, "intermediate_size": 64}, "1": {"num_attention_heads": 6}, "2": {}}
+    for same in (by_layer, {}):
+        model = EIGHT_HEADS | {"head_dim": 64, "per_layer_config": same}
+        assert Rope.from_config(model) == half(ra.frequencies(64))
+        assert [one.layers for one in config.explain(model)] == [(0, 1, 2, 3)]
+
+
+def test_each_layer_can_have_its_own_base():
+    granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 2, "layer_rope_theta": [1e4, 1e6]}
+    assert config.layers(granite) == [Rope(ra.frequencies(64, base=b), pairing="half") for b in (1e4, 1e6)]
+    step = {
+        "model_type": "step3p5",
+        "head_dim": 64,
+        "num_hidden_layers": 2,
+        "layer_types": ["full_attention", "sliding_attention"],
+        "rope_theta": [5e6, 1e4],
+        "partial_rotary_factors": [0.5, 1.0],
+    }
+    full, sliding = Rope(ra.frequencies(32, base=5e6), pairing="half"), Rope(ra.frequencies(64), pairing="half")
+    assert config.layers(step) == [full, sliding]
+    assert Rope.from_config(step, layer_type="full_attention") == full
+
+
+def test_different_layers_of_one_type_are_reported_separately():
+    granite = {
+        "model_type": "granite_swa",
+        "head_dim": 64,
+        "num_hidden_layers": 4,
+        "layer_rope_theta": [1e4, 1e6, 0, 1e4],
+    }
+    with pytest.raises(
+        ValueError,
+        match=r"layer_rope_theta must be the same for all layers; rope_any.config.layers gives a Rope for each",
+    ):
+        Rope.from_config(granite)
+    explanations = config.explain(granite)
+    assert [(one.layers, one.facts["rope_theta"]) for one in explanations] == [
+        ((0, 3), (1e4, "layer_rope_theta[0]")),
+        ((1,), (1e6, "layer_rope_theta[1]")),
+    ]
+    same = granite | {"layer_rope_theta": [1e6, 1e6, 0, 1e6]}
+    assert Rope.from_config(same) == Rope(ra.frequencies(64, base=1e6), pairing="half")
+
+
+def test_scaling_can_apply_to_some_layers():
+    molmo = {
+        "model_type": "molmo2_text",
+        "head_dim": 64,
+        "num_hidden_layers": 2,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        "rope_scaling_layers": [1],
+    }
+    plain, scaled = ra.frequencies(64), scaling.linear(ra.frequencies(64), 2.0)
+    assert config.layers(molmo) == [Rope(f, pairing="half") for f in (plain, scaled)]
+    with pytest.raises(ValueError, match="rope_scaling_layers must be the same for all layers"):
+        Rope.from_config(molmo)
+    both = molmo | {"rope_scaling_layers": [0, 1]}
+    assert Rope.from_config(both) == Rope(scaled, pairing="half")
+
+
+# --- counting -------------------------------------------------------------------------------------------------
+
+
+def test_layers_are_counted():
+    assert [one.layers for one in config.explain({"model_type": "smollm3", **FOUR_HEADS})] == [(0, 1, 2)]
+    assert [one.layers for one in config.explain(GEMMA3)] == [(0, 1, 2, 3, 4, 6, 7), (5,)]
+    assert config.explain(LLAMA)[0].layers is None
+    assert config.explain({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64})[0].layers == ()
+    windows = {"model_type": "ultrabert", **FOUR_HEADS, "attention_windows": [128, 128, 0, 0]}
+    sliding, full = half(ra.frequencies(64)), half(ra.frequencies(64, base=2_560_000.0))
+    assert config.layers(windows) == [sliding, sliding, full, full]
+    assert len(config.layers({"model_type": "llava_next", "text_config": {"model_type": "mistral"}})) == 32
+    types = ["full_attention", "sliding_attention", "sliding_attention"]  # the last predicts a further token
+    step = {"model_type": "step3p5", "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": types}
+    assert [one.layers for one in config.explain(step)] == [(1,), (0,)]
+
+
+def test_unused_keys_can_have_any_value():
+    listed = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
+    exaone = {"model_type": "exaone4", "head_dim": 64, "sliding_window": None, "sliding_window_pattern": 0} | listed
+    assert all(config.layers(exaone))
+    unused = {"cross_attention_layers": "none", "mlp_layer_types": 3}
+    assert Rope.from_config(LLAMA | unused) == half(ra.frequencies(128))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"max_position_embeddings": 0},
+        {"original_max_position_embeddings": "x"},
+        {"num_hidden_layers": "x"},
+        {"num_hidden_layers": "x", "layer_types": ["full_attention"]},
+        {"num_hidden_layers": "x", "model_type": "granite_swa", "layer_rope_theta": [1e4, 1e4]},
+    ],
+    ids=str,
+)
+def test_unneeded_wrong_numbers_do_not_prevent_reading(keys):
+    (explanation,) = config.explain(LLAMA | keys)
+    assert explanation.rope == Rope.from_config(LLAMA | keys) == half(ra.frequencies(128))
+    assert explanation.layers is None
+    lengths = {name: explanation.facts[name].value for name in explanation.facts if "length" in name}
+    assert lengths == ({} if "max_position_embeddings" in keys else {"trained_length": 4096.0})
+
+
+# --- against transformers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [{}, {"first_k_dense_replace": 3}, {"mlp_layer_types": ["dense", *["sparse"] * 8]}])
+def test_layers_of_cohere2_moe_equal_those_of_transformers(parts):
+    pytest.importorskip("torch", reason="the models run on torch")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    if not hasattr(transformers, "Cohere2MoeConfig"):
+        pytest.skip("this version of transformers has no such model")
+    theirs = transformers.Cohere2MoeConfig(num_hidden_layers=9, **parts)
+    ours = config.layers({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts})
+    has_rotary = [
+        kind == "sliding_attention" or dense == "dense"
+        for kind, dense in zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
+    ]
+    assert [rope is not None for rope in ours] == has_rotary
+
+
+def test_layer_types_of_deepseek_v4_are_those_of_transformers():
+    transformers = pytest.importorskip("transformers", minversion="5.23", reason="DeepSeek-V4 came with 5.23")
+    for keys in ({}, {"compress_ratios": [0, 4, 128, 4, 0, 128, 0]}, {"compress_ratios": [0] * 6}):
+        six = {"model_type": "deepseek_v4", "head_dim": 512, "num_hidden_layers": 6, **keys}
+        theirs = transformers.DeepseekV4Config(**{k: v for k, v in six.items() if k != "model_type"})
+        assert config.layers(six) == config.layers(theirs.to_dict())
+        explained = {i: one.layer_type for one in config.explain(six) for i in one.layers}
+        assert [explained[i] == "main" for i in range(6)] == [
+            kind == "sliding_attention" for kind in theirs.layer_types
+        ]
+
+
+def test_layers_of_llama4_without_chunks_have_full_attention():
+    transformers = pytest.importorskip("transformers", minversion="5.24", reason="before, their type was chunked")
+    model = {"model_type": "llama4_text", "num_hidden_layers": 6, "attention_chunk_size": None}
+    theirs = transformers.Llama4TextConfig(num_hidden_layers=6, attention_chunk_size=None).to_dict()
+    assert config.layers(model) == config.layers(theirs)
+    ours, those = (Rope.from_config(keys, layer_type="full_attention") for keys in (model, theirs))
+    assert ours == those
+
+
+def test_layers_of_lara_mini_equal_those_of_transformers():
+    transformers = pytest.importorskip("transformers", minversion="5.24", reason="Lara 4 Mini came with 5.24")
+    theirs = transformers.CONFIG_MAPPING["lara_mini"](num_hidden_layers=13).to_dict()
+    assert config.layers({"model_type": "lara_mini", "num_hidden_layers": 13}) == config.layers(theirs)

@@ -1,0 +1,144 @@
+"""Published configs: each is read as its own code rotates, and ships under its name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from configs import NO_ROTARY, PUBLISHED, no_rotary
+
+from rope_any import Rope, config
+
+
+def frequencies_on_equal_axes(rope):
+    """Return the frequencies of positions that are the same on all axes."""
+    rows = rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+def published_layers():
+    """Yield each published model, once for each kind of its layers, with the expected result."""
+    for model in PUBLISHED:
+        expect = model["expect"]
+        kinds = {None: expect} if "pairing" in expect else expect
+        for layer_type, expected in kinds.items():
+            yield pytest.param(model["config"], layer_type, expected, id=f"{model['model']} {layer_type or ''}".strip())
+
+
+def read_published(published, layer_type, expected):
+    """Return the Rope of a published config; one without a model_type needs the pairing, the base and the layers."""
+    if "model_type" in published:
+        return Rope.from_config(published, layer_type=layer_type)
+    if "num_hidden_layers" not in published:  # a params.json
+        return Rope.from_config(published, layer_type=layer_type, pairing=expected["pairing"])
+    layers = ["full_attention"] * published["num_hidden_layers"]
+    stated = published | {"rope_theta": expected["base"], "layer_types": layers}
+    return Rope.from_config(stated, layer_type=layer_type, pairing=expected["pairing"])
+
+
+PUBLISHED_LAYERS = list(published_layers())
+
+
+@pytest.mark.parametrize(("published", "layer_type", "expected"), PUBLISHED_LAYERS)
+def test_published_models(published, layer_type, expected):
+    if expected is None:
+        with pytest.raises(ValueError, match=NO_ROTARY):
+            read_published(published, layer_type, expected)
+        return
+    rope = read_published(published, layer_type, expected)
+    found = frequencies_on_equal_axes(rope)
+    assert (rope.pairing, rope.start) == (expected["pairing"], expected["start"])
+    assert 2 * len(found) == expected["rotary_dim"]
+    between = [found[len(found) * quarter // 4] for quarter in (1, 2, 3)]
+    np.testing.assert_allclose(
+        (found[0], *between, found[-1], rope.attention_factor),
+        (expected["fastest"], *expected["between"], expected["slowest"], expected["attention_factor"]),
+        rtol=1e-6,
+    )
+    axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
+    assert axes == expected.get("axes", 1)
+    if axes > 1:
+        assert [sum(map(bool, row)) for row in rope.frequencies] == expected["sections"]
+
+
+def test_each_published_config_has_a_source_and_expected_results():
+    assert len(PUBLISHED) >= 60
+    assert all(model["source"] and model["config"] for model in PUBLISHED)
+    models = [model["model"] for model in PUBLISHED]
+    assert len(models) == len(set(models))
+    assert set(config.published()) <= set(models)
+    assert set(models) - set(config.published()) == {"openbmb/MiniCPM3-4B"}  # a copy without model_type
+
+
+@pytest.mark.parametrize(("published", "layer_type", "expected"), PUBLISHED_LAYERS)
+def test_explain_describes_published_models(published, layer_type, expected):
+    if "model_type" not in published or expected is None:
+        return
+    (explanation,) = config.explain(published, layer_type=layer_type)
+    assert explanation.rope == Rope.from_config(published, layer_type=layer_type)
+    assert explanation.facts["rope_theta"].value == expected["base"]
+    assert explanation.facts["rope_type"].value == expected["rope_type"]
+    assert all(fact.source for fact in explanation.facts.values())
+
+
+@pytest.mark.parametrize(("published", "layer_type", "expected"), PUBLISHED_LAYERS)
+def test_modernize_keeps_the_rotation_of_published_models(published, layer_type, expected):
+    if "model_type" not in published:
+        return
+    modern = config.modernize(published)
+    assert config.modernize(modern) == modern
+    if expected is None:
+        assert no_rotary(modern, layer_type=layer_type)
+        return
+    for length in (None, 100_000):
+        ropes = [Rope.from_config(c, layer_type=layer_type, sequence_length=length) for c in (published, modern)]
+        assert ropes[0] == ropes[1]
+
+
+# --- names ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", config.published())
+def test_each_published_config_is_read_by_its_name(name):
+    expected = config.explain(config.published()[name])
+    for typed in (name, name.upper(), name.rpartition("/")[2]):
+        assert config.explain(f"published:{typed}") == config.explain(Path(f"published:{typed}")) == expected
+    assert config.explain(f"published:{typed}")[0].facts["model_type"].value or "mistral" in name
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("gpt-oss", "openai/gpt-oss-20b"),
+        ("google/gemma-3-4b", "google/gemma-3-4b-it"),
+        ("V3", "deepseek-ai/DeepSeek-V3"),
+        ("Phi-2", "microsoft/phi-2"),
+    ],
+)
+def test_the_beginning_or_end_of_the_name_of_one_published_config_will_do(name, model):
+    assert config.explain(f"published:{name}") == config.explain(config.published()[model])
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("deepseek", "it may be deepseek-ai/DeepSeek-V2 or deepseek-ai/DeepSeek-V2-Lite or deepseek-ai/DeepSeek-V3"),
+        ("llama-3.1-8b-instruct", "did you mean meta-llama/Llama-3.1-8B or .*; all names: "),
+        ("banana", r"all names: rope_any\.config\.published\(\), or rope-any published$"),
+    ],
+)
+def test_a_wrong_name_of_a_published_config_gets_near_ones(name, hint):
+    with pytest.raises(ValueError, match=f"^published:{name} must name one published config; {hint}"):
+        Rope.from_config(f"published:{name}")
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "qwen3-8b"])
+def test_a_missing_file_with_the_name_of_a_published_config_gets_its_prefix(name):
+    hint = f"there is none at {name}; give published:Qwen/Qwen3-8B, which ships with this package"
+    with pytest.raises(ValueError, match=f"^config must be a path to a config.json; {hint}$"):
+        Rope.from_config(name)
+
+
+def test_published_configs_are_new_at_each_call():
+    name = "microsoft/Phi-3.5-mini-instruct"
+    config.published()[name]["rope_scaling"]["long_factor"].clear()
+    assert config.published()[name]["rope_scaling"]["long_factor"]
