@@ -21,10 +21,6 @@ import pytest
 from newer import skip_if_absent
 
 import rope_any as ra
-from rope_any.config import _data, _towers
-from rope_any.config._models import MODELS
-from rope_any.config._part import Fact
-from rope_any.config._towers import AXES, LAYOUTS, PARTS, REFUSED, TOWERS, UNROTATED, Size, Tower, canonical, grid
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")
 transformers = pytest.importorskip("transformers", minversion="5.20", reason="the peers are models of transformers")
@@ -36,22 +32,20 @@ HEADS = 3
 ROTATED = ("q", "k", "query", "key", "x")  # names of the rotated arguments in functions of transformers
 
 
-class Part:
-    """A tower's own config, as the config readers take it."""
+def tower_of(model_type, **keys):
+    """Return a tower's own config, as a file has it."""
+    return json.loads(json.dumps({"model_type": model_type, **keys}))
 
-    def __init__(self, model_type, **keys):
-        """Store the keys of a vision config."""
-        self.keys, self.model_type = json.loads(json.dumps(keys)), model_type
-        self.default = f"default of {model_type}"
 
-    def name(self, *keys):
-        """Return the full name of a key."""
-        return ".".join(("vision_config", *keys))
+def facts(model):
+    """Return the facts about the rotation of a tower."""
+    (one,) = ra.config.explain(model, part="vision")
+    return one.facts
 
-    def get(self, key):
-        """Return the value of a key with its source, or None."""
-        value = self.keys.get(key)
-        return None if value is None else Fact(value, self.name(key))
+
+def grid(model, shape):
+    """Return the positions of a grid as tuples, in the order of the tower's tokens."""
+    return tuple(map(tuple, ra.config.positions(model, shape, part="vision", like=np.empty(0)).tolist()))
 
 
 class Passes(torch.nn.Module):
@@ -93,25 +87,6 @@ def uniform(*shape):
     return torch.rand(*shape) * 2 - 1
 
 
-def recipe(part):
-    """Return the recipe of a tower, or the fact that it has no rotary."""
-    (layers,) = canonical(part)
-    return layers.unrotated or _towers.recipe(part, layers)
-
-
-def rope_of(part):
-    """Return our Rope for a tower."""
-    found = recipe(part)
-    blocks = found.facts["blocks"].value if "blocks" in found.facts else 1
-    return ra.Rope(
-        found.frequencies,
-        pairing=found.pairing,
-        attention_factor=found.attention_factor,
-        start=found.start,
-        blocks=blocks,
-    )
-
-
 def recorded_rotation(monkeypatch, module, function, run):
     """Return pairs (random queries or keys, the same rotated by the model) of a run of a model."""
     original, seen = getattr(module, function), []
@@ -136,7 +111,7 @@ def assert_rotates(part, positions, pairs, *, before=0, after=0):
     """Compare our rotation with recorded ones; the model has numbers of class tokens before and after the patches."""
     at = torch.tensor(positions)
     at = torch.cat([at.new_zeros(before, at.shape[1]), at, at.new_zeros(after, at.shape[1])])
-    rope = rope_of(part)
+    rope = ra.Rope.from_config(part, part="vision")
     for x, theirs in pairs:
         (axis,) = (i for i, n in enumerate(x.shape[:-1]) if n == len(at))
         ours = rope.apply(x, at, seq_axis=axis - x.ndim)
@@ -168,6 +143,17 @@ def tokens(model, shape, _):
     model(x, torch.tensor([[frames, rows, columns]]))
 
 
+def has_no_rotary(name):
+    """Return whether a model type of transformers is read as one that never rotates."""
+    try:
+        (one,) = ra.config.explain({"model_type": name})
+    except ValueError:  # it is unknown, or has several kinds of layers
+        return False
+    own = transformers.CONFIG_MAPPING[name].model_type == name
+    return own and one.facts == {"rotary": (None, f"{name} has no rotary embedding")}
+
+
+UNROTATED = sorted(filter(has_no_rotary, transformers.CONFIG_MAPPING))
 VISION = "apply_rotary_pos_emb_vision"
 SMALL = {"patch_size": 2, "image_size": 16}
 # folder, model, how to run it, further keys
@@ -211,7 +197,10 @@ PEERS = {
 }
 
 
-NAMELESS = {"mistral_vision_encoder", "esmfold2_atom_encoder"}  # whose configs have no model_type
+# Classes whose table of frequencies is compared as a whole, and how our frequencies are scaled.
+TABLES = dict.fromkeys(PEERS.keys() - {"llama4_vision_model", "dinov3_vit", "sapiens2"}, 1.0) | {
+    "eomt_dinov3": 2 * np.pi
+}
 CLASS_TOKENS = {"inkling2_vision": (1, 0), "llama4_vision_model": (0, 1)}  # before and after the patches
 # Further inputs of a model, on which its rotation does not depend.
 OTHERS = {
@@ -234,11 +223,19 @@ def drawn(name, seed):
     return rng.choice(widths), round(rng.uniform(20, 5000), 2), rng.choice((1, 2, 3))
 
 
+MERGED = {"lfm3_vl_vision", "dots3_note_vision_encoder", "inkling2_vision", "minimax_m3_vl_vision"}
+REFUSED = {"mlcd_vision_model", "qwen2_5_omni_dit", "musicflamingo", "efficientloftr", "lightglue", "vjepa2"}
+REFUSED |= {"timm_wrapper"}
+FRAMES = {"paddleocr_vl_vision", "video_llama_3_vision", "kimi_k25_vision", "muse_glimmer_vision", "muse_spark_vision"}
+
+
 def keys_of(name, head, base, merge):
     """Return the keys of a small tower, as a file has them."""
-    tower = TOWERS[name]
-    keys = {tower.width.keys[0]: HEADS * head, tower.heads.keys[0]: HEADS, "rope_parameters": {"rope_theta": base}}
-    return keys | ({tower.merge.keys[0]: merge} if tower.merge else {}) | PEERS[name][3]
+    theirs = config_class(name)()
+    width = "embed_dim" if name == "qwen2_vl_vision" else "hidden_size"
+    heads = "num_heads" if hasattr(theirs, "num_heads") else "num_attention_heads"
+    merged = {"spatial_merge_size": merge} if name in MERGED or "num_heads" in heads else {}
+    return {width: HEADS * head, heads: HEADS, "rope_parameters": {"rope_theta": base}} | merged | PEERS[name][3]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -252,17 +249,18 @@ def test_a_tower_rotates_like_its_model(name, seed, monkeypatch):
     few = {"num_hidden_layers": 1, "intermediate_size": 8} | OTHERS.get(name, {})
     if name == "dots3_note_vision_encoder":
         few |= {"adapter_in_dim": HEADS * head, "adapter_merge_size": merge}
-    tower = getattr(modeling(folder), model)(config_class(name)(**few, **copy.deepcopy(keys))).eval()
-    part, row = Part(name, **keys), TOWERS[name]
-    shape = (2 if row.frames else 1, *((8, 8) if row.image else (6, 12) if seed else (12, 6)))
+    model = getattr(modeling(folder), model)(config_class(name)(**few, **copy.deepcopy(keys))).eval()
+    part, videos = tower_of(name, **keys), "spatial_merge_size" in keys and not name.startswith("glm4v")
+    shape = (2 if videos or name in FRAMES else 1, *((8, 8) if "llama4" in name else (6, 12) if seed else (12, 6)))
     if name == "video_llama_3_vision":  # whose blocks are the caller's
         run = packed("embeddings", merge_sizes=torch.tensor([2]))
-        assert grid(part, shape) is None
-        places = grid(Part("qwen2_vl_vision", spatial_merge_size=2), shape)
+        with pytest.raises(ValueError, match="the caller chooses them"):
+            grid(part, shape)
+        places = grid(tower_of("qwen2_vl_vision", spatial_merge_size=2), shape)
     else:
         places = grid(part, shape)
     function = {"pixtral": "apply_rotary_pos_emb", "llama4_vision_model": "vision_apply_rotary_emb"}.get(name, VISION)
-    pairs = recorded_rotation(monkeypatch, modeling(folder), function, lambda: run(tower, shape, HEADS * head))
+    pairs = recorded_rotation(monkeypatch, modeling(folder), function, lambda: run(model, shape, HEADS * head))
     before, after = CLASS_TOKENS.get(name, (0, 0))
     assert_rotates(part, places, pairs, before=before, after=after)
 
@@ -285,7 +283,7 @@ def test_gemma4_rotates_like_its_model(monkeypatch):
     few = {"num_hidden_layers": 1, "intermediate_size": 8, **sizes}
     config = config_class("gemma4_vision")(**few, **copy.deepcopy(keys))
     encoder = modeling("gemma4").Gemma4VisionEncoder(config).eval()
-    part, shape = Part("gemma4_vision", **sizes, **keys), (6, 12)
+    part, shape = tower_of("gemma4_vision", **sizes, **keys), (6, 12)
     pil = importlib.import_module("transformers.models.gemma4.image_processing_pil_gemma4")
     image = np.zeros((*(16 * n for n in shape), 3), np.uint8)
     made = pil.Gemma4ImageProcessorPil(do_resize=False)(image, return_tensors="pt")["image_position_ids"][0]
@@ -299,7 +297,7 @@ def test_gemma4_rotates_like_its_model(monkeypatch):
 
     pairs = recorded_rotation(monkeypatch, modeling("gemma4"), "apply_multidimensional_rope", run)
     assert_rotates(part, places, pairs)
-    assert recipe(part).facts["blocks"].value == 2
+    assert facts(part)["blocks"].value == 2
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (4, 4)], ids=["global", "window"])
@@ -308,7 +306,7 @@ def test_sam3_rotates_like_its_model(shape, monkeypatch):
     head, base, _ = drawn("sam3_vit_model", shape)
     keys = {"hidden_size": HEADS * head, "num_attention_heads": HEADS, "image_size": 40, "patch_size": 5}
     keys |= {"window_size": 4, "rope_parameters": {"rope_theta": base}}
-    peer, part = modeling("sam3"), Part("sam3_vit_model", **keys)
+    peer, part = modeling("sam3"), tower_of("sam3_vit_model", **keys)
     config = config_class("sam3_vit_model")(intermediate_size=8, **copy.deepcopy(keys))
     layer = peer.Sam3ViTLayer(config, window_size=4 if shape == (4, 4) else 0).eval()
     pairs = recorded_rotation(
@@ -324,7 +322,7 @@ def test_dinov3_rotates_like_its_model(name):
     head, base, _ = drawn(name, 0)
     given = {"rope_parameters": {"rope_theta": base}} if name == "eomt_dinov3" else {"rope_theta": base}
     keys = {"hidden_size": HEADS * head, "num_attention_heads": HEADS, "patch_size": 5, **given}
-    peer, part = modeling(folder), Part(name, **keys)
+    peer, part = modeling(folder), tower_of(name, **keys)
     embed = getattr(peer, embedding)(config_class(name)(**copy.deepcopy(keys))).eval()
     q, k = uniform(2, HEADS, 5 + 6 * 11, head), uniform(2, HEADS, 5 + 6 * 11, head)
     theirs = peer.apply_rotary_pos_emb(q, k, *embed(torch.zeros(1, 3, 30, 55)))
@@ -341,7 +339,7 @@ def test_memory_attention_rotates_like_its_model(name):
     sizes = {"memory_attention_rope_feat_sizes": [7, 4]}
     if name == "edgetam_video":
         sizes["memory_attention_rope_k_sizes"] = [5, 3]
-    peer, part, few = modeling(folder), Part(name, **keys, **sizes), {"memory_attention_num_layers": 1}
+    peer, part, few = modeling(folder), tower_of(name, **keys, **sizes), {"memory_attention_num_layers": 1}
     config = config_class(name)(**few, **copy.deepcopy(keys), **sizes)
     columns, rows = config.memory_attention_rope_feat_sizes
     module = getattr(peer, attention)(config).eval()
@@ -364,45 +362,6 @@ def test_memory_attention_rotates_like_its_model(name):
 # --- the tables -----------------------------------------------------------------------------------------------
 
 
-def test_every_tower_has_a_peer():
-    assert PEERS.keys() | NAMELESS == TOWERS.keys()
-
-
-def test_entries_have_known_values_and_no_repetition():
-    """The file has no repetition, and every value has a known meaning."""
-    rows = TOWERS.values()
-    assert {type(value) for row in rows for value in (row.width, row.heads)} == {Size}
-    assert {row.layout for row in rows} == set(LAYOUTS)
-    assert {row.rope_type for row in rows} == {"axial", "default"}
-    assert {row.pairing for row in rows} == {"half", "interleaved"}
-    for field, default in Tower._field_defaults.items():  # each field serves a tower, as a default does
-        assert {getattr(row, field) for row in rows} > {default}, field
-
-
-WIDE = {"width": Size(("w",), 8), "heads": Size(("h",), 1)}
-
-
-@pytest.mark.parametrize(
-    ("entries", "error", "message"),
-    [
-        (
-            ({"names": "a b", **WIDE}, {"names": "b"}),
-            ValueError,
-            "entry b: names must not be those of an earlier entry; got b",
-        ),
-        (({"names": "a", "like": "b"},), ValueError, "entry a: there is no 'b'"),
-        (({"names": "a c", "wide": 3},), TypeError, "entry a c: .*'wide'"),
-        (({"names": "a", "width": {"keys": ("w",)}},), TypeError, "entry a: .*'default'"),
-        (({"names": "a", "layout": "around"},), ValueError, "entry a: layout must be one of .*; got 'around'"),
-        (({"names": "b", "layout": "alternating"}, {"names": "a", "like": "b"}), TypeError, "entry b: .*'width'"),
-    ],
-)
-def test_wrong_entries_are_refused(entries, error, message, monkeypatch):
-    monkeypatch.setattr(_data, "content", lambda file: {file: entries})
-    with pytest.raises(error, match=f"x.toml, {message}"):
-        len(_data.entries_by_name("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS}))
-
-
 @pytest.mark.parametrize("name", PEERS)
 def test_score_scales_equal_those_of_the_class(name):
     """The score scale equals the attribute of the attention class, if it has one."""
@@ -414,33 +373,35 @@ def test_score_scales_equal_those_of_the_class(name):
         built = getattr(modeling(folder), lone.get(name, model))(config, *([0] if name == "sapiens2" else []))
     modules = [module for module in built.modules() if "Attention" in type(module).__name__]
     scales = {getattr(module, "scaling", getattr(module, "scale", None)) for module in modules} - {None}
-    assert list(scales) == pytest.approx([_towers.score(part := Part(name, **keys), *canonical(part)).value])
+    assert list(scales) == pytest.approx([ra.config.score_scale(tower_of(name, **keys), part="vision")])
 
 
 @pytest.mark.parametrize("name", PEERS)
 def test_defaults_equal_those_of_the_class(name):
     """An empty config has the defaults of the class."""
-    tower, config = TOWERS[name], config_class(name)()
-    found, part = recipe(Part(name)), Part(name)
-    base = config.rope_theta if not tower.objects else config.rope_parameters["rope_theta"]
-    assert found.facts["rope_theta"] == (base, part.default)
-    sizes = {size.keys[0]: size.default for size in tower if isinstance(size, Size)}
-    assert {key: getattr(config, key) for key in sizes} == sizes
-    width = getattr(config, tower.width.keys[0]), getattr(config, tower.heads.keys[0])
-    rate = getattr(config, tower.divisor.keys[0]) if tower.divisor else 1
-    assert found.facts["head_dim"].value == (config.head_dim if tower.head else width[0] // width[1] // rate)
-    rows = [[f for f in row if f] for row in found.frequencies]
-    if tower.layout != "one row":
+    theirs, found = config_class(name)(), facts(tower_of(name))
+    parameters = getattr(theirs, "rope_parameters", None) or {}
+    assert found["rope_theta"] == (parameters.get("rope_theta") or theirs.rope_theta, f"default of {name}")
+    prefix = "memory_attention_" if name.endswith("_video") else ""
+    width = getattr(theirs, f"{prefix}hidden_size" if name != "qwen2_vl_vision" else "embed_dim")
+    heads = next(n for n in ("num_heads", f"{prefix}num_attention_heads") if hasattr(theirs, n))
+    head = width // getattr(theirs, heads) // getattr(theirs, "memory_attention_downsample_rate", 1)
+    assert found["head_dim"].value == (getattr(theirs, "head_dim", None) or head)
+    given = {key: theirs.to_dict()[key] for key in ("patch_size", "image_size", "spatial_merge_size") if key in theirs}
+    assert ra.Rope.from_config(tower_of(name, **given), part="vision") == ra.Rope.from_config(
+        tower_of(name), part="vision"
+    )
+    rows = [[f for f in row if f] for row in ra.Rope.from_config(tower_of(name), part="vision").frequencies]
+    if name != "pixtral":
         assert rows[1:] == rows[:-1]  # the same for each axis
-    if tower.objects and name != "llama4_vision_model":
+    if parameters and name in TABLES:
         embedding = next(
             c
             for n, c in vars(modeling(PEERS[name][0])).items()
             if isinstance(c, type) and n.endswith("RotaryEmbedding") and ("Vision" in n or "ViT" in n or "Dinov3" in n)
         )
-        theirs = sorted(tower.scale * f for f in embedding(config).inv_freq.tolist())
-        ours = sorted([*rows[0], *rows[1]] if tower.layout == "one row" else rows[0])
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        theirs = sorted(TABLES[name] * f for f in embedding(theirs).inv_freq.tolist())
+        np.testing.assert_allclose(sorted([*rows[0], *rows[1]] if name == "pixtral" else rows[0]), theirs, rtol=1e-6)
 
 
 def test_older_names_are_read():
@@ -453,12 +414,12 @@ def test_older_names_are_read():
         "sam2_video": {"memory_attention_rope_theta": 77.0},
     }.items():
         others = {"adapter_in_dim": 96} if "dots3" in name else {}
-        config, found = config_class(name)(**keys, **others), recipe(Part(name, **keys))
-        head = 256 if name == "sam2_video" else config.hidden_size // config.num_attention_heads
-        assert found.facts["head_dim"].value == head
-        assert found.facts["rope_theta"].value == config.rope_parameters["rope_theta"]
+        theirs, found = config_class(name)(**keys, **others), facts(tower_of(name, **keys))
+        head = 256 if name == "sam2_video" else theirs.hidden_size // theirs.num_attention_heads
+        assert found["head_dim"].value == head
+        assert found["rope_theta"].value == theirs.rope_parameters["rope_theta"]
     assert config_class("inkling2_vision")(adapter_merge_size=1).spatial_merge_size == 1
-    assert grid(Part("inkling2_vision", adapter_merge_size=1), (1, 2)) == ((1, 1), (1, 2))
+    assert grid(tower_of("inkling2_vision", adapter_merge_size=1), (1, 2)) == ((1, 1), (1, 2))
 
 
 def test_all_axial_configs_are_known():
@@ -467,9 +428,7 @@ def test_all_axial_configs_are_known():
         for name, text in re.findall(r"\nclass (\w+)\(.*?\):(.*?)(?=\nclass |\Z)", file.read_text(), re.DOTALL):
             if 'default_rope_type = "axial"' in text:
                 kind = re.search(r'    model_type(?:: str)? = "(.+)"', text)
-                assert kind is None or kind[1] in {*TOWERS, *REFUSED, *UNROTATED}, name
-    assert not TOWERS.keys() & (REFUSED.keys() | UNROTATED)
-    assert not UNROTATED & (REFUSED.keys() | MODELS.keys())
+                assert kind is None or kind[1] in {*PEERS, *REFUSED, *UNROTATED}, name
 
 
 @functools.cache
@@ -489,7 +448,7 @@ def folder_of(name):
     raise LookupError(name)
 
 
-@pytest.mark.parametrize("name", sorted(UNROTATED))
+@pytest.mark.parametrize("name", UNROTATED)
 def test_parts_without_rotary_have_no_rotary_in_their_source(name):
     """None of their classes mentions rotary embedding."""
     skip_if_absent(name)
@@ -501,30 +460,37 @@ def test_parts_without_rotary_have_no_rotary_in_their_source(name):
                 assert not re.search(
                     r"rotary_emb|[Rr]otaryE|apply_rotary|freqs_ci|RoPE", "".join(map(ast.unparse, body))
                 )
-    fact = recipe(Part(name))
-    assert fact == (None, f"{name} has no rotary embedding")
-    with pytest.raises(ValueError, match="must be that of a supported tower"):
-        grid(Part(name), (2, 2))
+    assert len(UNROTATED) > 150
 
 
-@pytest.mark.parametrize(("outer", "path"), [(outer, path) for outer, paths in PARTS.items() for path in paths])
-def test_parts_of_larger_configs_are_read(outer, path):
-    skip_if_absent(outer)
-    auto = importlib.import_module("transformers.models.auto.configuration_auto")
-    config = kind = auto.CONFIG_MAPPING[outer]
-    if outer == "gemma4":  # which has no tower unless it is given
-        assert kind.sub_configs[path].model_type == PARTS[outer][path]
-        return
-    config = kind()
-    for name in path.split("."):
-        config = getattr(config, name)
-    assert config.model_type in (PARTS[outer][path], "")
+def parts_within(kind):
+    """Yield the path to each part within a config class of transformers, and the class of the part."""
+    for name, inner in (getattr(kind, "sub_configs", None) or {}).items():
+        yield (name,), inner
+        for path, innermost in parts_within(inner):
+            yield (name, *path), innermost
+
+
+def test_towers_of_larger_configs_are_those_of_their_class():
+    """A tower within a config of transformers is read by the model_type that its class has by default."""
+    seen = set()
+    for outer, kind in transformers.CONFIG_MAPPING.items():
+        for path, inner in parts_within(kind):
+            if (name := getattr(inner, "model_type", "")) not in PEERS:
+                continue
+            whole = {"model_type": outer} | functools.reduce(lambda keys, key: {key: keys}, reversed(path), {})
+            parts = [part for part in ra.config.parts(whole) if part not in ("text", "indexer")]
+            if parts:
+                found = [ra.Rope.from_config(whole, part=part) for part in parts]
+                assert ra.Rope.from_config(tower_of(name), part="vision") in found, (outer, path)
+                seen.add((outer, path))
+    assert len(seen) > 25
 
 
 # --- parts that only a larger config identifies ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PARTS["esmfold2"])
+@pytest.mark.parametrize("path", ["atom_encoder", "structure_head.diffusion_module.atom_encoder"])
 @pytest.mark.parametrize(
     "keys",
     [
@@ -621,12 +587,12 @@ def test_the_tower_of_a_params_json_is_paired_by_form(base):
             ra.Rope.from_config(text | {"vision_encoder": {**tower, key: None}, "rope_theta": 1e6}, part="vision")
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_unsupported_towers_are_refused(name):
-    for reads in (recipe, lambda part: grid(part, (2, 2))):
-        message = f"model_type must be that of a supported tower; got '{name}'; {REFUSED[name]}"
-        with pytest.raises(ValueError, match=re.escape(message)):
-            reads(Part(name))
+    part = "audio" if name == "musicflamingo" else "vision"
+    for reads in (ra.Rope.from_config, ra.config.score_scale):
+        with pytest.raises(ValueError, match=f"model_type must be that of a supported tower; got '{name}'; .+"):
+            reads(tower_of(name), part=part)
 
 
 def test_reasons_of_refusals_are_true(monkeypatch):
@@ -652,124 +618,62 @@ def test_reasons_of_refusals_are_true(monkeypatch):
 QWEN = {"hidden_size": 96, "num_heads": 3}
 
 
-@pytest.mark.parametrize(
-    ("name", "keys", "message"),
-    [
-        ("bert", {}, "vision_config.model_type must be that of a supported tower; got 'bert'"),
-        (None, {}, "vision_config.model_type must be that of a supported tower; got None"),
-        (
-            "qwen3_vl_vision",
-            {"rope_parameters": {"rope_type": "yarn"}},
-            "rope_type must be 'axial' here; got 'yarn'",
-        ),
-        (
-            "qwen3_vl_vision",
-            {"rope_scaling": {"type": "linear", "factor": 2}},
-            "type must be 'axial' here; got 'linear'",
-        ),
-        ("qwen3_vl_vision", {"rope_parameters": {"factor": 2.0}}, "rope_parameters.factor must not be given"),
-        ("qwen3_vl_vision", {"rope_parameters": {"rope_theta": 5}, "rope_theta": 6}, "must agree with"),
-        ("qwen3_vl_vision", {"rope_parameters": {"rope_theta": -5}}, "rope_theta must be positive"),
-        ("qwen3_vl_vision", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must not be given"),
-        ("qwen3_vl_vision", {"mrope_section": [1, 2]}, "vision_config.mrope_section must not be given"),
-        ("step3p5_vision", {"use_rope2d": False}, "use_rope2d must not be given"),
-        ("dinov3_vit", {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters must not be given for dinov3_vit"),
-        (
-            "qwen3_vl_vision",
-            {"hidden_size": 97, "num_heads": 3},
-            "hidden_size must be a multiple of the 3 heads; got 97",
-        ),
-        ("qwen3_vl_vision", {"hidden_size": 66, "num_heads": 3}, "a multiple of 4; got 22"),
-        ("qwen3_vl_vision", {**QWEN, "head_dim": 16}, "head_dim must agree with .*, 32; got 16"),
-        ("qwen3_vl_vision", {**QWEN, "num_attention_heads": 4}, "num_attention_heads must agree with .*num_heads, 3"),
-        (
-            "lfm3_vl_vision",
-            {"num_heads": 3},
-            "num_heads must agree with vision_config.num_attention_heads, 16; got 3",
-        ),
-        (
-            "step3p5_vision",
-            {"hidden_size": 96, "width": 64},
-            "width must agree with vision_config.hidden_size, 96; got 64",
-        ),
-        ("qwen3_vl_vision", {"hidden_size": 0, "num_heads": 3}, "hidden_size must be from 1 to 1048576; got 0"),
-        ("qwen3_vl_vision", {"hidden_size": 2**40, "num_heads": 4}, "hidden_size must be from 1 to 1048576"),
-        ("qwen3_vl_vision", {"hidden_size": 2**18, "num_heads": 1}, "a head dimension from 4 to 4096; got 262144"),
-        (
-            "minimax_m3_vl_vision",
-            {"hidden_size": 5, "num_attention_heads": 1},
-            "a head dimension from 6 to 4096; got 5",
-        ),
-        ("pixtral", {"hidden_size": 9, "num_attention_heads": 3}, "a multiple of 2; got 3"),
-    ],
-)
+# Each kind of check once, and what would be another rotation if it were ignored.
+WRONG = [
+    ("qwen3_vl_vision", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be 'axial' here; got 'yarn'"),
+    ("qwen3_vl_vision", {"rope_parameters": {"factor": 2.0}}, "rope_parameters.factor must not be given"),
+    ("qwen3_vl_vision", {"rope_parameters": {"rope_theta": 5}, "rope_theta": 6}, "must agree with"),
+    ("qwen3_vl_vision", {"rope_parameters": {"rope_theta": -5}}, "rope_theta must be positive"),
+    ("qwen3_vl_vision", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must not be given"),
+    ("qwen3_vl_vision", {"mrope_section": [1, 2]}, "mrope_section must not be given"),
+    ("step3p5_vision", {"use_rope2d": False}, "use_rope2d must not be given"),
+    ("dinov3_vit", {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters must not be given for dinov3_vit"),
+    ("qwen3_vl_vision", {"hidden_size": 97, "num_heads": 3}, "hidden_size must be a multiple of the 3 heads; got 97"),
+    ("qwen3_vl_vision", {"hidden_size": 66, "num_heads": 3}, "a multiple of 4; got 22"),
+    ("qwen3_vl_vision", {**QWEN, "head_dim": 16}, "head_dim must agree with .*, 32; got 16"),
+    ("qwen3_vl_vision", {**QWEN, "num_attention_heads": 4}, "num_attention_heads must agree with .*num_heads, 3"),
+    ("step3p5_vision", {"hidden_size": 96, "width": 64}, "width must agree with hidden_size, 96; got 64"),
+    ("qwen3_vl_vision", {"hidden_size": 2**18, "num_heads": 1}, "a head dimension from 4 to 4096; got 262144"),
+    ("qwen3_vl_vision", {"hidden_size": "96"}, "hidden_size must be an integer"),
+    ("qwen3_vl_vision", {"rope_parameters": [1]}, "rope_parameters must be an object"),
+]
+
+
+@pytest.mark.parametrize(("name", "keys", "message"), WRONG)
 def test_contradictions_are_refused(name, keys, message):
-    with pytest.raises(ValueError, match=message):
-        recipe(Part(name, **keys))
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"rope_parameters": [1]},
-        {"rope_parameters": {"rope_theta": "1e4"}},
-        {"hidden_size": "96"},
-        {"num_heads": 3.5},
-        {"num_heads": True},
-        {"head_dim": [1]},
-    ],
-)
-def test_values_of_wrong_types_are_refused(keys):
-    with pytest.raises(TypeError, match=r"vision_config\."):
-        recipe(Part("qwen3_vl_vision", **keys))
+    with pytest.raises((TypeError, ValueError), match=message):
+        ra.Rope.from_config(tower_of(name, **keys), part="vision")
 
 
 def test_null_is_read_as_missing():
-    assert (
-        recipe(Part("qwen3_vl_vision", rope_parameters={"factor": None}, rope_theta=None, head_dim=None))[:4]
-        == recipe(Part("qwen3_vl_vision"))[:4]
-    )
-    assert recipe(Part("step3p5_vision", use_rope2d=True)) == recipe(Part("step3p5_vision"))
+    nulls = tower_of("qwen3_vl_vision", rope_parameters={"factor": None}, rope_theta=None, head_dim=None)
+    for model, name in ((nulls, "qwen3_vl_vision"), (tower_of("step3p5_vision", use_rope2d=True), "step3p5_vision")):
+        assert ra.Rope.from_config(model, part="vision") == ra.Rope.from_config(tower_of(name), part="vision")
 
 
 @pytest.mark.parametrize(
-    ("name", "keys", "shape", "error", "message"),
+    ("name", "keys", "shape", "message"),
     [
-        ("qwen3_vl_vision", {}, (3, 4), ValueError, "multiples of 2 rows and columns for qwen3_vl_vision"),
-        ("qwen3_vl_vision", {}, (4,), ValueError, "shape must be"),
-        ("qwen3_vl_vision", {}, (), ValueError, "shape must be"),
-        ("qwen3_vl_vision", {}, (1, 1, 2, 2), ValueError, "shape must be"),
-        ("qwen3_vl_vision", {}, (0, 2), ValueError, "shape must be"),
-        ("qwen3_vl_vision", {}, (2**20, 2), ValueError, "shape must be"),
-        ("qwen3_vl_vision", {}, 4, TypeError, "shape must be"),
-        ("qwen3_vl_vision", {}, (2.0, 2), TypeError, "shape must be"),
-        ("qwen3_vl_vision", {"spatial_merge_size": 0}, (2, 2), ValueError, "spatial_merge_size must be from 1"),
-        ("qwen2_5_vl_vision", {"window_size": 13}, (2, 2), ValueError, "window_size must be at least one block"),
-        ("pixtral", {}, (2, 4, 4), ValueError, "that of one image: pixtral takes no videos; got 2 frames"),
-        (
-            "llama4_vision_model",
-            {},
-            (4, 4),
-            ValueError,
-            r"shape must be \(32, 32\) for llama4_vision_model; got \(4, 4\)",
-        ),
-        ("sam3_vit_model", {}, (24, 72), ValueError, r"shape must be \(72, 72\) or \(24, 24\)"),
-        ("sam3_vit_model", {"image_size": [8, 8]}, (24, 24), TypeError, "image_size must be an integer"),
-        ("video_llama_3_vision", {}, (2,), ValueError, "shape must be"),
+        ("qwen3_vl_vision", {}, (3, 4), "multiples of 2 rows and columns for qwen3_vl_vision"),
+        ("qwen3_vl_vision", {}, (1, 1, 2, 2), "shape must be"),
+        ("qwen3_vl_vision", {}, (0, 2), "shape must be"),
+        ("qwen3_vl_vision", {}, (2**20, 2), "shape must be"),
+        ("qwen3_vl_vision", {}, (2.0, 2), "shape must be"),
+        ("qwen3_vl_vision", {"spatial_merge_size": 0}, (2, 2), "spatial_merge_size must be from 1"),
+        ("qwen2_5_vl_vision", {"window_size": 13}, (2, 2), "window_size must be at least one block"),
+        ("pixtral", {}, (2, 4, 4), "that of one image: pixtral takes no videos; got 2 frames"),
+        ("llama4_vision_model", {}, (4, 4), r"shape must be \(32, 32\) for llama4_vision_model; got \(4, 4\)"),
+        ("sam3_vit_model", {}, (24, 72), r"shape must be \(72, 72\) or \(24, 24\)"),
     ],
 )
-def test_wrong_grid_shapes_are_refused(name, keys, shape, error, message):
-    with pytest.raises(error, match=message):
-        grid(Part(name, **keys), shape)
+def test_wrong_grid_shapes_are_refused(name, keys, shape, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        grid(tower_of(name, **keys), shape)
 
 
-@pytest.mark.parametrize("name", [name for name, row in TOWERS.items() if not row.callers])
+@pytest.mark.parametrize("name", sorted(PEERS.keys() - {"video_llama_3_vision"}))
 def test_grid_has_a_number_for_each_axis(name):
-    row = TOWERS[name]
     shape = {"sam3_vit_model": (24, 24), "llama4_vision_model": (32, 32)}.get(name, (2, 4))
-    places = grid(Part(name), shape)
+    places = grid(tower_of(name), shape)
     assert len(set(places)) == len(places) == np.prod(shape)
-    assert {len(place) for place in places} == {len(row.axes)} == {recipe(Part(name)).facts["axes"].value}
-    assert set(row.axes) <= set(AXES) and set(row.features) <= set(row.axes)
-    if row.frames and row.axes != AXES:
-        assert grid(Part(name), (2, *shape)) == places * 2
+    assert {len(place) for place in places} == {facts(tower_of(name))["axes"].value}
