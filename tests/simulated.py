@@ -1,4 +1,4 @@
-"""Array libraries that are not installed, simulated by NumPy: they count copies of host data and mix with no NumPy."""
+"""What is not as installed: libraries simulated by NumPy, which count copies of host data; a process without Numba."""
 
 import sys
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ import pytest
 from host_kernels import HostKernel
 
 import rope_any as ra
-from rope_any import _arrays, axes, bending, layouts, positions
+from rope_any import _arrays, _schedules, _table, axes, bending, layouts, positions
+from rope_any._arrays import _compilers, _numba
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -190,6 +191,20 @@ def forget_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have rope_any find the libraries of arrays anew until the test ends, and then as before."""
     for name in ("_BY_CLASS", "_BY_TYPE", "_DEFAULT_RECORDS"):
         monkeypatch.setattr(_arrays, name, {})
+
+
+def forget_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have calls with ``fused=True`` compile anew, and warn again if they fall back, as in a new process."""
+    monkeypatch.setattr(_compilers, "_WARNED", set())
+    for forget in (_schedules._compiled, _table._compiled_table, _numba._why_not_imported):
+        forget.cache_clear()
+    ra.clear_caches()
+
+
+def hide_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rope_any find no Numba until the test ends; call `forget_fallbacks` then."""
+    monkeypatch.setitem(sys.modules, "numba", None)
+    forget_fallbacks(monkeypatch)
 
 
 def simulate_cupy(monkeypatch: pytest.MonkeyPatch) -> Simulation:
