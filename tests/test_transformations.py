@@ -13,8 +13,7 @@ import pytest
 from public_calls import CALLS, READING
 
 import rope_any as ra
-from rope_any import bending, weights
-from rope_any._arrays import find
+from rope_any import bending
 
 ROOT = Path(__file__).parents[1]
 F = ra.frequencies(16, base=100.0)
@@ -61,68 +60,31 @@ def test_torch_compile_makes_one_graph(torch, rng, rope, positions):
         "range": range(70_000, 70_006),
         "rows": torch.arange(70_000, 70_006)[None, :] + torch.tensor([[0], [5]]),
     }[positions]
-    graphs = []
     # inductor for one case of each pairing; the graphs of the others differ only in the form of the positions
     backend = "inductor" if (positions, rope.pairing) in {("array", "half"), ("table", "interleaved")} else "aot_eager"
-
-    def counting(graph, *given):
-        """Record a graph, and compile it by another backend."""
-        graphs.append(graph)
-        return torch._dynamo.lookup_backend(backend)(graph, *given)
-
-    torch._dynamo.reset()
-    assert_close(torch.compile(rope, fullgraph=True, backend=counting)(q, k, given), rope(q, k, given))
-    assert len(graphs) == 1
-
-
-@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-@pytest.mark.parametrize(("offset", "frames"), [("array", 1), ("int", 2)])
-def test_torch_compile_does_not_recompile_for_offsets(torch, rng, offset, frames):
-    counter, rope = pytest.importorskip("torch._dynamo.testing").CompileCounter(), ROPES[1]
-    torch._dynamo.reset()
-    step = torch.compile(rope, fullgraph=True, backend=counter)
-    q, k = qk(rng, torch.tensor)
-    for n in (5, 6, 7, 900, 131_072):
-        given = torch.tensor(n) if offset == "array" else n
-        assert_close(step(q, k, given), rope(q, k, n))
-    assert counter.frame_count == frames
-
-
-@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-def test_torch_compiles_rotate_and_cos_sin(torch, rng):
-    x, p = torch.tensor(rng.uniform(-2, 2, (3, 6, 16)).astype(np.float32)), torch.arange(6) * 10_000_019
-
-    def rotation(x, p):
-        """Return x rotated by a table made from positions."""
-        return ra.rotate(x, *ra.cos_sin(p, F), pairing="half")
-
-    torch._dynamo.reset()
-    expected = oracle.rotate(x.numpy(), p.numpy(), F, pairing="half")
-    assert_close([torch.compile(rotation, fullgraph=True)(x, p)], [expected])
+    counter = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend(backend)
+    torch.compiler.reset()
+    assert_close(torch.compile(rope, fullgraph=True, backend=counter)(q, k, given), rope(q, k, given))
+    assert counter.frame_count == 1
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_code_writes_in_place(torch, rng, rope):
     q, k = qk(rng, torch.tensor)
     expected = rope(q, k, 70_000)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     backend = "inductor" if rope.pairing == "half" else "aot_eager"  # it copies results into modified inputs
     got = torch.compile(lambda q, k: rope(q, k, 70_000, out=(q, k)), fullgraph=True, backend=backend)(q, k)
     assert_close((q, k), expected)
     assert_close(got, expected)
 
 
-def test_torch_vmap_and_grad_work(torch, rng, rope):
-    x = torch.tensor(rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32))
-    p = torch.tensor([1, 20, 300])
-    assert_close(torch.func.vmap(rope.apply)(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
+def test_torch_computes_the_gradient_of_each_example(torch, rng, rope):
     # the gradient of ½‖R x − y‖² is Rᵀ(R x − y)
+    x = torch.tensor(rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32))
     y = torch.ones_like(x)
-    grad = torch.func.grad(lambda x: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum())(x)
-    assert_close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
-    # the gradient of each example
     grads = torch.func.vmap(torch.func.grad(lambda x, y: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum()))(x, y)
-    assert_close([grads], [grad])
+    assert_close([grads], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
 
 
 def test_torch_vmap_writes_in_place(torch, rng, rope):
@@ -137,7 +99,7 @@ def test_torch_compiled_tables_are_rounded_once(torch, rng):
     # the float32 cosine of compiled code has an error of 1.2e-7, so it must not be used
     p = rng.integers(-(2**31) + 1, 2**31, 4000)
     f = (1.0, 0.3, 0.01)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     table = torch.compile(lambda p: ra.cos_sin(p, f), fullgraph=True)(torch.tensor(p))
     assert_close(table, ra.cos_sin(p, f, dtype=np.float64), atol=3.1e-8)
 
@@ -171,28 +133,18 @@ def test_torch_float32_gradients_reach_positions(torch, rng):
 
 def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
     x = torch.tensor(rng.uniform(-1, 1, (5, 20)), requires_grad=True)
-    with pytest.raises(ValueError, match="gradients"):
-        rope.apply(x, out=x)
-    with pytest.raises(ValueError, match="gradients"):
-        rope.apply(x, out=torch.empty_like(x))
     fixed, (cos, sin) = torch.zeros(5, 20), rope.table(torch.arange(5))
-    for learned in ((cos.clone().requires_grad_(), sin), (cos, sin.clone().requires_grad_())):
+    for given, out, *table in (
+        (x, x, cos, sin),
+        (x, torch.empty_like(x), cos, sin),
+        (fixed, fixed, cos.clone().requires_grad_(), sin),
+        (fixed, fixed, cos, sin.clone().requires_grad_()),
+    ):
         with pytest.raises(ValueError, match="gradients"):
-            ra.rotate(fixed, *learned, pairing=rope.pairing, out=fixed)
+            ra.rotate(given, *table, pairing=rope.pairing, out=out)
     with torch.no_grad():
         expected = rope.apply(x)
         assert_close([rope.apply(x, out=x)], [expected])
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_torch_autocast_leaves_tables_exact(torch, rope, dtype):
-    p = torch.tensor([0, 1, 4095, 131_072, 2**31 - 1])
-    with torch.autocast("cpu", dtype=getattr(torch, dtype)):
-        table = rope.table(p)
-        assert table.cos.dtype == torch.float32
-        y = rope.apply(torch.ones(5, 20), p)
-        assert y.dtype == torch.float32
-    assert_close(table, oracle.cos_sin(p.numpy(), F), atol=1.2e-7)
 
 
 def leaves(result):
@@ -258,30 +210,30 @@ def test_torch_tables_of_inference_mode_can_be_trained_with(torch, rng, rope):
         assert same(torch, *gradients)
 
 
-def fake_and_real(torch, name):
-    """Return the results of a call on fake tensors and on real ones."""
-    call, *arrays = CALLS[name]
-    with torch._subclasses.FakeTensorMode() as mode:
-        fake = call(*(mode.from_tensor(torch.tensor(x)) for x in arrays))
-    return leaves(fake), leaves(call(*map(torch.tensor, arrays)))
+def described(arrays):
+    """Return the shapes and dtypes of arrays."""
+    return [(tuple(x.shape), x.dtype) for x in arrays]
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("names", [["apply, out"], pytest.param(EAGER, marks=pytest.mark.long)], ids=["out", "all"])
-def test_torch_fake_tensors_have_the_shapes_of_real_ones(torch, names):
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [("meta", EAGER), ("fake", ["apply, out"]), pytest.param("fake", EAGER, marks=pytest.mark.long)],
+    ids=["meta", "fake, out", "fake, all"],
+)
+def test_torch_tensors_without_data_have_the_shapes_of_real_ones(torch, kind, names):
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
     for name in names:
-        fake, real = fake_and_real(torch, name)
-        for x, y in zip(fake, real, strict=True):
-            assert type(x) is torch._subclasses.FakeTensor, name
-            assert (x.shape, x.dtype, x.device) == (y.shape, y.dtype, y.device), name
-
-
-def test_torch_meta_tensors_have_the_shapes_of_real_ones(torch):
-    for name in EAGER:
         call, *arrays = CALLS[name]
-        real = leaves(call(*map(torch.tensor, arrays)))
-        for x, y in zip(leaves(call(*(torch.tensor(x, device="meta") for x in arrays))), real, strict=True):
-            assert (x.shape, x.dtype, x.device.type) == (y.shape, y.dtype, "meta"), name
+        if kind == "meta":
+            got = leaves(call(*(torch.tensor(x, device="meta") for x in arrays)))
+            assert {x.device.type for x in got} == {"meta"}, name
+        else:
+            with FakeTensorMode() as mode:
+                got = leaves(call(*(mode.from_tensor(torch.tensor(x)) for x in arrays)))
+            assert {type(x) for x in got} == {FakeTensor}, name
+        assert described(got) == described(leaves(call(*map(torch.tensor, arrays)))), name
 
 
 @pytest.mark.filterwarnings("ignore:torch.searchsorted")  # of lengths that differ in the batch
@@ -295,9 +247,11 @@ def test_torch_vmap_maps_each_call(torch):
 
 @pytest.mark.parametrize("name", READING)
 def test_caches_without_values_are_refused(torch, name):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     (call, given), refused = READING[name], pytest.raises(ra.ArgumentValueError, match="cache must have values to read")
     x = torch.tensor(given)
-    with torch._subclasses.FakeTensorMode() as mode, refused:
+    with FakeTensorMode() as mode, refused:
         call(mode.from_tensor(x))
     with refused:
         torch.func.vmap(call)(x[None])
@@ -312,7 +266,7 @@ def test_caches_without_values_are_refused(torch, name):
 def test_torch_compiles_axes_of_symbolic_lengths(torch, name):
     call, *arrays = CALLS[name]
     tensors = [torch.tensor(x) for x in arrays]
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(call, dynamic=True, fullgraph=True, backend="eager")
     assert_close(leaves(compiled(*tensors)), leaves(call(*tensors)), atol=5e-6)
 
@@ -327,22 +281,10 @@ def test_torch_compiled_calls_ignore_autocast(torch):
             return ROPES[0].apply(x, table), *bending.fope(table, c, c, pairs=8, sine_padding=0.0)
 
     x, p, c = torch.linspace(-1, 1, 96, dtype=torch.float16).reshape(6, 16), torch.arange(6), torch.rand(8, 8)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     got = torch.compile(call, fullgraph=True, backend="aot_eager")(x, p, c)
     for a, b in zip(got, call(x, p, c), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-3 if a.dtype == torch.float16 else 1e-6)
-
-
-@pytest.mark.long
-@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-def test_torch_compile_of_a_state_dict_says_to_convert_it_outside(torch):
-    def convert(w):
-        """Convert a checkpoint of one weight."""
-        return weights.convert_state_dict({"a.0.wq.weight": w}, 4, source="half", target="interleaved")
-
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match="call convert_state_dict outside of the compiled function"):
-        torch.compile(convert, fullgraph=True, backend="eager")(torch.zeros(8, 2))
 
 
 # --- jax --------------------------------------------------------------------------------------------------
@@ -364,10 +306,11 @@ def test_jax_calls_need_no_rank_promotion(jax, x64):
 
 def test_jax_jit_accepts_a_static_rope_and_a_traced_offset(jax, rng, rope):
     q, k = qk(rng, jax.numpy.asarray)
-    step = jax.jit(lambda rope, q, k, p: rope(q, k, p), static_argnums=0)
+    traces = []
+    step = jax.jit(lambda rope, q, k, p: traces.append(p) or rope(q, k, p), static_argnums=0)
     for n in (3, 70_000, 2**31 - 10):
         assert_close(step(rope, q, k, jax.numpy.asarray(n, dtype="int32")), rope(*as_numpy(q, k), n))
-    assert step._cache_size() == 1
+    assert len(traces) == 1
 
 
 def as_numpy(*arrays):
@@ -441,27 +384,6 @@ def test_dask_accepts_empty_chunks_in_an_axis_of_one(rng, rope):
     assert lazy.chunks[0] == (1, 0)
     got = rope.apply(da.from_array(x, chunks=2), lazy)
     np.testing.assert_array_equal(got.compute(), rope.apply(x, p[1:3:2]))
-
-
-def test_a_warm_call_converts_no_frequencies(lib, rope, rng, monkeypatch):
-    record, seen = find(lib(np.ones(1, "float32"))), []
-    asarray = record.xp.asarray
-
-    def watched(data, *args, **kwargs):
-        """Record host data that are converted to arrays."""
-        if isinstance(data, tuple | list):
-            seen.append(data)
-        return asarray(data, *args, **kwargs)
-
-    monkeypatch.setattr(record.xp, "asarray", watched)
-    x, at = lib(qk(rng)[0]), lib(np.arange(6), "int32")
-    ra.clear_caches()
-    first = lib.get(rope.apply(x, at))
-    assert seen
-    seen.clear()
-    np.testing.assert_array_equal(lib.get(rope.apply(x, at)), first)
-    rope.table(at, like=x)
-    assert not seen
 
 
 @pytest.mark.parametrize("trace", ["compile", "grad", "vmap"])
@@ -625,8 +547,9 @@ def test_jax_export_keeps_lengths_symbolic(jax, rng):
 
 
 @pytest.mark.thread_unsafe(reason="torch exports one program at a time")
-@pytest.mark.parametrize(("rope", "strict"), [(ROPES[0], False), (ROPES[1], True)], ids=["default", "strict"])
-def test_torch_export_takes_the_length_of_a_cache(torch, rng, rope, strict):
+def test_torch_export_takes_the_length_of_a_cache(torch, rng):
+    rope = ROPES[1]
+
     class Module(torch.nn.Module):
         """A module whose keys follow those of a cache."""
 
@@ -636,7 +559,7 @@ def test_torch_export_takes_the_length_of_a_cache(torch, rng, rope, strict):
 
     tokens, cached = torch.export.Dim("tokens"), torch.export.Dim("cached")
     q, k = qk(rng, torch.tensor)
-    program = torch.export.export(Module(), (k, q), dynamic_shapes=({2: tokens}, {2: cached}), strict=strict)
+    program = torch.export.export(Module(), (k, q), dynamic_shapes=({2: tokens}, {2: cached}), strict=True)
     (_, k), (cache, _) = qk(rng, torch.tensor, tokens=33), qk(rng, torch.tensor, tokens=7)
     rotated, p = program.module()(k, cache)
     assert p.tolist() == [[*range(7, 40)]]
@@ -652,9 +575,7 @@ def test_symbols_that_cannot_be_used_are_refused(jax):
     for call, wanted in (
         (lambda q: p.centred(q.shape[-2]), "count must be a known integer.* give grid an array of coordinates"),
         (lambda q: p.shard(q.shape[-2], 2, 0, zigzag=False, like=q), "length must be a multiple of 2.* got n"),
-        (lambda q: p.shard(8, q.shape[-2], 0, zigzag=False, like=q), "ranks must be an integer"),
         (lambda q: p.packed([0, 5, n, 4], like=q), "cumulative_lengths must start at 0 and not fall"),
-        (lambda q: p.packed([0, n], n - 1, like=q), "length must be at least the last of `cumulative_lengths`, n"),
     ):
         with pytest.raises((TypeError, ValueError), match=wanted):
             jax.eval_shape(call, q)
@@ -686,7 +607,7 @@ def test_torch_compiles_a_step_twice_for_all_lengths(torch, rng):
             p.mrope([n, (1, 2, 3)], like=q),
         ]
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(step, fullgraph=True, backend=counter)
     for n in range(16, 80):
         cache = torch.ones(1, 2, n, 20)
@@ -706,7 +627,7 @@ def loop_of(page):
 @pytest.mark.parametrize("page", ["README.md", "docs/kv-cache.md"])
 def test_the_decoding_loop_of_a_page_compiles_at_most_three_times(torch, page):
     counter = pytest.importorskip("torch._dynamo.testing").CompileCounter()
-    torch._dynamo.reset()
+    torch.compiler.reset()
     names = {"torch": torch, "rope": ra.Rope(ra.frequencies(64), pairing="half")}
     exec(loop_of(page), names)  # noqa: S102  # a page of this project
     step, caches = torch.compile(names["step"], fullgraph=True, backend=counter), [torch.zeros(1, 2, 0, 64)] * 2
