@@ -40,11 +40,13 @@ class Dtype:
 
 
 class Device:
-    """A device that can be compared, but not hashed, as CuPy's."""
+    """A device that can be compared, but not hashed, as CuPy's; without a number, the current one."""
 
-    def __init__(self, device: int = 0) -> None:
+    current = 0
+
+    def __init__(self, device: int | None = None) -> None:
         """Store the number of the device."""
-        self.id = device
+        self.id = Device.current if device is None else device
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` is the same device."""
@@ -53,6 +55,10 @@ class Device:
     def __repr__(self) -> str:
         """Return what CuPy prints."""
         return f"<CUDA Device {self.id}>"
+
+    def use(self) -> None:
+        """Make this device the current one."""
+        Device.current = self.id
 
     def synchronize(self) -> None:
         """Do nothing."""
@@ -193,6 +199,14 @@ def forget_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_arrays, name, {})
 
 
+def register(things: Simulation) -> None:
+    """Register a simulated library whose dtypes only its record can name."""
+    name, get = str(things.__name__), things.asnumpy
+    _arrays.register(
+        _arrays.Library(name=name, types=(f"{name}.ndarray",), xp=things, dtype_name=things.dtype_name, get=get)
+    )
+
+
 def forget_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have calls with ``fused=True`` compile anew, and warn again if they fall back, as in a new process."""
     monkeypatch.setattr(_compilers, "_WARNED", set())
@@ -210,6 +224,7 @@ def hide_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 def simulate_cupy(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     """Return a simulated CuPy, which `import cupy` finds until the test ends; rope_any's own adapter runs on it."""
     cupy = Simulation("cupy")
+    monkeypatch.setattr(Device, "current", 0)
     cupy.synchronised = 0
     stream = SimpleNamespace(is_capturing=lambda: cupy.capturing, synchronize=lambda: _count_synchronisation(cupy))
     cupy.cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: stream, is_available=lambda: True)

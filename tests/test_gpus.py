@@ -1,142 +1,14 @@
-"""GPU behaviour without a GPU: devices, CuPy arrays at addresses that are never read, and a simulated CuPy."""
+"""GPU behaviour without a GPU: a simulated CuPy, its devices, and the kernel of ``fused=True`` on a CPU."""
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from host_kernels import COMPILER, HostKernel
-from simulated import equal, public_calls, simulate_cupy
+from simulated import Device, equal, public_calls, simulate_cupy
 
 import rope_any as ra
-from rope_any._arrays import _memory, find, library, require_array
-
-
-@pytest.fixture
-def array():
-    """Return a function that makes a CuPy array at an address, whose data cannot be read."""
-    cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
-
-    def make(*shape, dtype="float32", address=2**40, device=0):
-        """Return a CuPy array at an address of a device, without memory of its own."""
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        memory = cupy.cuda.UnownedMemory(address, size, None, device)
-        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
-
-    return make
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_cupy_arrays_are_recognised(array, dtype):
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
-    x = array(3, 8, dtype=dtype)
-    lib = require_array("x", x)
-    lib.require_floating("x", x)
-    assert (lib.name, lib.dtype_name(x.dtype)) == ("cupy", dtype)
-    assert lib.device_kwargs(x)["device"].id == 0
-    assert not lib.supports_out(x) and not lib.records_gradients(x)
-    assert lib.compiler.refusal(x) is None
-
-
-def test_cupy_arrays_on_two_devices_are_refused(array):
-    with pytest.raises(ValueError, match=r"x and cos must be on one device; got .* 0> and .* 1>"):
-        library(x=array(3, 8), cos=array(3, 4, device=1))
-
-
-def test_the_device_of_cupy_arrays_is_checked(array, monkeypatch):
-    lib, seen = find(array(1)), []
-    monkeypatch.setitem(vars(lib), "check_placement", lambda arrays: seen.extend(arrays.items()))
-    x, cos = array(3, 8, device=1), array(3, 4, device=1)
-    assert library(x=x, cos=cos) is lib
-    assert [(name, part is given) for (name, part), given in zip(seen, (x, cos), strict=True)] == [
-        ("x", True),
-        ("cos", True),
-    ]
-
-
-def require_writable(out, onto, **others):
-    """Check `out` against x and other arrays."""
-    _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", others=others)
-
-
-def test_cupy_out_can_be_x_or_disjoint_from_it(array):
-    x, table = array(4, 3, 8), array(3, 4, address=2**41)
-    for out in (x, x[:], array(4, 3, 8, address=2**40 + x.nbytes)):
-        require_writable(out, x, cos=table)
-    views = x[::-1, :, ::2], x[::-1, :, 1::2]  # of one buffer, with no address in common
-    require_writable(*views, cos=table)
-
-
-def test_overlapping_cupy_arrays_are_refused(array):
-    x = array(4, 3, 8)
-    with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
-        require_writable(x[1:], x[:-1])
-    with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
-        require_writable(x[::-1], x)
-    with pytest.raises(ValueError, match="out must not overlap cos"):
-        require_writable(x, x, cos=x[0, :, :4])
-    cupy = pytest.importorskip("cupy")
-    with pytest.raises(ValueError, match="out must have an address for each element"):
-        require_writable(cupy.broadcast_to(x[:1], (4, 3, 8)), array(4, 3, 8, address=2**41))
-
-
-class Device:
-    """One of two CuPy devices."""
-
-    current = 0
-
-    def __init__(self, number=None):
-        """Name a device, by default the current one."""
-        self.number = Device.current if number is None else number
-
-    def __eq__(self, other):
-        """Whether both have one number."""
-        return self.number == other.number
-
-    __hash__ = None
-
-    def __str__(self):
-        """Return what CuPy prints for a device."""
-        return f"<CUDA Device {self.number}>"
-
-    def use(self):
-        """Make this device the current one."""
-        Device.current = self.number
-
-
-@pytest.fixture
-def cupy_on_two_devices(monkeypatch):
-    """Return the module of CuPy's adapter; CuPy has two devices, and the first is current."""
-    cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
-    from rope_any._arrays import cupy as adapter
-
-    monkeypatch.setattr(Device, "current", 0)
-    monkeypatch.setattr(cupy.cuda, "Device", Device)
-    monkeypatch.setattr(cupy, "asarray", lambda data: (data, Device.current))
-    return adapter
-
-
-def test_cupy_arrays_must_be_on_the_current_device(cupy_on_two_devices):
-    check = cupy_on_two_devices.LIBRARY.check_placement
-    check({"x": SimpleNamespace(device=Device(0))})
-    with pytest.raises(ValueError, match=r"x must be on CuPy's current device, <CUDA Device 0>; got <CUDA Device 1>"):
-        check({"x": SimpleNamespace(device=Device(1))})
-
-
-def test_putting_data_on_a_cupy_device_makes_it_current(cupy_on_two_devices):
-    lib = cupy_on_two_devices.LIBRARY
-    assert lib.put("data", 1) == ("data", 1)
-    lib.check_placement({"x": SimpleNamespace(device=Device(1))})
-
-
-def test_torch_synchronizes_the_device_of_the_result(monkeypatch):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    waited = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    find(torch.ones(1)).wait(SimpleNamespace(is_cuda=True, device="cuda:1"))
-    assert waited == ["cuda:1"]
-
+from rope_any._arrays import find
 
 # --- a simulated CuPy -------------------------------------------------------------------------------------------------
 
@@ -182,6 +54,50 @@ def test_no_constants_are_copied_into_a_captured_graph(cupy):
     ra.clear_caches()
     with pytest.raises(RuntimeError, match="call once before"):
         rope.apply(x, at)
+
+
+# --- devices and memory -----------------------------------------------------------------------------------------------
+
+
+def test_arrays_of_two_devices_or_another_than_the_current_one_are_refused(cupy):
+    rope, x = ra.Rope(ra.frequencies(8), pairing="half"), cupy.asarray(np.ones((6, 8)))
+    table = rope.table(range(6), like=x)
+    table.cos.device = Device(1)
+    with pytest.raises(ValueError, match=r"x and cos must be on one device; got .* 0> and .* 1>"):
+        ra.rotate(x, *table, pairing="half")
+    x.device = Device(1)
+    with pytest.raises(ValueError, match=r"x must be on CuPy's current device, <CUDA Device 0>; got <CUDA Device 1>"):
+        rope.apply(x, 5)
+
+
+def test_the_command_line_moves_to_a_device_and_waits_for_results(cupy, monkeypatch):
+    # By the record, which the command line uses: its commands need a GPU.
+    assert find(cupy.asarray([1.0])).put(np.ones(1), 1).device == Device(1) == Device()
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    find(torch.ones(1)).wait(SimpleNamespace(is_cuda=True, device="cuda:1"))
+    assert waited == ["cuda:1"]
+
+
+def test_out_is_x_or_disjoint_from_all_that_is_read(cupy):
+    memory = cupy.asarray(np.random.default_rng(0).standard_normal((8, 3, 32)).astype(np.float32))
+    x, (cos, sin) = memory[:4, :, :8], ra.cos_sin(np.arange(3), ra.frequencies(8))
+    memory[7, :, :4] = cupy.asarray(cos)
+    table = memory[7, :, :4], cupy.asarray(sin)
+    want = cupy.asnumpy(ra.rotate(x, *table, pairing="half"))
+    for out in (memory[4:, :, 8:16], memory[3::-1, :, 8:16]):  # the rows of the second are between those of x
+        np.testing.assert_array_equal(cupy.asnumpy(ra.rotate(x, *table, pairing="half", out=out)), want)
+    for out, wrong in (
+        (memory[1:5, :, :8], "must be x itself or not overlap it"),
+        (x[::-1], "must be x itself or not overlap it"),
+        (memory[4:, :, :8], "must not overlap cos"),
+        (cupy.broadcast_to(memory[5:6, :, :8], (4, 3, 8)), "must have an address for each element"),
+    ):
+        with pytest.raises(ValueError, match=f"^out {wrong}"):
+            ra.rotate(x, *table, pairing="half", out=out)
+    assert ra.rotate(x, *table, pairing="half", out=memory[:4, :, :8]) is not x
+    np.testing.assert_array_equal(cupy.asnumpy(x), want)
 
 
 # --- the kernel of fused=True, on a CPU -------------------------------------------------------------------------------
