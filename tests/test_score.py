@@ -15,54 +15,34 @@ from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from newer import FROM_5_24, is_absent, skip_if_absent
+from newer import skip_if_absent
 
-from rope_any.config import _models
-from rope_any.config._load import Fact
-from rope_any.config._part import part_of
-from rope_any.config._score import score_scale
-
-MODELS = {name: model for name, model in _models.MODELS.items() if model.rotary and not model.text}
-PLAIN_SIZES = {name: model.score.plain for name, model in MODELS.items() if model.score.plain}
+from rope_any import config
 
 REASON = "the models are those of transformers (5.23 or later), which run on torch"
 torch = pytest.importorskip("torch", reason=REASON)
 transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
 
 
-class Config(NamedTuple):
-    """A part of a config, as `score_scale` reads it."""
-
-    model_type: str | None
-    keys: dict[str, Any]
-
-    @property
-    def default(self):
-        """Return the source of a default."""
-        return f"default of {self.model_type}"
-
-    def name(self, *keys):
-        """Return the full name of a key."""
-        return ".".join(keys)
-
-    def get(self, key):
-        """Return the value of a key with its source, or None."""
-        value = self.keys.get(key)
-        return None if value is None else Fact(value, key)
+# Models that rotate only with such a key, and keys without which ours has no rotation.
+SWITCHES = {
+    "esm": {"position_embedding_type": "rotary"},
+    "granitemoehybrid": {"position_embedding_type": "rope"},
+    "seamless_m4t": {"position_embeddings_type": "rotary"},
+    "wav2vec2-bert": {"position_embeddings_type": "rotary"},
+    "wav2vec2-conformer": {"position_embeddings_type": "rotary"},
+    "zamba2": {"use_mem_rope": True},
+    "cohere_compass_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+}
 
 
-def facts(**values):
-    """Return facts whose sources are their names."""
-    return {key: Fact(value, key) for key, value in values.items()}
-
-
-def scale(model_type, *, sizes=None, parameters=None, layer_type=None, **keys):
-    """Return the score scale of a model type with some keys."""
-    given = facts(**({"head_dim": 64} if sizes is None else sizes))
-    return score_scale(Config(model_type, keys), given, facts(**(parameters or {})), layer_type)
+def scale(**keys):
+    """Return the score scale of a config with its source."""
+    one, *_ = config.explain(keys)
+    return one.facts["score_scale"]
 
 
 # --- the attention of each model --------------------------------------------------------------------------
@@ -144,26 +124,40 @@ ATTRIBUTES = {
 # Models whose attention has no attribute for the whole scale; they are run below.
 RUN = {"clvp_encoder", "modernbert", "openai_privacy_filter", "qwen2_5_omni_dit", "roformer"}
 REFUSED = {"dory", "mistral_large4_text", "timesfm2_5"}
-# Their code comes with the weights.
-_ABSENT = """
-    internlm internlm2 kimi_k2 minicpm openelm orion phi-msft phi3_v phi4mm RefinedWeb RefinedWebModel xverse Yi
-"""
 NAMELESS = {"qwen3_omni_moe_code2wav", "saprot"}  # whose configs have no model_type: tests/test_towers.py
-ABSENT = {*_ABSENT.split(), *NAMELESS}
 
 
 @cache
-def config_classes():
-    """Return the config class of each model with rotary, by model type."""
-    found = {}
-    for path in sorted(ROOT.glob("*/configuration_*.py")):
-        types = re.findall(r'^    model_type\b.*= "([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
-        if MODELS.keys() & set(types):
-            module = import_module(f"transformers.models.{path.parent.name}.{path.stem}")
-            for cls in vars(module).values():
-                if getattr(cls, "__module__", "") == module.__name__ and vars(cls).get("model_type") in MODELS:
-                    found[cls.model_type] = cls
-    return found
+def types_of_files():
+    """Return the model types that each configuration file of transformers defines."""
+    pattern = re.compile(r'^    model_type\b.*= "([^"]+)"', re.MULTILINE)
+    return {
+        path: pattern.findall(path.read_text(encoding="utf-8")) for path in sorted(ROOT.glob("*/configuration_*.py"))
+    }
+
+
+@cache
+def config_class(model_type):
+    """Return the config class of a model type."""
+    for path in (path for path, types in types_of_files().items() if model_type in types):
+        module = import_module(f"transformers.models.{path.parent.name}.{path.stem}")
+        for kind in vars(module).values():
+            if getattr(kind, "__module__", "") == module.__name__ and vars(kind).get("model_type") == model_type:
+                return kind
+    raise LookupError(model_type)
+
+
+def has_own_attention(name):
+    """Return whether a model type is read as one that rotates by itself: no tower, and no whole with a text part."""
+    if {"text_config", "thinker_config"} & (getattr(config_class(name), "sub_configs", None) or {}).keys():
+        return False
+    keys = {"model_type": name} | SWITCHES.get(name, {})
+    try:
+        if not config.parts(keys) or (config.parts(keys) == ("vision",) and name != "pe_video_encoder"):
+            return False
+        return all(one.facts["model_type"].value == name for one in config.explain(keys) if one.rope)
+    except ValueError as error:  # it is unknown, or needs a key that its class has
+        return "must be given" in str(error)
 
 
 def attention_classes(model_type) -> Iterator[Any]:
@@ -172,7 +166,7 @@ def attention_classes(model_type) -> Iterator[Any]:
         module, name = OTHER_PROGRAMS[model_type].rsplit(".", 1)
         yield getattr(import_module(f"transformers.models.{module}"), name)
         return
-    cls = config_classes()[model_type]
+    cls = config_class(model_type)
     for path in sorted((ROOT / cls.__module__.split(".")[2]).glob("modeling_*.py")):
         for name, body in ((match[1], match[0]) for match in CLASS.finditer(path.read_text(encoding="utf-8"))):
             if "self.scaling = " in body and re.search(rf'config: "?{cls.__name__}\b', body):
@@ -203,6 +197,8 @@ ODD = {
 
 # Keys that default configs lack.
 COMPLETED = {
+    "bamba": {"attn_layer_indices": [0]},
+    "granitemoehybrid": {"num_hidden_layers": 2, "layer_types": ["attention", "mamba"]},
     "cosmos3_edge_text": {
         "head_dim": 96,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [16, 16, 16]},
@@ -242,23 +238,24 @@ ARGUMENTS = {
 
 def odd(model_type):
     """Return the values of ODD for the keys that a config class has."""
-    fields = config_classes()[model_type].__dataclass_fields__
-    scaled = {"rope_parameters": YARN} if model_type in PLAIN_SIZES and model_type != "dots3_note_text" else {}
+    fields = config_class(model_type).__dataclass_fields__
+    scaled = {"rope_parameters": YARN} if "qk_nope_head_dim" in fields and model_type != "dots3_note_text" else {}
     if model_type == "hy_v4_vl_text":
         scaled["rope_parameters"] = YARN | {"mrope_section": [8, 8, 8]}
-    return {key: value for key, value in ODD.items() if key in fields} | scaled
+    values = ODD | {"longcat_flash": {"head_dim": ODD["qk_rope_head_dim"]}}.get(model_type, {})
+    return {key: value for key, value in values.items() if key in fields} | scaled
 
 
 def built(model_type, **changes):
-    """Yield the config, sizes, parameters, layer type and attention of each kind of layer of a model."""
-    config = config_classes()[model_type](**{**COMPLETED.get(model_type, {}), **changes})
-    kinds = getattr(config, "layer_types", None) or [None]
+    """Yield the config, the layer type and the attention of each kind of layer of a model."""
+    theirs = config_class(model_type)(**{**COMPLETED.get(model_type, {}), **changes})
+    kinds = getattr(theirs, "layer_types", None) or [None]
     for index in sorted({kinds.index(kind) for kind in kinds}):
-        layer = config.per_layer_config[index] if kinds[index] else config
+        layer = theirs.per_layer_config[index] if kinds[index] else theirs
         for cls in attention_classes(model_type):
             attention = attention_layer(cls, layer, index)
             if attention is not None:
-                yield config, *known(layer, kinds[index]), kinds[index], attention
+                yield theirs, kinds[index], attention
 
 
 def attention_layer(cls, config, index):
@@ -275,40 +272,39 @@ def attention_layer(cls, config, index):
     return None
 
 
-def known(config, kind):
-    """Return the sizes and the rotary parameters of a layer."""
-    names = ("head_dim", "attention_head_dim", "kv_channels", "qk_nope_head_dim", "qk_rope_head_dim")
-    sizes = {name: value for name in names if (value := getattr(config, name, None))}
-    head = next((sizes[name] for name in names[1:3] if name in sizes), sizes.get("head_dim"))
-    heads = next(
-        value
-        for name in ("speech_encoder_attention_heads", "decoder_num_attention_heads", "num_attention_heads")
-        if (value := getattr(config, name, None))
-    )
-    sizes["head_dim"] = head or config.hidden_size // heads
-    parameters = getattr(config, "rope_parameters", None) or {}
-    return facts(**sizes), facts(**(parameters.get(kind) or {} if kind in parameters else parameters))
+MODELS = sorted(filter(has_own_attention, {name for names in types_of_files().values() for name in names}))
 
 
-CHECKED = sorted(MODELS.keys() - ABSENT - RUN - REFUSED)
+def score_scale(keys, kind):
+    """Return the score scale of a kind of layer, by the one name that we have for it; None without attention."""
+    for layer_type in (kind, None):
+        try:
+            return config.score_scale(keys, layer_type=layer_type)
+        except ValueError as error:
+            if "have rotary embedding" in str(error):
+                return None
+            if "layer_type must be" not in str(error):
+                raise
+    return None
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("changed", [False, True], ids=["default", "odd"])
-@pytest.mark.parametrize("model_type", CHECKED)
+@pytest.mark.parametrize("model_type", [name for name in MODELS if name not in RUN | REFUSED | NAMELESS])
 def test_the_scale_equals_that_of_the_models_attention(model_type, changed):
     skip_if_absent(model_type)
-    changes = odd(model_type) if changed else {}
-    layers = list(built(model_type, **changes))
-    assert layers
-    for config, sizes, parameters, kind, attention in layers:
-        ours = score_scale(Config(model_type, config.to_dict()), sizes, parameters, kind)
-        assert ours.value == pytest.approx(ATTRIBUTES.get(model_type, lambda x: x.scaling)(attention), rel=1e-12)
+    checked = 0
+    for theirs, kind, attention in built(model_type, **(odd(model_type) if changed else {})):
+        expected = ATTRIBUTES.get(model_type, lambda x: x.scaling)(attention)
+        keys = json.loads(json.dumps(theirs.to_dict())) | SWITCHES.get(model_type, {})
+        ours = score_scale(keys, kind)
+        assert ours is None or ours == pytest.approx(expected, rel=1e-12)
+        checked += ours is not None
+    assert checked
 
 
-def test_every_model_with_rotary_is_checked_or_listed():
-    assert config_classes().keys() | ABSENT | {*filter(is_absent, FROM_5_24 & MODELS.keys())} == MODELS.keys()
-    assert all(model.score == _models.Score() for name, model in _models.ALL.items() if name not in MODELS)
+def test_models_that_are_run_or_refused_rotate_by_themselves():
+    assert MODELS and set(MODELS) > RUN | REFUSED
 
 
 # --- models that are run, because no attribute has the whole scale ----------------------------------------
@@ -319,7 +315,7 @@ SMALL = {"hidden_size": HEAD * HEADS, "num_attention_heads": HEADS}
 
 def small(model_type, **changes):
     """Return the config of a small model, and its attention with random weights."""
-    cls = config_classes()[model_type]
+    cls = config_class(model_type)
     config = cls(**SMALL | ({"head_dim": HEAD} if "head_dim" in cls.__dataclass_fields__ else {}) | changes)
     (attention_class,) = attention_classes(model_type)
     attention = attention_class(config, 0) if "layer_idx" in signature(attention_class).parameters else None
@@ -369,25 +365,26 @@ MEASURED = [
 @pytest.mark.parametrize("case", MEASURED, ids=lambda case: "-".join((case[0], *case[1])))
 def test_the_scale_has_all_factors_except_those_named_in_the_source(case):
     model_type, changes, names, said, before = case
-    config, attention = small(model_type, **changes)
+    theirs, attention = small(model_type, **changes)
     width = HEAD // 2 if model_type == "openai_privacy_filter" else HEAD
     handed, made = attention_inputs(attention, width=width, names=names.split(), attention_mask=None)
     ratios = [float(handed[x].norm() / y.norm()) for x, y in zip("qk", made, strict=True)]
-    ours = score_scale(Config(model_type, config.to_dict()), facts(head_dim=HEAD), {}, None)
+    keys = json.loads(json.dumps(theirs.to_dict())) | SWITCHES.get(model_type, {})
+    ours = config.explain(keys)[0].facts["score_scale"]
     assert ours.value * before == pytest.approx(handed["scaling"] * math.prod(ratios), rel=1e-5)
     assert said in ours.source and ("multiplied" in ours.source) == bool(said)
 
 
 def test_the_scale_equals_that_of_modernbert():
     handed, _ = attention_inputs(small("modernbert")[1])
-    assert scale("modernbert", sizes={"head_dim": HEAD}).value == pytest.approx(handed["scaling"], rel=1e-12)
+    assert config.score_scale({"model_type": "modernbert", **SMALL}) == pytest.approx(handed["scaling"], rel=1e-12)
 
 
 def test_the_scale_is_torchs_default_if_a_class_passes_none():
     handed, _ = attention_inputs(small("qwen2_5_omni_dit")[1])
     assert handed["scaling"] is None
     dot, qkv = torch.nn.functional.scaled_dot_product_attention, [handed[name] for name in "qkv"]
-    ours = scale("qwen2_5_omni_dit", sizes={"head_dim": HEAD}).value
+    ours = config.score_scale({"model_type": "qwen2_5_omni_dit", **SMALL, "head_dim": HEAD})
     torch.testing.assert_close(dot(*qkv, scale=ours), dot(*qkv))
     assert not torch.allclose(dot(*qkv, scale=1.1 * ours), dot(*qkv))
 
@@ -404,154 +401,99 @@ def test_the_scale_gives_the_scores_of_classes_without_an_attention_function(mon
     monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, **how: scores.append(x) or softmax(x, **how))
     attention(torch.randn(1, SEQ, HEAD * HEADS))
     q, k = (made[name].view(1, SEQ, HEADS, HEAD).transpose(1, 2) for name in names.split())
-    ours = scale(model_type, sizes={"head_dim": HEAD}).value
+    ours = config.score_scale({"model_type": model_type, **SMALL})
     torch.testing.assert_close(scores[0], ours * before * q @ k.mT)
 
 
 # --- figures ----------------------------------------------------------------------------------------------
 
 MLA = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+YARN_40 = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 
 
-@pytest.mark.parametrize(
-    ("model_type", "sizes", "parameters", "expected"),
-    [
-        ("deepseek_v3", MLA, {"rope_type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}, 0.1352338),
-        ("deepseek_v2", MLA, {"rope_type": "yarn", "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707}, 0.1147214),
-        ("kimi_k2", MLA, {"rope_type": "yarn", "factor": 32.0, "mscale_all_dim": 1.0}, 0.1308608),
-        ("kimi_k2", MLA, {"rope_type": "yarn", "factor": 64.0, "mscale_all_dim": 1.0}, 0.1446796),
-        (
-            "mistral4",
-            MLA | {"qk_nope_head_dim": 64},
-            {"rope_type": "yarn", "factor": 128, "mscale_all_dim": 1},
-            0.1949695,
-        ),
-        ("glm_moe_dsa", MLA | {"qk_nope_head_dim": 192}, {"rope_type": "default"}, 0.0625),
-        ("gemma3_text", {"head_dim": 320}, {}, 0.0625),
-        ("llama", {"head_dim": 128}, {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 1.0}, 128**-0.5),
-        ("dots3_note_text", MLA, {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 1.0}, 192**-0.5),
-        ("deepseek_v3", MLA, {"rope_type": "linear", "factor": 40.0, "mscale_all_dim": 1.0}, 0.1352338),
-        ("deepseek_v3", MLA, {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 0}, 192**-0.5),
-        ("deepseek_v3", MLA, {"rope_type": "yarn", "factor": 0.5, "mscale_all_dim": 1.0}, 192**-0.5),
-        ("deepseek_v3", MLA, {"factor": 40.0, "mscale_all_dim": 1.0}, 192**-0.5),
-    ],
-)
-def test_the_scale_has_known_values(model_type, sizes, parameters, expected):
-    assert scale(model_type, sizes=sizes, parameters=parameters).value == pytest.approx(expected, rel=1e-6)
+def scaled(**keys):
+    """Return keys of a config with MLA and YaRN."""
+    return MLA | {"rope_parameters": YARN_40 | keys}
 
 
-@pytest.mark.parametrize(
-    ("case", "source"),
-    [
-        ({"model_type": "llama"}, "1 / sqrt(head_dim)"),
-        (
-            {"model_type": "llama", "layer_type": "full_attention"},
-            "1 / sqrt(head_dim), in layers of type full_attention",
-        ),
-        ({"model_type": "gemma2", "query_pre_attn_scalar": 144}, "(query_pre_attn_scalar) ** -0.5"),
-        ({"model_type": "gemma2"}, "(query_pre_attn_scalar 256, default of gemma2) ** -0.5"),
-        ({"model_type": "granite", "attention_multiplier": 0.0078125}, "attention_multiplier"),
-        ({"model_type": "gemma4_text"}, "gemma4_text does not scale q·k"),
-        ({"model_type": "zamba2"}, "1 / sqrt(head_dim / 2)"),
-        ({"model_type": "beam"}, "1 / sqrt(head_dim); layers without rotary also scale q by position"),
-        (
-            {"model_type": "zaya"},
-            "1 / sqrt(head_dim); the norm of k, before the rotation, has a learned factor for each head",
-        ),
-        (
-            {"model_type": "deepseek_v3", "sizes": {"qk_rope_head_dim": 64}},
-            "1 / sqrt(qk_nope_head_dim 128, default of deepseek_v3 + qk_rope_head_dim)",
-        ),
-        (
-            {
-                "model_type": "deepseek_v3",
-                "sizes": MLA,
-                "parameters": {"rope_type": "yarn", "factor": 40, "mscale_all_dim": 1},
-            },
-            "1 / sqrt(qk_nope_head_dim + qk_rope_head_dim) * mscale², mscale = 1 + 0.1 * mscale_all_dim * ln(factor)",
-        ),
-        (
-            {"model_type": "ministral3", "parameters": {"llama_4_scaling_beta": 0.1}},
-            "1 / sqrt(head_dim); q is also scaled by position: rope_any.bending.temperature",
-        ),
-        ({"model_type": "ministral3"}, "1 / sqrt(head_dim)"),
-        ({"model_type": "llama4_text", "attn_temperature_tuning": False}, "1 / sqrt(head_dim)"),
-        (
-            {"model_type": "llama4_text"},
-            "1 / sqrt(head_dim); layers without rotary also scale q by position: rope_any.bending.temperature",
-        ),
-    ],
-)
-def test_the_source_names_the_factors(case, source):
-    assert scale(**case).source == source
+# Published configs, and what their inference code computes.
+FIGURES = [
+    ("deepseek_v3", scaled(mscale=1.0, mscale_all_dim=1.0), 0.1352338),
+    ("deepseek_v2", scaled(mscale=0.707, mscale_all_dim=0.707), 0.1147214),
+    ("kimi_k2", scaled(factor=32.0, mscale_all_dim=1.0), 0.1308608),
+    ("kimi_k2", scaled(factor=64.0, mscale_all_dim=1.0), 0.1446796),
+    ("mistral4", scaled(factor=128.0, mscale_all_dim=1.0) | {"qk_nope_head_dim": 64}, 0.1949695),
+    ("glm_moe_dsa", MLA | {"qk_nope_head_dim": 192}, 0.0625),
+    ("gemma2", {"head_dim": 320}, 0.0625),
+    ("llama", {"head_dim": 128, "rope_parameters": YARN_40}, 128**-0.5),
+    ("deepseek_v3", MLA | {"rope_parameters": {"rope_type": "linear", "factor": 40.0}}, 192**-0.5),
+    ("deepseek_v3", scaled(mscale_all_dim=0), 192**-0.5),
+    ("deepseek_v3", MLA, 192**-0.5),
+]
 
 
-@pytest.mark.parametrize("model_type", sorted(PLAIN_SIZES.keys() - ABSENT))
-def test_a_missing_plain_slice_is_the_class_default(model_type):
-    skip_if_absent(model_type)
-    field = config_classes()[model_type].__dataclass_fields__["qk_nope_head_dim"]
-    assert field.default == PLAIN_SIZES[model_type]
+@pytest.mark.parametrize(("model_type", "keys", "expected"), FIGURES)
+def test_the_scale_has_known_values(model_type, keys, expected):
+    assert config.score_scale({"model_type": model_type, **keys}) == pytest.approx(expected, rel=1e-6)
+
+
+MLA_SOURCE = "1 / sqrt(qk_nope_head_dim + qk_rope_head_dim)"
+BY_POSITION = "q is also scaled by position: rope_any.bending.temperature"
+KINDS = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("hybrid", "hybrid_sliding")}
+SOURCES = [
+    ("llama", {"head_dim": 64}, "1 / sqrt(head_dim)"),
+    ("gemma2", {"query_pre_attn_scalar": 144}, "(query_pre_attn_scalar) ** -0.5"),
+    ("gemma2", {}, "(query_pre_attn_scalar 256, default of gemma2) ** -0.5"),
+    ("granite", {"head_dim": 64, "attention_multiplier": 0.0078125}, "attention_multiplier"),
+    (
+        "zaya",
+        {"head_dim": 64, "rope_parameters": KINDS},
+        "1 / sqrt(head_dim), in layers of type hybrid; the norm of k, before the rotation",
+    ),
+    ("deepseek_v3", {}, "1 / sqrt(qk_nope_head_dim 128, default of deepseek_v3 + qk_rope_head_dim 64, default of"),
+    (
+        "deepseek_v3",
+        scaled(mscale_all_dim=1.0),
+        f"{MLA_SOURCE} * mscale², mscale = 1 + 0.1 * rope_parameters.mscale_all_dim * ln(rope_parameters.factor)",
+    ),
+    ("ministral3", {"head_dim": 64, "rope_parameters": YARN_40}, "1 / sqrt(head_dim)"),
+    (
+        "ministral3",
+        {"head_dim": 64, "rope_parameters": YARN_40 | {"llama_4_scaling_beta": 0.1}},
+        f"1 / sqrt(head_dim); {BY_POSITION}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model_type", "keys", "source"), SOURCES)
+def test_the_source_names_the_factors(model_type, keys, source):
+    assert scale(model_type=model_type, **keys).source.startswith(source)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    ("case", "error", "message"),
-    [
-        ({"model_type": "mistral_large4_text"}, ValueError, "mistral_large4_text is unknown: it is learned"),
-        ({"model_type": "dory"}, ValueError, "dory is unknown: it is learned"),
-        ({"model_type": "timesfm2_5"}, ValueError, "timesfm2_5 is unknown: it is learned"),
-        ({"model_type": "internlm2"}, ValueError, "internlm2 is unknown: its code comes with the weights"),
-        ({"model_type": "made_up"}, ValueError, "model_type must be one whose score scale is known.*'made_up'"),
-        ({"model_type": None}, ValueError, "model_type must be one whose score scale is known.*None"),
-        ({"model_type": "llama", "sizes": {}}, ValueError, "head_dim must be given for the score scale of llama"),
-        ({"model_type": "llama", "sizes": {"head_dim": 0}}, ValueError, "head_dim must be positive"),
-        ({"model_type": "llama", "sizes": {"head_dim": "64"}}, TypeError, "head_dim must be an integer"),
-        ({"model_type": "llama", "sizes": {"head_dim": True}}, TypeError, "head_dim must be an integer"),
-        ({"model_type": "deepseek_v3"}, ValueError, "qk_rope_head_dim must be given"),
-        (
-            {"model_type": "deepseek_v3", "sizes": MLA, "qk_head_dim": 128},
-            ValueError,
-            "qk_head_dim must agree with qk_nope_head_dim [+] qk_rope_head_dim, 192; got 128",
-        ),
-        (
-            {"model_type": "deepseek_v3", "sizes": MLA, "parameters": {"rope_type": "yarn", "mscale_all_dim": 1.0}},
-            ValueError,
-            "factor must be given: deepseek_v3 scales scores by it and mscale_all_dim",
-        ),
-        (
-            {
-                "model_type": "deepseek_v3",
-                "sizes": MLA,
-                "parameters": {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": "1"},
-            },
-            TypeError,
-            "mscale_all_dim must be a real number",
-        ),
-        (
-            {
-                "model_type": "deepseek_v3",
-                "sizes": MLA,
-                "parameters": {"rope_type": "yarn", "factor": math.inf, "mscale_all_dim": 1},
-            },
-            ValueError,
-            "factor must be positive and finite",
-        ),
-        ({"model_type": "gemma2", "query_pre_attn_scalar": None}, ValueError, "query_pre_attn_scalar must be a number"),
-        ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, ValueError, "query_pre_attn_scalar must be positive"),
-        ({"model_type": "gemma2", "query_pre_attn_scalar": [1]}, TypeError, "query_pre_attn_scalar must be a real"),
-        ({"model_type": "granite", "attention_multiplier": None}, ValueError, "attention_multiplier must be a number"),
-        ({"model_type": "granite", "attention_multiplier": -1.0}, ValueError, "attention_multiplier must be positive"),
-    ],
-    ids=lambda x: json.dumps(x) if isinstance(x, dict) else "",
-)
-def test_unsupported_models_are_refused_with_a_reason(case, error, message):
-    with pytest.raises(error, match=message):
-        scale(**case)
+REFUSALS = [
+    (
+        {"model_type": "mistral_large4_text", "rope_parameters": YARN_40},
+        "mistral_large4_text is unknown: it is learned",
+    ),
+    ({"model_type": "internlm2", "head_dim": 64}, "internlm2 is unknown: its code comes with the weights"),
+    ({"model_type": "deepseek_v3", **MLA, "qk_head_dim": 128}, "qk_head_dim must agree with qk_nope_head_dim [+] qk_r"),
+    (
+        {"model_type": "deepseek_v3", **MLA, "rope_parameters": {"rope_type": "dynamic", "mscale_all_dim": 1.0}},
+        "must",
+    ),
+    ({"model_type": "gemma2", "query_pre_attn_scalar": None}, "query_pre_attn_scalar must be a number"),
+    ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be positive"),
+    ({"model_type": "granite", "head_dim": 64, "attention_multiplier": [1]}, "attention_multiplier must be a real"),
+    (
+        {"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4},
+        "GGUF metadata does not give the score scale",
+    ),
+]
 
 
-def test_gguf_metadata_has_no_scale():
-    part = part_of({"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4})
-    with pytest.raises(ValueError, match="GGUF metadata does not give the score scale"):
-        score_scale(part, facts(head_dim=16), {}, None)
+@pytest.mark.parametrize(("model", "message"), REFUSALS)
+def test_a_scale_that_the_config_does_not_give_is_refused_with_a_reason(model, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        config.score_scale(model)
