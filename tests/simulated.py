@@ -199,7 +199,7 @@ def forget_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_arrays, name, {})
 
 
-def register(things: Simulation) -> None:
+def register_opaque(things: Simulation) -> None:
     """Register a simulated library whose dtypes only its record can name."""
     name, get = str(things.__name__), things.asnumpy
     _arrays.register(

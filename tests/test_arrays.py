@@ -1,147 +1,87 @@
-"""Each library has one record, found by the type of an array; users can register more libraries."""
+"""Which objects are arrays, and of which library; what is refused with a way to convert it; more libraries."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import one_jax
-from simulated import Dtype, Simulation, equal, forget_libraries, public_calls
+from public_calls import READING
+from simulated import Dtype, Simulation, equal, forget_libraries, public_calls, register_opaque
 
 import rope_any as ra
-from rope_any import _align, _arrays, _positions, _rope, _rotate, _schedules, _table, layouts, positions, weights
+from rope_any import layouts, positions, weights
 from rope_any.testing import check_rotary
 
 TESTS = Path(__file__).parent
 F = ra.frequencies(8)
 
 
-# --- the record of an array -------------------------------------------------------------------------------------------
+# --- the library of an array ------------------------------------------------------------------------------------------
 
 
-def test_each_library_of_the_matrix_has_a_record(lib):
-    record = _arrays.find(lib(np.ones(3, dtype=np.float32)))
-    package = {"torch-cpu": "torch", "torch-cuda": "torch", "jax-x64": "jax"}.get(lib.name, lib.name)
-    assert record.name == ("array_api_strict" if package.startswith("array-api-strict") else package)
-    assert _arrays.find(lib(np.zeros((2, 0), dtype=np.int32))) is record
-
-
-def test_subclasses_are_arrays_of_their_library(tmp_path):
-    numpy = _arrays.find(np.ones(1))
-    assert _arrays.find(np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(3,))) is numpy
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    plain = _arrays.find(torch.ones(1))
-    subclass = type("Subclass", (torch.Tensor,), {"__module__": "somewhere.else"})
-    for x in (torch.nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(subclass)):
-        assert _arrays.find(x) is plain
-    with torch._subclasses.fake_tensor.FakeTensorMode():
-        assert _arrays.find(torch.ones(1)) is plain
-
-
-def test_objects_that_imitate_arrays_have_no_record():
-    class Imitation:
-        """A class with torch's hook that is not a tensor."""
-
-        def __torch_function__(self, *_):
-            """Fail if torch calls the hook."""
-            raise NotImplementedError
-
-    if find_spec("torch"):
-        assert _arrays.find(Imitation()) is None
-    for thing, got in (
-        (np.float32(1), r"numpy.float32; make an array of it, as by asarray\(\)"),
-        (memoryview(b"x"), r"memoryview; make an array of it, as by asarray\(\)"),
-        (np.dtype("float32"), "numpy.Float32DType"),
-        (np.random.default_rng(), "numpy.Generator"),
-        ([1.0], r"list; make an array of it, as by asarray\(\)"),
-        (None, "NoneType"),
-        ("x", "str"),
-        (object(), "object"),
-    ):
-        assert not _arrays.is_array(thing)
-        with pytest.raises(TypeError, match=f"^x must be an array .* got {got}$"):
-            _arrays.require_array("x", thing)
+def library_of(x):
+    """Return the name of the library of an array, as the error of a call with an array of NumPy too tells it."""
+    with pytest.raises(TypeError, match="q and k must come from one array library; got q of numpy") as info:
+        _ROPE(_X, x)
+    return re.search(r"k of (\w+)", str(info.value))[1]
 
 
 @pytest.mark.usefixtures("jax")
 def test_arrays_of_older_versions_of_jax_are_found():
     array = type("ArrayImpl", (), {"__module__": "jaxlib.xla_extension"})  # without a base class of jax
-    assert _arrays.find(array()).name == "jax"
+    assert library_of(array()) == "jax"
 
 
-def test_classes_of_one_namespace_share_a_record():
-    def array_class(name, **more):
-        """Return a new class of arrays with NumPy as its namespace."""
-        return type(name, (), {"__module__": "ducks", "__array_namespace__": lambda *_, **__: np, **more})
-
-    first, second = array_class("First"), array_class("Second", __torch_function__=None)
-    assert _arrays.find(first()) is _arrays.find(second()) is not None
-    assert _arrays.library(x=first(), y=second()).name == "ducks"
+def test_subclasses_of_tensors_are_tensors(torch):
+    subclass = type("Subclass", (torch.Tensor,), {"__module__": "somewhere.else"})
+    for x in (torch.nn.Parameter(torch.ones(6, 8)), torch.ones(6, 8).as_subclass(subclass)):
+        assert library_of(x) == "torch"
+        assert (_ROPE.apply(x) == _ROPE.apply(torch.ones(6, 8))).all()
 
 
-def test_tracers_are_arrays_of_their_library(jax):
-    record, seen = _arrays.find(jax.numpy.ones(1)), []
-
-    def find_record(x):
-        """Record what `find` returns for a tracer; return a sum to trace."""
-        seen.append(_arrays.find(x))
-        return (x * x).sum()
-
-    jax.jit(find_record)(jax.numpy.ones(3))
-    jax.vmap(find_record)(jax.numpy.ones((2, 3)))
-    jax.grad(find_record)(jax.numpy.ones(3))
-    jax.jit(jax.vmap(jax.grad(find_record)))(jax.numpy.ones((2, 3)))
-    assert seen == [record] * 4
+def test_a_class_with_the_operators_of_numpy_is_of_the_library_of_its_namespace(monkeypatch):
+    forget_libraries(monkeypatch)
+    things = Simulation("things")
+    mixed = type("Mixed", (np.lib.mixins.NDArrayOperatorsMixin, things.ndarray), {"__module__": "mine"})
+    assert library_of(mixed(_X)) == "mine"
 
 
-@one_jax
-def test_the_record_is_looked_up_once_in_a_call(lib, monkeypatch):
-    if lib.name == "dask":
-        pytest.skip("the library of each chunk is looked up too")
-    seen = []
-    for module in (_align, _positions, _rope, _rotate, _schedules, _table):
-        if hasattr(module, "library"):
-            monkeypatch.setattr(module, "library", lambda **named: seen.append([*named]) or _arrays.library(**named))
-    rope, x = ra.Rope(F, pairing="half"), lib(np.ones((1, 2, 3, 8), dtype=np.float32))
-    table, positions = rope.table(range(3), like=x), lib(np.arange(3), "int32")
-    names = {"q", "k", "x", "keys", "cos", "sin", "positions", "old", "new"}
-    for call in (
-        lambda: rope(x, x, table),
-        lambda: rope(x, x, 1000),
-        lambda: rope(x, x, positions),
-        lambda: rope.apply(x, range(3)),
-        lambda: rope.reposition(x, positions, 5),
-        lambda: ra.rotate(x, *table, pairing="half"),
-    ):
-        seen.clear()
-        ra.clear_caches()
-        call()
-        assert len(seen) == 1 and {*seen[0]} <= names
+@pytest.mark.parametrize(
+    ("thing", "got"),
+    [
+        (np.float32(1), r"numpy.float32; make an array of it, as by asarray\(\)"),
+        (memoryview(b"x"), r"memoryview; make an array of it, as by asarray\(\)"),
+        ([1.0], r"list; make an array of it, as by asarray\(\)"),
+        (np.dtype("float32"), "numpy.Float32DType"),
+        (np.lib.mixins.NDArrayOperatorsMixin(), "numpy.NDArrayOperatorsMixin"),
+        (type("Imitation", (), {"__torch_function__": lambda *_: 1 / 0})(), "Imitation"),  # with torch's hook
+        (None, "NoneType"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_objects_that_are_no_arrays_are_refused(thing, got):
+    with pytest.raises(TypeError, match=f"^x must be an array .* got ([a-z_]+.)?{got}$"):
+        _ROPE.apply(thing)
 
 
 _TRACED_FIRST = """
 import warnings
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
-import numpy as np, torch
+import torch
 import rope_any as ra
-from rope_any import _align, _arrays, _positions, _rope, _rotate, _schedules, _table
 rope, x, runs = ra.Rope(ra.frequencies(8), pairing="half"), torch.randn(1, 2, 3, 8), []
 def backend(graph, _):
     runs.append(1)
     return graph.forward
 compiled = torch.compile(lambda x: rope.apply(x, 5), fullgraph=True, backend=backend)
-known = dict(_arrays._BY_TYPE), dict(_arrays._BY_CLASS)
 first = compiled(x)  # the first array of the process
-assert known == (_arrays._BY_TYPE, _arrays._BY_CLASS), "a record was kept while torch.compile traced"
-rope.apply(x.numpy(), 5)  # another library, then a registered one
-_arrays.register(_arrays.Library(name="other", types=("other.Array",), xp=np))
+rope.apply(x.numpy(), 5)  # another library
 assert torch.equal(compiled(x), first)
 assert torch.allclose(first, rope.apply(x, 5))
 print("compiled", len(runs))
@@ -151,7 +91,7 @@ print("compiled", len(runs))
 @pytest.mark.long
 @pytest.mark.usefixtures("torch")
 @pytest.mark.thread_unsafe(reason="starts a process")
-def test_the_record_is_found_under_torch_compile_without_cache_or_warning():
+def test_the_first_array_of_a_process_can_be_traced_without_warning_or_recompilation():
     run = subprocess.run([sys.executable, "-c", _TRACED_FIRST], capture_output=True, text=True, check=False)
     assert (run.stdout, run.returncode) == ("compiled 1\n", 0), run.stderr
 
@@ -168,27 +108,16 @@ _ROPE, _X, _AT = ra.Rope(F, pairing="half"), np.ones((6, 8), np.float32), np.ara
 _TABLE = _ROPE.table(_AT)
 # Calls with a foreign tensor, by the argument that the error names.
 _FOREIGN = {
-    "q": lambda t: _ROPE(t, t),
     "k": lambda t: _ROPE(_X, t),
-    "x": _ROPE.apply,
     "cos": lambda t: _ROPE(_X, _X, ra.Table(t, t)),
     "positions": lambda t: _ROPE(_X, _X, t),
-    "positions of a table": _ROPE.table,
-    "positions of a grid": lambda t: positions.grid(t, t),
-    "positions of cos_sin": lambda t: ra.cos_sin(t, F),
     "positions of tokens": lambda t: _ROPE.apply(_X, [t] * 6),
+    "positions of a grid": lambda t: positions.grid(t, t),
     "frequencies": lambda t: ra.cos_sin(_AT, t),
     "like": lambda t: _ROPE.table(range(6), like=t),
-    "out": lambda t: _ROPE.apply(_X, out=t),
     "the out of q": lambda t: _ROPE(_X, _X, out=(t, t)),
-    "keys": lambda t: _ROPE.reposition(t, 0, 1),
     "old": lambda t: _ROPE.reposition(_X, t, 1),
-    "sin": lambda t: ra.rotate(_X, _TABLE.cos, t, pairing="half"),
-    "steps": ra.cumulative_angles,
-    "angles": ra.from_angles,
     "cumulative_lengths": lambda t: positions.packed(t, 6),
-    "starts": lambda t: positions.from_starts(t, 3),
-    "mask": positions.padded,
     "w": lambda t: weights.convert(t, 8, source="half", target="interleaved"),
     "cache": lambda t: layouts.unpack(t, "vllm"),
 }
@@ -212,26 +141,11 @@ def test_the_ways_to_convert_a_tensor_are_those_that_it_has():
     with pytest.raises(TypeError, match=r"got pandas.Frame; pandas does .*; convert it by numpy.asarray\(\)$"):
         _ROPE.apply(frame)
     np.testing.assert_array_equal(_ROPE.apply(np.asarray(frame)), _ROPE.apply(np.ones((6, 8))))
-    with pytest.raises(TypeError, match=r"^k must be an array; got int; write apply"):
-        _ROPE(_X, 5)
+    empty = tensor_class("things", ndim=2, __array_namespace__=lambda *_, **__: ModuleType("things"))()
+    with pytest.raises(TypeError, match=r"got things.Tensor; things does not follow the array API"):
+        _ROPE.apply(empty)
     with pytest.raises(TypeError, match=r"^positions must .* got numpy.float32; write int\(p\) for a start p"):
         _ROPE.apply(_X, np.float32(1))
-    quantity = tensor_class("pint", units="m", magnitude=_X, __array__=lambda x, *_, **__: x.magnitude)()
-    with pytest.raises(TypeError, match=r"got pint.Tensor; give its magnitude$"):
-        _ROPE.apply(quantity)
-
-
-def test_a_tensor_whose_namespace_is_empty_is_of_an_unsupported_library():
-    tensor = tensor_class("things", ndim=2, __array_namespace__=lambda *_, **__: ModuleType("things"))()
-    with pytest.raises(TypeError, match=r"got things.Tensor; things does not follow the array API"):
-        _ROPE.apply(tensor)
-
-
-def test_frequencies_in_a_tensor_without_tolist_are_converted_as_the_error_says():
-    frequencies = tensor_class("tensorflow", __iter__=lambda _: iter(np.asarray(F)))()
-    with pytest.raises(TypeError, match=r"got Tensor; write tuple\(map\(float, frequencies\)\)$"):
-        ra.Rope(frequencies, pairing="half")
-    assert ra.Rope(tuple(map(float, frequencies)), pairing="half") == _ROPE
 
 
 class Quantity(np.ndarray):
@@ -247,11 +161,8 @@ class Quantity(np.ndarray):
 
 _WITH_UNIT = {
     "x": lambda u: _ROPE.apply(u(_X)),
-    "x interleaved": lambda u: ra.rotate(u(_X), *_TABLE, pairing="interleaved"),
     "x fused": lambda u: _ROPE.apply(u(_X), fused=True),
-    "k": lambda u: _ROPE(_X, u(_X)),
     "positions": lambda u: _ROPE.apply(_X, u(_AT)),
-    "positions of a table": lambda u: _ROPE.table(u(_AT)),
     "cos": lambda u: _ROPE.apply(_X, ra.Table(u(_TABLE.cos), _TABLE.sin)),
     "like": lambda u: _ROPE.table(range(6), like=u(_X)),
     "out": lambda u: _ROPE.apply(_X, out=u(_X.copy())),
@@ -319,21 +230,9 @@ def test_jagged_tensors_can_be_rotated_as_the_error_says(torch):
 # --- libraries without a record ---------------------------------------------------------------------------------------
 
 
-def test_a_class_with_the_operators_of_numpy_is_an_array(monkeypatch):
-    forget_libraries(monkeypatch)
-    things = Simulation("things")
-    mixed = type("Mixed", (np.lib.mixins.NDArrayOperatorsMixin, things.ndarray), {"__module__": "mine"})
-    assert _arrays.find(mixed(_X)).xp is things
-    assert _arrays.find(np.lib.mixins.NDArrayOperatorsMixin()) is None
-
-
 @pytest.mark.parametrize(
     ("version", "missing", "fault"),
-    [
-        ("2022.12", (), "is of version 2022.12"),
-        ("2024.12", ("moveaxis", "take"), "lacks moveaxis, take"),
-        (None, ("cumulative_sum",), "lacks cumulative_sum"),
-    ],
+    [("2022.12", (), "is of version 2022.12"), (None, ("moveaxis", "take"), "lacks moveaxis, take")],
 )
 def test_a_library_that_is_older_than_the_standard_is_refused(version, missing, fault, monkeypatch):
     forget_libraries(monkeypatch)
@@ -377,35 +276,42 @@ def test_immutable_arrays_of_a_library_without_record_are_refused_as_out(monkeyp
         _ROPE.apply(x, out=x)
 
 
-def test_arrays_are_read_by_the_first_way_that_works():
-    on_device = SimpleNamespace(
-        __dlpack_device__=lambda: (14, 0),
-        __dlpack__=lambda *, dl_device=None, **_: _X.__dlpack__() if dl_device == (1, 0) else 1 / 0,
-    )
-    record = _arrays.Library(name="things", xp=np)
-    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # `device` of `from_dlpack`
-        np.testing.assert_array_equal(record.get(on_device), _X)
-    np.testing.assert_array_equal(record.get(SimpleNamespace(__array__=lambda *_, **__: _X)), _X)
-    with pytest.raises(TypeError, match="must be one whose values can be read; got SimpleNamespace"):
-        record.get(SimpleNamespace())
+@pytest.mark.parametrize("way", ["dlpack", "dlpack to the host", "asarray", None])
+def test_arrays_are_read_by_the_first_way_that_works(way, monkeypatch):
+    if way == "dlpack to the host" and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("from_dlpack of NumPy has no device")
+    forget_libraries(monkeypatch)
+    things, (unpack, given) = Simulation("things"), READING["unpack, angles"]
+
+    def dlpack(x, *, dl_device=None, **_):
+        """Export to the host, by default or if it is asked for."""
+        return x.host.__dlpack__() if way == "dlpack" or dl_device == (1, 0) else 1 / 0
+
+    if way == "asarray":
+        monkeypatch.setattr(things.ndarray, "__array__", lambda x, *_, **__: x.host)
+    elif way:
+        things.ndarray.__dlpack__ = dlpack
+        things.ndarray.__dlpack_device__ = lambda _: (1 if way == "dlpack" else 14, 0)
+    if way:
+        assert unpack(things.asarray(given)) == unpack(given)
+    else:
+        with pytest.raises(ValueError, match="cache must have values to read"):
+            unpack(things.asarray(given))
 
 
 # --- a registered library, as CONTRIBUTING.md describes it ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("record", "error", "message"),
-    [
-        ("numpy", TypeError, "record must be a Library; got str"),
-        (_arrays.Library(name="other", xp=np), ValueError, r"types must be classes .*; got \(\)"),
-        (_arrays.Library(name="other", xp=np, types="a.B"), ValueError, r"types must be classes .*; got 'a.B'"),
-        (_arrays.Library(name="other", xp=np, types=("a.b.C",)), ValueError, r"types must be classes"),
-        (_arrays.Library(name="other", xp=np, types=("numpy.ndarray",)), ValueError, "without a file here; got"),
-    ],
-)
-def test_invalid_records_are_refused(record, error, message):
-    with pytest.raises(error, match=message):
-        _arrays.register(record)
+@pytest.mark.parametrize("types", [(), "a.B", ("a.b.C",), ("numpy.ndarray",)])
+def test_invalid_records_are_refused(types):
+    # Libraries are registered by a function of a private module, as CONTRIBUTING.md says.
+    from rope_any._arrays import Library, register
+
+    with pytest.raises(TypeError, match="record must be a Library; got str"):
+        register("numpy")
+    wanted = "without a file here; got" if "numpy.ndarray" in types else "types must be classes .*; got"
+    with pytest.raises(ValueError, match=wanted):
+        register(Library(name="other", xp=np, types=types))
 
 
 # Arrays of this library have no `device`, so the record has `device_kwargs`.
@@ -473,15 +379,7 @@ def opaque(monkeypatch):
     """Return a registered library whose dtypes have no name; its record names them."""
     forget_libraries(monkeypatch)
     things = Simulation("things", opaque=True)
-    _arrays.register(
-        _arrays.Library(
-            name="things",
-            types=("things.ndarray",),
-            xp=things,
-            dtype_name=lambda dtype: dtype.numpy.name,
-            get=things.asnumpy,
-        )
-    )
+    register_opaque(things)
     return things
 
 
