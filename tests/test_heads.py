@@ -70,50 +70,20 @@ def test_tables_have_an_axis_of_heads_before_the_tokens(lib, rng, rows):
     np.testing.assert_allclose(sin, np.sin(angles), atol=2e-7)
 
 
-@one_jax
-def test_rotation_is_traced(lib, rng, rows):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
-    rope = ra.Rope(rows, pairing="half")
-    q, k = (lib(rng.uniform(-1, 1, (1, n, SEQ, 2 * PAIRS)), "float32") for n in (4, 2))
-    got = lib.trace(lambda q, k: rope(q, k, 3))(q, k)
-    for x, y in zip(got, rope(q, k, 3), strict=True):
-        np.testing.assert_allclose(lib.get(x), lib.get(y), atol=1e-6)
-
-
-def test_gradients_are_those_of_a_rotation(torch, rows):
-    rope = ra.Rope(rows, pairing="interleaved")
-    x = torch.randn(1, 4, SEQ, 2 * PAIRS, dtype=torch.float64, requires_grad=True)
-    g = torch.randn_like(x)
-    rope.apply(x, 7).backward(g)
-    torch.testing.assert_close(x.grad, rope.apply(g, 7, inverse=True), atol=1e-12, rtol=0)
-
-
 def test_heads_that_are_no_multiple_of_the_rows_are_refused(rows):
     rope = ra.Rope(rows, pairing="half")
     with pytest.raises(ra.ArgumentValueError, match=r"^k must have 2 heads, .*`seq_axis`=-3"):
         rope(np.ones((1, 4, SEQ, 6)), np.ones((1, 3, SEQ, 6)))
 
 
-@pytest.mark.parametrize(
-    ("frequencies", "message"),
-    [
-        ((((1.0,), (1.0,)), ((1.0,),)), r"rows of the same length, .* in each head; got shapes \[\(1, 1\), \(2, 1\)\]"),
-        ((((1.0,),), (1.0,)), r"got shapes \[\(1,\), \(1, 1\)\]"),
-        (((((1.0,),),),), r"\(heads, axes, pairs\); got deeper rows"),
-    ],
-)
-def test_rows_that_differ_are_refused(frequencies, message):
-    with pytest.raises(ra.ArgumentValueError, match=message):
+@pytest.mark.parametrize("frequencies", [(((1.0,), (1.0,)), ((1.0,),)), (((1.0,),), (1.0,)), ((((1.0,),),),)])
+def test_rows_that_differ_are_refused(frequencies):
+    with pytest.raises(ra.ArgumentValueError, match=r"frequencies must .* got (shapes|deeper rows)"):
         ra.Rope(frequencies, pairing="half")
 
 
 ONE_ROW = {
-    "hands": lambda rope: ra.plot.hands(rope, 3),
-    "wavelengths": ra.plot.wavelengths,
-    "decay": ra.plot.decay,
-    "errors": ra.plot.errors,
-    "pairs": ra.plot.pairs,
+    "plot": ra.plot.wavelengths,
     "pack": lambda rope: ra.layouts.pack(rope, "mlx", like=np.ones(1, np.float32)),
     "export": ra.onnx.export,
 }
@@ -123,7 +93,3 @@ ONE_ROW = {
 def test_functions_that_need_one_row_for_all_heads_refuse_others(rows, use):
     with pytest.raises(ra.ArgumentValueError, match=r"frequencies must be .*; got 2 heads"):
         ONE_ROW[use](ra.Rope(rows, pairing="half"))
-
-
-def test_a_rope_shows_how_many_heads_it_has(rows):
-    assert repr(ra.Rope(rows, pairing="half")).startswith("Rope(<2 heads of 2 axes of 3 frequencies from ")
