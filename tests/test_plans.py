@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from array_api_compat import array_namespace
 from bits import bits, data, outcome, work
+from numpy.lib.stride_tricks import as_strided
 
 import rope_any as ra
 
@@ -38,11 +38,16 @@ def _empty_caches():
 @pytest.fixture(params=["numpy", "torch"])
 def put(request):
     """Return a function that wraps a NumPy array as an array of a library with plans, in the same memory."""
-    module = np if request.param == "numpy" else pytest.importorskip("torch", reason="torch is not installed")
-    make = np.asarray if module is np else module.from_numpy
+    if request.param == "torch":  # in one thread: else others take some of the work
+        module = pytest.importorskip("torch", reason="torch is not installed")
+        threads = module.get_num_threads()
+        module.set_num_threads(1)
+    make = np.asarray if request.param == "numpy" else module.from_numpy
     ROPE.apply(make(data(1, 32)))  # plans are kept from the second array of a type on
     ra.clear_caches()
-    return make
+    yield make
+    if request.param == "torch":
+        module.set_num_threads(threads)
 
 
 def qk(put, *, queries=6):
@@ -114,7 +119,7 @@ BLOCKS = {pairing: ra.Rope(F, pairing=pairing, blocks=2, start=1) for pairing in
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_second_call_does_less_work_with_the_same_bits(name, pairing, fused, put, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else other threads take some of the work
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     if fused:
         pytest.importorskip("numba", reason="numba is not installed")
     call, results = partial(CALLS[name], put, ROPES[pairing], fused=fused), []
@@ -176,15 +181,12 @@ def test_a_second_table_has_the_numbers_of_cos_sin(put, fused):
     like = put(data(6, 32))
     for positions in (range(7), range(7), range(100, 101), range(-3, 5), range(0), range(3, 1), range(0, 8, 2)):
         got = ROPE.table(positions, like=like, fused=fused)
-        expected = ra.cos_sin(positions, F, like=like, fused=fused)
-        assert bits(tuple(got)) == bits(tuple(expected))
+        assert bits(tuple(got)) == bits(tuple(ra.cos_sin(positions, F, like=like, fused=fused)))
     for other in ({"like": put(data(6, 32, dtype="float64"))}, {"like": like, "dtype": like.dtype}):
         expected = ra.cos_sin(range(7), F, **other)
         assert all(bits(tuple(ROPE.table(range(7), **other))) == bits(tuple(expected)) for _ in range(2))
     with pytest.raises(TypeError, match="must be an array, or come with `like`"):
         ROPE.table(range(7))
-    with pytest.raises(ValueError, match="positions must not exceed"):
-        ROPE.table(range(2**53, 2**53 + 2), like=like)
 
 
 # --- the outcome of a call does not depend on the plans of similar calls ----------------------------------------------
@@ -202,26 +204,18 @@ def _views(put, start, length=192, *, shape=(6, 32), table_at=None):
     return x, out, ra.Table(put(cos), put(sin))
 
 
-def _apply_out(start, table_at=None):
-    """Return a maker of `Rope.apply` calls with `out` at an offset in one array with x."""
+def _out(start, table_at=None, rotate=lambda x, table, out: ROPE.apply(x, table, out=out)):
+    """Return a maker of calls with `out` at an offset in one array with x."""
 
     def call(put):
         """Return the call."""
         x, out, table = _views(put, start, table_at=table_at)
-        return lambda: ROPE.apply(x, table, out=out)
+        return lambda: rotate(x, table, out)
 
     return call
 
 
-def _rotate_out(start, table_at=None):
-    """Return a maker of `rotate` calls with `out` at an offset in one array with x."""
-
-    def call(put):
-        """Return the call."""
-        x, out, table = _views(put, start, table_at=table_at)
-        return lambda: ra.rotate(x, *table, pairing="half", out=out)
-
-    return call
+_rotate_out = partial(_out, rotate=lambda x, table, out: ra.rotate(x, *table, pairing="half", out=out))
 
 
 def _out_of_call(choose):
@@ -235,26 +229,25 @@ def _out_of_call(choose):
     return call
 
 
-def _view(view, make=lambda: data(6, 6, 32)):
-    """Return a call with another view of an array."""
+def _view(view, *shape):
+    """Return a maker of calls with a view ``(6, 6, 32)`` of an array of a shape."""
 
     def call(put):
         """Return a call on the view of an array."""
-        x = view(put(make()))
+        x = view(put(data(*(shape or (6, 6, 32)))))
         return lambda: ROPE.apply(x, 3)
 
     return call
+
+
+def _numpy(change):
+    """Return a maker of calls with NumPy's x, changed by a function."""
+    return lambda _: partial(ROPE.apply, change(data(6, 6, 32)), 3)
 
 
 def _dtype(dtype):
-    """Return a maker of calls with x of a NumPy dtype."""
-
-    def call(_):
-        """Return the call."""
-        x = data(6, 6, 32).astype(dtype)
-        return lambda: ROPE.apply(x, 3)
-
-    return call
+    """Return a maker of calls with NumPy's x of a dtype."""
+    return _numpy(lambda x: x.astype(dtype))
 
 
 def _at(positions, rope=ROPE, **options):
@@ -279,9 +272,19 @@ def _rotate_with(**options):
     return call
 
 
-def _tables_at(*starts, make=lambda put, first: ROPE.table(put(np.arange(6) + first))):
+def _table(first=0, change=lambda table: table, **options):
+    """Return a maker of a changed table of six positions from the first on."""
+    return lambda put: change(ROPE.table(put(np.arange(6) + first), **options))
+
+
+def _bent_table(put):
+    """Return a table of xPos."""
+    return ra.bending.xpos(ROPE.table(put(np.arange(6))), range(6), centre=2)[0]
+
+
+def _tables_at(*starts):
     """Return a maker of tables, one for each start."""
-    return lambda put: tuple(make(put, first) for first in starts)
+    return lambda put: tuple(_table(first)(put) for first in starts)
 
 
 def _read_only(x):
@@ -301,204 +304,122 @@ def _numpy_out(view):
     return call
 
 
-PLAIN, IN_3D = _apply_out(200), _at(3)
-BENT = _at(lambda put: ra.bending.xpos(ROPE.table(put(np.arange(6))), range(6), centre=2)[0])
+OTHERS, AT_3, ARRAY = _out_of_call(lambda _, __, a, b: (a, b)), _at(3), _at(lambda put: put(np.arange(6)))
+A_TABLE, A_RANGE, F4, NEW = _at(_table()), _at(range(6)), _dtype("f4"), _numpy_out(lambda x: x)
 
-# A call that makes a plan; a similar call; and a part of the message of its error, or None if it has a result.
-SIMILAR: dict[str, tuple[Callable, Callable, str | None]] = {
-    "out is x": (PLAIN, _apply_out(0), None),
-    "out overlaps x": (PLAIN, _apply_out(32), "overlaps it in part"),
-    "out overlaps x by one number": (PLAIN, _apply_out(191), "overlaps it in part"),
-    "out overlaps cos": (PLAIN, _apply_out(200, table_at=300), "must not overlap cos"),
-    "out of rotate overlaps x": (_rotate_out(200), _rotate_out(31), "overlaps it in part"),
-    "out of rotate overlaps cos": (_rotate_out(200), _rotate_out(200, table_at=391), "must not overlap cos"),
-    "out of rotate is x": (_rotate_out(200), _rotate_out(0), None),
-    "out of rotate after none": (_rotate_with(), _rotate_out(31), "overlaps it in part"),
-    "out after none": (_apply_out(None), _apply_out(32), "overlaps it in part"),
-    "one out for both": (
-        _out_of_call(lambda _, __, a, b: (a, b)),
-        _out_of_call(lambda _, __, a, ___: (a, a)),
-        "must not overlap the out of q",
-    ),
-    "out is q and k": (_out_of_call(lambda _, __, a, b: (a, b)), _out_of_call(lambda q, k, *_: (q, k)), None),
-    "out is k and q": (
-        _out_of_call(lambda _, __, a, b: (a, b)),
-        _out_of_call(lambda q, k, *_: (k, q)),
-        "must not overlap k",
-    ),
-    "out is missing": (
-        _out_of_call(lambda _, __, a, b: (a, b)),
-        _out_of_call(lambda _, __, a, ___: (a, None)),
-        "must be a pair of arrays",
-    ),
-    "out of other shape": (PLAIN, _numpy_out(lambda x: x[:, :16]), "must have the shape and dtype"),
-    "out of other dtype": (PLAIN, _numpy_out(lambda x: x.astype("f8")), "must have the shape and dtype"),
-    "out is read-only": (_numpy_out(lambda x: x), _numpy_out(_read_only), "must be an array that can be written"),
-    "out is broadcast": (
-        _numpy_out(lambda x: x),
-        _numpy_out(lambda x: np.lib.stride_tricks.as_strided(x, (6, 32), (0, 4))),
-        "must have an address for each element",
-    ),
-    "out runs backwards": (_numpy_out(lambda x: x), _numpy_out(lambda x: x[::-1, ::-1]), None),
-    "transposed": (IN_3D, _view(lambda x: x.swapaxes(0, 1)), None),
-    "features first in memory": (IN_3D, _view(lambda x: x.swapaxes(0, 2), lambda: data(32, 6, 6)), None),
-    "every other feature": (IN_3D, _view(lambda x: x[..., ::2], lambda: data(6, 6, 64)), None),
-    "unaligned start": (IN_3D, _view(lambda x: x[1:].reshape(6, 6, 32), lambda: data(6 * 6 * 32 + 1)), None),
-    "one row six times": (IN_3D, _view(lambda x: x[[0] * 6], lambda: data(1, 6, 32)), None),
-    "broadcast": (
-        IN_3D,
-        _view(lambda x: array_namespace(x).broadcast_to(x, (6, 6, 32)), lambda: data(6, 32)),
-        None,
-    ),
-    "backwards in memory": (_dtype("f4"), lambda _: lambda: ROPE.apply(data(6, 6, 32)[:, ::-1, ::-1], 3), None),
-    "not aligned": (
-        _dtype("f4"),
-        lambda _: (
-            lambda: ROPE.apply(np.frombuffer(b"." + data(6, 6, 32).tobytes(), "f4", offset=1).reshape(6, 6, 32), 3)
-        ),
-        None,
-    ),
-    "float16": (_dtype("f4"), _dtype("f2"), None),
-    "float64": (_dtype("f4"), _dtype("f8"), None),
-    "the other byte order": (_dtype("f4"), _dtype(">f4"), None),
-    "the other byte order first": (_dtype(">f4"), _dtype("f4"), None),
-    "bfloat16": (_dtype("f2"), _dtype(ml_dtypes.bfloat16), None),
-    "float16 after bfloat16": (_dtype(ml_dtypes.bfloat16), _dtype("f2"), None),
-    "int32": (_dtype("f4"), _dtype("i4"), "must be floating-point"),
-    "complex64": (_dtype("f4"), _dtype("c8"), "must be floating-point"),
-    "np.matrix": (
-        lambda _: partial(ROPE.apply, data(6, 32)),
-        lambda _: partial(ROPE.apply, data(6, 32).view(np.matrix)),
-        "whose axes are always two",
-    ),
-    "np.ma": (
-        _dtype("f4"),
-        lambda _: partial(ROPE.apply, np.ma.asarray(data(6, 6, 32)), 3),
-        "whose mask would be lost",
-    ),
-    "np.ma as a table": (
-        lambda _: lambda: ROPE.apply(data(6, 32), ROPE.table(np.arange(6))),
-        lambda _: lambda: ROPE.apply(data(6, 32), ra.Table(*map(np.ma.asarray, ROPE.table(np.arange(6))))),
-        "whose mask would be lost",
-    ),
-    "a list": (_dtype("f4"), lambda _: partial(ROPE.apply, data(6, 6, 32).tolist(), 3), "must be an array"),
-    "positions 0": (_at(None), _at(0), None),
-    "no positions": (_at(0), _at(None), None),
-    "True": (_at(1), _at(True), "must be"),
-    "an int of NumPy": (_at(1), _at(np.int64(1)), None),
-    "a float": (_at(1), _at(1.0), "must be"),
-    "an int beyond 53 bits": (_at(1), _at(2**60), "must not exceed"),
-    "a 0-d array": (_at(3), _at(lambda put: put(np.asarray(3))), None),
-    "a 0-d array of a float": (
-        _at(lambda put: put(np.asarray(3))),
-        _at(lambda put: put(np.asarray(3.0))),
-        "must be an integer if 0-d",
-    ),
-    "positions of a float dtype": (_at(lambda put: put(np.arange(6))), _at(lambda put: put(np.arange(6.0) / 3)), None),
-    "positions of a bool dtype": (
-        _at(lambda put: put(np.arange(6))),
-        _at(lambda put: put(np.ones(6, bool))),
-        "got an array of bool",
-    ),
-    "a range with another start": (_at(range(6)), _at(range(9, 15)), None),
-    "a range with steps": (_at(range(6)), _at(range(60, 0, -10)), None),
-    "a range of one": (_at(range(6)), _at(range(3, 4)), None),
-    "a longer range": (_at(range(6)), _at(range(7)), "positions must be"),
-    "a range beyond 53 bits": (_at(range(6)), _at(range(2**60, 2**60 + 6)), "must not exceed"),
-    "an int for a range of as many": (_at(range(6)), _at(6), None),
-    "a list of ints": (_at(lambda put: put(np.arange(6))), _at([5, 4, 3, 2, 1, 0]), None),
-    "a longer list": (_at(range(6)), _at([0] * 7), "positions must be"),
-    "a longer array": (_at(lambda put: put(np.arange(6))), _at(lambda put: put(np.arange(7))), "positions must be"),
-    "a table of other positions": (
-        _at(lambda put: ROPE.table(put(np.arange(6)))),
-        _at(lambda put: ROPE.table(put(np.arange(6) + 5))),
-        None,
-    ),
-    "a plain tuple of a table": (
-        _at(lambda put: ROPE.table(put(np.arange(6)))),
-        _at(lambda put: tuple(ROPE.table(put(np.arange(6))))),
-        "must be one array; got a tuple of 2 arrays",
-    ),
-    "a table of float64": (
-        _at(lambda put: ROPE.table(put(np.arange(6)))),
-        _at(lambda put: ROPE.table(put(np.arange(6)), dtype="float64")),
-        None,
-    ),
-    "a table of integers": (
-        _at(lambda put: ROPE.table(put(np.arange(6)))),
-        _at(lambda put: ra.Table(put(np.ones((6, 16), int)), put(np.ones((6, 16), int)))),
-        "must be floating-point",
-    ),
-    "a table of fewer pairs": (
-        _at(lambda put: ROPE.table(put(np.arange(6)))),
-        _at(lambda put: ra.Table(*(part[:, :8] for part in ROPE.table(put(np.arange(6)))))),
-        "positions must be of shape (..., 16) if they are a table; got (6, 8)",
-    ),
-    "a bent table": (_at(lambda put: ROPE.table(put(np.arange(6)))), BENT, None),
-    "a bent table backwards": (
-        _at(lambda put: ROPE.table(put(np.arange(6))), inverse=True),
-        _at(lambda put: ra.bending.xpos(ROPE.table(put(np.arange(6))), range(6), centre=2)[0], inverse=True),
-        "inverse must be False for a BentTable",
-    ),
-    "a pair of tables for one array": (
-        _at(lambda put: ROPE.table(put(np.arange(6)))),
-        _at(_tables_at(0, 1)),
-        "a pair of tables, one for queries and one for keys",
-    ),
-    "backwards": (_at(3), _at(3, inverse=True), None),
-    "backwards as 1": (_at(3, inverse=True), _at(3, inverse=1), "inverse must be True or False"),
-    "seq_axis from the front": (_at(3, seq_axis=-3), _at(3, seq_axis=1), None),
-    "seq_axis True": (_at(3, seq_axis=1), _at(3, seq_axis=True), "seq_axis must be an integer"),
-    "seq_axis False": (_at(3, seq_axis=0), _at(3, seq_axis=False), "seq_axis must be an integer"),
-    "seq_axis of a float": (_at(3), _at(3, seq_axis=-2.0), "seq_axis must be an integer"),
-    "seq_axis of NumPy": (_at(3, seq_axis=0), _at(3, seq_axis=np.int8(0)), None),
-    "fused 0": (_at(3), _at(3, fused=0), "fused must be True or False"),
-    "fused 0.0": (_at(3), _at(3, fused=0.0), "fused must be True or False"),
-    "fused of NumPy": (_at(3), _at(3, fused=np.False_), None),
-    "start False": (_rotate_with(start=0), _rotate_with(start=False), "start must be an integer"),
-    "start of a float": (_rotate_with(start=0), _rotate_with(start=0.0), "start must be an integer"),
-    "inverse 0": (_rotate_with(), _rotate_with(inverse=0), "inverse must be True or False"),
-    "inverse 1": (_rotate_with(inverse=True), _rotate_with(inverse=1), "inverse must be True or False"),
-    "fused of rotate 0": (_rotate_with(), _rotate_with(fused=0), "fused must be True or False"),
-    "the other pairing": (_rotate_with(), _rotate_with(pairing="interleaved"), None),
-    "no pairing": (_rotate_with(), _rotate_with(pairing=None), "pairing must be"),
-    "another attention factor": (_at(3), _at(3, ra.Rope(F, pairing="half", attention_factor=1.5)), None),
-    "another attention factor backwards": (
+# A call that makes a plan, and a similar call that needs another one or is refused.
+SIMILAR = {
+    # the output
+    "out is x": (_out(200), _out(0)),
+    "out overlaps x": (_out(200), _out(32)),
+    "out overlaps x by one number": (_out(200), _out(191)),
+    "out overlaps cos": (_out(200), _out(200, table_at=300)),
+    "out of rotate overlaps x": (_rotate_out(200), _rotate_out(31)),
+    "out of rotate overlaps cos": (_rotate_out(200), _rotate_out(200, table_at=391)),
+    "out of rotate is x": (_rotate_out(200), _rotate_out(0)),
+    "out of rotate after none": (_rotate_out(None), _rotate_out(31)),
+    "out after none": (_out(None), _out(32)),
+    "one out for both": (OTHERS, _out_of_call(lambda _, __, a, ___: (a, a))),
+    "out is q and k": (OTHERS, _out_of_call(lambda q, k, *_: (q, k))),
+    "out is k and q": (OTHERS, _out_of_call(lambda q, k, *_: (k, q))),
+    "out is missing": (OTHERS, _out_of_call(lambda _, __, a, ___: (a, None))),
+    "out of other shape": (_out(200), _numpy_out(lambda x: x[:, :16])),
+    "out of other dtype": (_out(200), _numpy_out(lambda x: x.astype("f8"))),
+    "out is read-only": (NEW, _numpy_out(_read_only)),
+    "out is broadcast": (NEW, _numpy_out(lambda x: as_strided(x, (6, 32), (0, 4)))),
+    "out runs backwards": (NEW, _numpy_out(lambda x: x[::-1, ::-1])),
+    # memory and dtypes
+    "transposed": (AT_3, _view(lambda x: x.swapaxes(0, 1))),
+    "features first in memory": (AT_3, _view(lambda x: x.swapaxes(0, 2), 32, 6, 6)),
+    "every other feature": (AT_3, _view(lambda x: x[..., ::2], 6, 6, 64)),
+    "unaligned start": (AT_3, _view(lambda x: x[1:].reshape(6, 6, 32), 6 * 6 * 32 + 1)),
+    "one row six times": (AT_3, _view(lambda x: x[[0] * 6], 1, 6, 32)),
+    "broadcast": (AT_3, _view(lambda x: array_namespace(x).broadcast_to(x, (6, 6, 32)), 6, 32)),
+    "backwards in memory": (F4, _numpy(lambda x: x[:, ::-1, ::-1])),
+    "not aligned": (F4, _numpy(lambda x: np.frombuffer(b"." + x.tobytes(), "f4", offset=1).reshape(x.shape))),
+    "float16": (F4, _dtype("f2")),
+    "float64": (F4, _dtype("f8")),
+    "the other byte order": (F4, _dtype(">f4")),
+    "the other byte order first": (_dtype(">f4"), F4),
+    "bfloat16": (_dtype("f2"), _dtype(ml_dtypes.bfloat16)),
+    "float16 after bfloat16": (_dtype(ml_dtypes.bfloat16), _dtype("f2")),
+    "int32": (F4, _dtype("i4")),
+    "complex64": (F4, _dtype("c8")),
+    "np.matrix": (_numpy(lambda x: x[0]), _numpy(lambda x: x[0].view(np.matrix))),
+    "np.ma": (F4, _numpy(np.ma.asarray)),
+    "np.ma as a table": (A_TABLE, _at(lambda _: ra.Table(*map(np.ma.asarray, ROPE.table(np.arange(6)))))),
+    "a list": (F4, _numpy(lambda x: x.tolist())),
+    # positions
+    "positions 0": (_at(None), _at(0)),
+    "no positions": (_at(0), _at(None)),
+    "True": (_at(1), _at(True)),
+    "an int of NumPy": (_at(1), _at(np.int64(1))),
+    "a float": (_at(1), _at(1.0)),
+    "an int beyond 53 bits": (_at(1), _at(2**60)),
+    "a 0-d array": (AT_3, _at(lambda put: put(np.asarray(3)))),
+    "a 0-d array of a float": (_at(lambda put: put(np.asarray(3))), _at(lambda put: put(np.asarray(3.0)))),
+    "positions of a float dtype": (ARRAY, _at(lambda put: put(np.arange(6.0) / 3))),
+    "positions of a bool dtype": (ARRAY, _at(lambda put: put(np.ones(6, bool)))),
+    "a range with another start": (A_RANGE, _at(range(9, 15))),
+    "a range with steps": (A_RANGE, _at(range(60, 0, -10))),
+    "a range of one": (A_RANGE, _at(range(3, 4))),
+    "a longer range": (A_RANGE, _at(range(7))),
+    "a range beyond 53 bits": (A_RANGE, _at(range(2**60, 2**60 + 6))),
+    "an int for a range of as many": (A_RANGE, _at(6)),
+    "a list of ints": (ARRAY, _at([5, 4, 3, 2, 1, 0])),
+    "a longer list": (A_RANGE, _at([0] * 7)),
+    "a longer array": (ARRAY, _at(lambda put: put(np.arange(7)))),
+    # tables
+    "a table of other positions": (A_TABLE, _at(_table(5))),
+    "a plain tuple of a table": (A_TABLE, _at(_table(change=tuple))),
+    "a table of float64": (A_TABLE, _at(_table(dtype="float64"))),
+    "a table of integers": (A_TABLE, _at(lambda put: ra.Table(*[put(np.ones((6, 16), int))] * 2))),
+    "a table of fewer pairs": (A_TABLE, _at(_table(change=lambda table: ra.Table(*(part[:, :8] for part in table))))),
+    "a bent table": (A_TABLE, _at(_bent_table)),
+    "a bent table backwards": (_at(_table(), inverse=True), _at(_bent_table, inverse=True)),
+    "a pair of tables for one array": (A_TABLE, _at(_tables_at(0, 1))),
+    # options
+    "backwards": (AT_3, _at(3, inverse=True)),
+    "backwards as 1": (_at(3, inverse=True), _at(3, inverse=1)),
+    "seq_axis from the front": (_at(3, seq_axis=-3), _at(3, seq_axis=1)),
+    "seq_axis True": (_at(3, seq_axis=1), _at(3, seq_axis=True)),
+    "seq_axis False": (_at(3, seq_axis=0), _at(3, seq_axis=False)),
+    "seq_axis of a float": (AT_3, _at(3, seq_axis=-2.0)),
+    "seq_axis of NumPy": (_at(3, seq_axis=0), _at(3, seq_axis=np.int8(0))),
+    "fused 0": (AT_3, _at(3, fused=0)),
+    "fused of NumPy": (AT_3, _at(3, fused=np.False_)),
+    "start False": (_rotate_with(start=0), _rotate_with(start=False)),
+    "start of a float": (_rotate_with(start=0), _rotate_with(start=0.0)),
+    "inverse 0": (_rotate_with(), _rotate_with(inverse=0)),
+    "inverse 1": (_rotate_with(inverse=True), _rotate_with(inverse=1)),
+    "fused of rotate 0": (_rotate_with(), _rotate_with(fused=0)),
+    "the other pairing": (_rotate_with(), _rotate_with(pairing="interleaved")),
+    "no pairing": (_rotate_with(), _rotate_with(pairing=None)),
+    # Ropes
+    "another factor": (AT_3, _at(3, ra.Rope(F, pairing="half", attention_factor=1.5))),
+    "another factor backwards": (
         _at(3, inverse=True),
         _at(3, ra.Rope(F, pairing="half", attention_factor=1.5), inverse=True),
-        None,
     ),
-    "other frequencies": (_at(3), _at(3, ra.Rope(F[::-1], pairing="half")), None),
-    "the other pairing of a Rope": (_at(3), _at(3, ROPES["interleaved"]), None),
-    "fewer pairs": (_at(3), _at(3, ra.Rope(F[:8], pairing="half")), None),
-    "fewer pairs, another start": (
-        _at(3, ra.Rope(F[:8], pairing="half")),
-        _at(3, ra.Rope(F[:8], pairing="half", start=8)),
-        None,
-    ),
-    "blocks": (_at(3), _at(3, ra.Rope(F, pairing="half", blocks=2)), None),
-    "rows of frequencies": (_at(3), _at(3, ra.Rope((F, F), pairing="half")), None),
-    "one row of frequencies": (_at(3), _at(3, ra.Rope((F,), pairing="half")), None),
+    "other frequencies": (AT_3, _at(3, ra.Rope(F[::-1], pairing="half"))),
+    "the other pairing of a Rope": (AT_3, _at(3, ROPES["interleaved"])),
+    "fewer pairs": (AT_3, _at(3, ra.Rope(F[:8], pairing="half"))),
+    "another start": (_at(3, ra.Rope(F[:8], pairing="half")), _at(3, ra.Rope(F[:8], pairing="half", start=8))),
+    "blocks": (AT_3, _at(3, ra.Rope(F, pairing="half", blocks=2))),
+    "rows of frequencies": (AT_3, _at(3, ra.Rope((F, F), pairing="half"))),
+    "one row of frequencies": (AT_3, _at(3, ra.Rope((F,), pairing="half"))),
 }
 
 
 @pytest.mark.parametrize("name", SIMILAR)
 def test_a_similar_call_does_not_use_a_wrong_plan(name, put):
-    first, similar, message = SIMILAR[name]
+    first, similar = SIMILAR[name]
     before = outcome(similar(put))
     ra.clear_caches()
-    outcome(first(put))
+    assert isinstance(outcome(first(put)), list)  # it is not refused, so there is a plan
     after = outcome(similar(put))
     again = outcome(similar(put))  # by its own plan, if it has one
     assert after == again == before
-    assert isinstance(before, list) if message is None else message in before
-
-
-def test_a_memory_map_is_rotated_like_an_array(tmp_path):
-    x = data(6, 32)
-    expected = bits(ROPE.apply(x))
-    np.save(tmp_path / "x.npy", x)
-    assert bits(ROPE.apply(np.load(tmp_path / "x.npy", mmap_mode="r"))) == expected
 
 
 def test_arrays_of_two_libraries_are_refused_after_a_plan(torch):
@@ -515,11 +436,6 @@ def test_arrays_of_two_libraries_are_refused_after_a_plan(torch):
     ):
         with pytest.raises(TypeError, match="must come from one array library"):
             call()
-
-
-def test_a_range_too_large_for_any_machine_is_refused(put):
-    with pytest.raises(ValueError, match="positions must not exceed"):
-        ROPE.apply(put(data(6, 32)), range(2**70))
 
 
 def test_out_of_q_that_overlaps_the_table_of_k_is_refused(put):
@@ -597,11 +513,6 @@ def test_plans_with_and_without_attention_factor_are_separate(put):
         got = without.apply(x, wide, inverse=True, fused=fused)
         expected = without.apply(x, [5] * 4096, inverse=True)
         np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=0, atol=1e-6)
-
-
-def test_positions_of_empty_arrays_are_checked(put):
-    with pytest.raises(ValueError, match="positions must not exceed"):
-        ROPE.apply(put(data(1, 2, 0, 32)), 2**60)
 
 
 # --- threads and processes --------------------------------------------------------------------------------------------
