@@ -197,9 +197,14 @@ def description(page: str, doctree: nodes.document | None) -> str:
     if doctree is None:
         _, source, module = page.rpartition("_modules/")
         return f"The source of {module.replace('/', '.')}." if source else GENERATED.get(page, html_title)
-    paragraphs = [p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > SHORT]
+    paragraphs = [p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > SHORT and not is_note(p)]
     text = paragraphs[0].astext() if paragraphs else html_title
     return shorten(" ".join(text.split()), LONG, placeholder=" …")
+
+
+def is_note(paragraph: nodes.paragraph) -> bool:
+    """Whether a paragraph is the gallery's note on how to download a page."""
+    return isinstance(paragraph.parent, nodes.note)
 
 
 def describe(_: Sphinx, page: str, __: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
@@ -208,6 +213,7 @@ def describe(_: Sphinx, page: str, __: str, context: dict[str, Any], doctree: no
     title = re.sub("<[^>]*>", "", context.get("title") or "") or project
     picture = f"{html_baseurl.rstrip('/')}/_static/{CARD}" if html_baseurl else context["pathto"](f"_static/{CARD}", 1)
     tags = {
+        **({"og:url": f"{html_baseurl.rstrip('/')}/{page}.html"} if html_baseurl else {}),
         "description": text,
         "og:title": unescape(title),
         "og:description": text,

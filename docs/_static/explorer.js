@@ -666,7 +666,7 @@
         layers = globalThis.ropeConfig.readConfig(text);
       } catch (error) {
         const reason = error.message.replace(/\.$/, "");
-        part("#ex-read").textContent = `The explorer can't read this config: ${reason}.${INSPECT}`;
+        part("#ex-read").textContent = `The explorer can't read this config: ${reason}. The picture is still the one before.${INSPECT}`;
       }
     }
     elements.layers.replaceChildren(...layers.map(([name], i) => new Option(name, i)));
@@ -678,7 +678,12 @@
   elements.scheme.append(...options(SCHEMES));
   elements.preset.append(new Option("own setting", ""), ...options(PRESETS));
   const inputs = {
-    preset: ({ value }) => value && replace(PRESETS[value].setting),
+    preset({ value }) {
+      if (!value) return;
+      [elements.config.value, part("#ex-read").textContent] = ["", ""];
+      elements.layers.parentElement.hidden = true;
+      replace(PRESETS[value].setting);
+    },
     config: readPasted,
     layers: ({ value }) => showLayers(Number(value)),
     truncate: ({ checked }) => change({ truncate: checked }),
@@ -690,7 +695,8 @@
     if (name in CONTROLS) return change({ [name]: CONTROLS[name].stops[value] });
     if (!(name in MAYBE)) return change({ [name]: value });
     const { least, most, step: by } = MAYBE[name];
-    const text = value.replace(/[\s_]/g, "");
+    const [, digits, unit] = value.replace(/[\s_]/g, "").match(/^(.*?)([KM]?)$/i);
+    const text = unit ? String(Number(digits) * 1024 ** "_KM".indexOf(unit.toUpperCase())) : digits;
     const good = !text || (Number(text) >= least && Number(text) <= most && !(by && Number(text) % by));
     change({ [name]: good && text ? Number(text) : "" });
     if (!good)

@@ -76,7 +76,13 @@
     "layer_types",
     "quantization_config",
     "generation_config",
+    "dflash_config",
+    "eagle_config",
+    "moe_layer_freq",
+    "routed_scaling_factor",
+    "logits_scaling",
   ];
+  const MAY_BE_FALSE = ["use_mrope", "alibi"]; // and then say nothing
   const OF_SLICES = ["qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"];
 
   class Refusal extends Error {}
@@ -209,7 +215,8 @@
     ];
     const strange = Object.keys(config)
       .filter((key) => ROTARY.test(key) && given(config, key) && !known.includes(key))
-      .filter((key) => key !== type.flag || config[key] !== true);
+      .filter((key) => key !== type.flag || config[key] !== true)
+      .filter((key) => !MAY_BE_FALSE.includes(key) || config[key] !== false);
     if (strange.length) refuse(`the explorer does not know what ${strange.join(", ")} means for ${name}`);
     if (given(config, "rope_scaling") && given(config, "rope_parameters"))
       refuse("it has both rope_scaling and rope_parameters");
