@@ -558,7 +558,7 @@ def test_bent_tables_keep_their_type_in_torch(torch):
     x = torch.ones(3, 16)
     exported = torch.export.export(Module(), (x, bent)).module()
     assert_close(exported(x, bent), HALF.apply(x, bent))
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="no rotation"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="not a rotation"):
         torch.compile(lambda x, t: HALF.apply(x, t, inverse=True), fullgraph=True)(x, bent)
 
 
@@ -607,6 +607,6 @@ def test_jax_gradients_reach_the_coefficients(jax, rng, coefficients, jitted):
 def test_a_bent_table_has_no_inverse(lib):
     x, p = lib(np.ones((6, 16), np.float32)), lib(P, "int32")
     bent, _ = bending.xpos(HALF.table(p), p, centre=0)
-    with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is no rotation; got True"):
+    with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is not a rotation; got True"):
         HALF.apply(x, bent, inverse=True)
     assert tuple(HALF.apply(x, ra.Table(*bent), inverse=True).shape) == (6, 16)  # a plain Table has an inverse

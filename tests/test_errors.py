@@ -385,7 +385,7 @@ CASES = {
     "inverse of a bent table": (
         lambda: ROPE.apply(X, ra.BentTable(COS, SIN), inverse=True),
         ValueError,
-        "inverse must be False for a BentTable, which is no rotation; got True",
+        "inverse must be False for a BentTable, which is not a rotation; got True",
     ),
     "a bent table of other pairs": (
         lambda: ROPE.apply(X, ra.BentTable(COS[:, :2], SIN[:, :2])),

@@ -189,7 +189,7 @@ def query_tail(values: Array, queries: int, keys: int, /, *, axis: int) -> Array
 # --- hints of errors: what to write instead ---------------------------------------------------------------------------
 
 APPLY = "write apply(q, positions) if k are positions"
-"""The hint for a k that is no array of tokens."""
+"""The hint for a k that is not an array of tokens."""
 
 
 def _positions_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) -> str:

@@ -324,7 +324,7 @@ class Rope:
         """
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
-            raise ArgumentValueError("inverse", "be False for a BentTable, which is no rotation", inverse)
+            raise ArgumentValueError("inverse", "be False for a BentTable, which is not a rotation", inverse)
         if _is_pair(positions):
             got = Text("a pair of tables, one for queries and one for keys")
             raise ArgumentValueError("positions", "be one table for one array", got)
@@ -342,7 +342,7 @@ class Rope:
         positions : array, int, range or sequence of numbers
             ``(seq,)`` or ``(batch, seq)``; with frequencies of n rows there is one more axis, of length n.
         like, dtype, fused : optional
-            As for `cos_sin`. Positions that are no array need `like`.
+            As for `cos_sin`. Positions that are not an array need `like`.
 
         Returns
         -------

@@ -51,7 +51,7 @@ class Table(NamedTuple):
 
 class BentTable(Table):
     """
-    A `Table` that is no rotation, because its pairs are scaled by position or mixed.
+    A `Table` that is not a rotation, because its pairs are scaled by position or mixed.
 
     The functions of `rope_any.bending` make it. It can replace any `Table`, but it has no inverse.
     """
@@ -92,7 +92,7 @@ def cos_sin(
     ----------
     positions : array, int, range or sequence of numbers
         The positions of the tokens, of any sign and order; an array of integers, float32 or float64 may have any shape.
-        With frequencies of n rows the last axis has length n. Positions that are no array need `like`, or learned
+        With frequencies of n rows the last axis has length n. Positions that are not an array need `like`, or learned
         frequencies.
     frequencies : tuple of float, nested tuples of float, or array
         Radians per position: ``(pairs,)``, ``(axes, pairs)`` or ``(heads, axes, pairs)``, as for `Rope`. An array
@@ -170,7 +170,7 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
     Raises
     ------
     TypeError
-        If the angles are no array, or their dtype or `dtype` is no floating-point dtype.
+        If the angles are not an array, or their dtype or `dtype` is not a floating-point dtype.
     ValueError
         If the angles have no axis, `attention_factor` is not from 1e-4 to 1e4, or `dtype` is float64 and the library
         has none.

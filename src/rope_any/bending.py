@@ -1,7 +1,7 @@
 """
 Scale or mix a cos/sin table after it is made: Table -> BentTable.
 
-The results are no rotations, so `rotate` and `Rope` accept them, but not for the inverse. Positions must be those of
+The results are not rotations, so `rotate` and `Rope` accept them, but not for the inverse. Positions must be those of
 the table, on one axis, and fit int32 without float64. An argument of a wrong type raises TypeError, and a shape that
 doesn't fit or a number out of range ValueError.
 """

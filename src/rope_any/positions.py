@@ -4,7 +4,7 @@ Make the positions of tokens: packed, padded and sharded sequences, grids, strea
 The functions return arrays for `cos_sin` and `Rope`: int64, or int32 on a device without float64. Real positions are
 float64 if they came so (or as numbers, if the device has float64), else float32. Values of arrays are not read, so the
 functions work under tracers and on lazy arrays; lengths and starts may be symbols of torch.export and jax.export.
-Numbers that are no array need `like`, an array that gives the library and the device.
+Numbers that are not an array need `like`, an array that gives the library and the device.
 
 An argument of a wrong type and arrays of several libraries raise TypeError. A shape that doesn't fit, a number that is
 not finite or beyond 32 bits, and devices that differ raise ValueError.
@@ -85,7 +85,7 @@ def packed(
     TypeError
         If `length` is required and missing.
     ValueError
-        If cumulative lengths that are no array don't start at 0, decrease, or exceed `length`.
+        If cumulative lengths that are not an array don't start at 0, decrease, or exceed `length`.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     length : int
         The number of tokens in each row.
     like : array, optional
-        Gives the library and the device, if the starts are no array.
+        Gives the library and the device, if the starts are not an array.
 
     Returns
     -------
@@ -979,7 +979,7 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     Parameters
     ----------
     positions : array or sequence of int
-        The positions of the tokens, of any shape. Those that are no array are at most 2⁵³, or 2³¹ − 1 without float64.
+        The positions of the tokens, of any shape. Without an array they are at most 2⁵³, or 2³¹ − 1 without float64.
     group : int
         The number of consecutive tokens with one position, G.
     window : int
@@ -1030,7 +1030,7 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     Notes
     -----
     Su, *ReRoPE*, kexue.fm/archives/9708. The author's code also multiplies the query at p by ``max(1, ln(p + 1) /
-    ln(trained_length))``, which is no rotation.
+    ln(trained_length))``, which is not a rotation.
 
     Examples
     --------

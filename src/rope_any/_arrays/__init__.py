@@ -174,7 +174,7 @@ def library(**arrays: Array) -> Library:
 
 
 def _array_hint(name: str, x: object) -> str:
-    """Return what to write for the argument `name` if its value `x` is no array: a hint of an error; "" if unknown."""
+    """Return the hint of an error: what to write for the argument `name` if `x` is not an array; "" if unknown."""
     if hint := _conversion_hint(name, x):
         return hint
     if name == "like":
@@ -275,5 +275,5 @@ def version(record: Library) -> str:
 
 
 def host(x: Array) -> Any:
-    """Convert an array of any library, of a dtype that NumPy has, to NumPy; raise a TypeError if `x` is no array."""
+    """Convert an array of any library, of a dtype that NumPy has, to NumPy; raise a TypeError for other objects."""
     return require_array("x", x).get(x)

@@ -85,6 +85,8 @@ def _show(advice: Advice) -> None:
         show(f"nothing to try: {advice.reason}")
         return
     show(f"to try: {advice.reason}")
-    show(f'"rope_parameters": {json.dumps(advice.rope_parameters, indent=2)}')
+    show(f'"rope_parameters": {json.dumps(advice.rope_parameters, indent=2)},')
+    show(f'"max_position_embeddings": {advice.length}')
+    show("(for transformers 5; transformers 4 ignores rope_parameters, and reads rope_scaling and rope_theta)")
     if advice.code is not None:
         show(advice.code)

@@ -15,7 +15,7 @@ def check(*, as_json: AsJson = False) -> None:
     Measure the error and the time of each installed library and device.
 
     Each library rotates the queries and keys of a Llama-3.1-8B. The error is measured against 60-digit arithmetic,
-    over all pairs, at these positions and others up to 2³¹. The exit code is 1 if it breaks a bound.
+    over all pairs, at the positions of the job and at others up to 2³¹. The exit code is 1 if it breaks a bound.
     """
     from rope_any.cli import _measure  # needs NumPy, which --help does not
 

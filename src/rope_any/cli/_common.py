@@ -104,8 +104,10 @@ class Command(TyperCommand):
             raise ValueError(_rendered(error, ctx).replace(ctx.meta.get(STDIN, "\0"), "standard input")) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line: [OPTIONS] and the arguments, without brackets for optional ones."""
-        return ["[OPTIONS]", *(_word_with_dots(param) for param in self.get_params(ctx) if _is_argument(param))]
+        """Return the words of the usage line: [OPTIONS] and the arguments, in brackets if they are optional."""
+        arguments = [param for param in self.get_params(ctx) if _is_argument(param)]
+        words = [_word_with_dots(param) for param in arguments]
+        return ["[OPTIONS]", *(w if p.required else f"[{w}]" for w, p in zip(words, arguments, strict=True))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the help of all arguments, then of all options, each kind under its heading."""

@@ -32,7 +32,8 @@ def published(
     """
     every = configs()
     wanted = pattern.lower() if "*" in pattern else f"*{pattern.lower()}*"
-    found = {name: config for name, config in every.items() if fnmatchcase(name.lower(), wanted)}
+    spelled = {name: (name.lower(), name.lower().rpartition("/")[2]) for name in every}
+    found = {name: every[name] for name, ways in spelled.items() if any(fnmatchcase(way, wanted) for way in ways)}
     if not found:
         short = {name.rpartition("/")[2] for name in every}
         raise ArgumentValueError("PATTERN", "be in the name of a config", pattern, did_you_mean(pattern, short))

@@ -44,8 +44,8 @@ def rotate(
     """
     Rotate queries and keys in .npy files.
 
-    Of two files the first is q and the second is k, and positions are those of k. If q has fewer tokens than k, they
-    are the last tokens of k.
+    If two files are given, the first is q, the second is k, and the positions are those of k. If q has fewer tokens
+    than k, they are the last tokens of k.
     """
     import numpy as np  # --help does not need it
 

@@ -467,7 +467,7 @@ def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -
 
 
 _WHY = {
-    "doubled": "the features of a pair would get the angles of different axes, which is no rotation",
+    "doubled": "the features of a pair would get the angles of different axes, which is not a rotation",
     "alternating": "its class does not use them: pairs alternate between the axes",
 }
 

@@ -150,7 +150,7 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     Raises
     ------
     TypeError
-        If `model` is no module, and as for `Rope.from_config`.
+        If `model` is not a module, and as for `Rope.from_config`.
     ValueError
         If a `config` is given and can't be read.
 
