@@ -18,14 +18,6 @@ TOOLS = Path(__file__).parent.parent / "tools"
 F = ra.frequencies(24)
 
 
-def load(name):
-    """Return a program of tools/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def failures(script, *arguments, **environment):
     """Run a script; return the failures that it reports, by case."""
     run = subprocess.run(
@@ -54,7 +46,8 @@ def groups(tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.skipif(not TORCH, reason="torch is not installed")
 @pytest.mark.parametrize(
-    ("ranks", "name"), [(n, name) for n in (2, 4) for name in load("sharded_torch").cases_of(n)] if TORCH else []
+    ("ranks", "name"),
+    [(n, name) for n in (2, 4) for name in importlib.import_module("sharded_torch").cases_of(n)] if TORCH else [],
 )
 def test_torch_shards_are_rotated_without_communication(groups, ranks, name):
     assert [failed[name] for failed in groups[str(ranks)] if name in failed] == []
@@ -77,7 +70,7 @@ def devices():
 
 @pytest.mark.long
 @pytest.mark.skipif(not JAX, reason="JAX 0.5.3 or later is not installed")
-@pytest.mark.parametrize("name", load("sharded_jax").CASES if JAX else [])
+@pytest.mark.parametrize("name", importlib.import_module("sharded_jax").CASES if JAX else [])
 def test_jax_shards_are_rotated_without_communication(devices, name):
     assert devices.get(name) is None
 
@@ -127,13 +120,7 @@ def test_dask_chunks_are_rotated_without_computation(da, chunks, pairing, rng):
         with dask.config.set(scheduler=forbidden):
             rotated = rope.apply(x, positions)
         assert rotated.chunks == x.chunks
-        host = (
-            ra.Table(*dask.compute(*positions, scheduler="sync"))
-            if isinstance(positions, ra.Table)
-            else positions.compute(scheduler="sync")
-            if isinstance(positions, da.Array)
-            else positions
-        )
+        (host,) = dask.compute(positions, scheduler="sync")
         np.testing.assert_allclose(rotated.compute(scheduler="sync"), rope.apply(full, host), rtol=0, atol=1e-15)
 
 
