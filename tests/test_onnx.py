@@ -227,22 +227,6 @@ def test_model_lengths_are_dynamic_and_named(operator_length):
     assert "Constant" not in {node.op_type for node in model.graph.node}
 
 
-def test_one_row_of_positions_applies_to_the_whole_batch(rng):
-    rope, _, rotation = exported("all features", "half")
-    q, k, positions = data(rotation, rng, (3, 2, 1, 5))
-    assert_agree(run(rotation, q, k, positions[:1]), rope(q, k, positions[:1]), 1e-6)
-
-
-def test_the_exported_formula_is_that_of_the_library(monkeypatch, rng):
-    rope, _, rotation = exported("all features", "interleaved")
-    q, k, positions = data(rotation, rng, (1, 2, 2, 3))
-    monkeypatch.setattr(ra._schedules, "rotate_component", lambda a, b, c, s: a * c + b * s)
-    backwards = session(ra.onnx.export(rope))
-    monkeypatch.undo()
-    table = rope.table(positions)
-    assert_agree(run(backwards, q, k, positions), rope(q, k, ra.Table(table.cos, -table.sin)), 1e-6)
-
-
 def test_large_tables_can_be_external_data(tmp_path, rng):
     rope = ra.Rope(WIDE, pairing="half")
     model = ra.onnx.export(rope, operator_length=1000)
@@ -266,19 +250,14 @@ def traced(function, **inputs):
     return ort.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
 
 
-def test_reposition_can_be_traced(rng):
+def test_tables_and_repositioned_keys_can_be_traced(rng):
     rope = ra.Rope(F, pairing="half")
     k = rng.standard_normal((2, 3, 5, 16)).astype(np.float32)
     old, new = np.arange(5), np.arange(5) * 7
     got = traced(rope.reposition, k=k, old=old, new=new)
     assert_agree([got], [rope.reposition(k, old, new)], 1e-6)
-
-
-def test_tables_can_be_traced(rng):
-    rope = ra.Rope(F, pairing="interleaved")
-    x = rng.standard_normal((2, 5, 16)).astype(np.float32)
-    got = traced(lambda x, p: rope.apply(x, rope.table(p), inverse=True), x=x, p=np.arange(5))
-    assert_agree([got], [rope.apply(x, range(5), inverse=True)], 1e-6)
+    got = traced(lambda x, p: rope.apply(x, rope.table(p), inverse=True), x=k[0], p=old)
+    assert_agree([got], [rope.apply(k[0], range(5), inverse=True)], 1e-6)
 
 
 def test_eager_ndonnx_arrays_are_rotated(rng):
@@ -305,73 +284,35 @@ def export(kind="all features", **options):
 
 
 WRONG = {
-    "no positions": (
-        lambda: ROPE.apply(GRAPH["float32"]),
-        ValueError,
-        "positions must be given for each token .* unknown; got 0",
-    ),
-    "an offset": (
-        lambda: ROPE.apply(GRAPH["float32"], 5),
-        ValueError,
-        "positions must be given for each token .* got 5",
-    ),
+    "no positions": (lambda: ROPE.apply(GRAPH["float32"]), "positions must be given for each token .* unknown; got 0"),
     "unknown queries, known keys": (
         lambda: ROPE(GRAPH["float32"], ndx.asarray(np.ones((1, 5, 16), np.float32)), ndx.asarray(np.arange(5))),
-        ValueError,
         "q must not be longer than k; got None queries for 5 keys",
     ),
     "known positions, unknown tokens": (
         lambda: ROPE.apply(GRAPH["float32"], ndx.asarray(np.arange(5))),
-        ValueError,
         r"positions must be \(seq,\) .* got \(5,\)",
     ),
-    "float64": (lambda: ROPE.apply(GRAPH["float64"], [1]), ValueError, "dtype must not be float64 on ndonnx here"),
-    "out": (
-        lambda: ROPE.apply(GRAPH["float32"], [1], out=GRAPH["float32"]),
-        ValueError,
-        "out must be an array that can be written; got one whose elements cannot be assigned; leave out `out`",
-    ),
-    "rope None": (lambda: ra.onnx.export(None), TypeError, "rope must be a Rope; got NoneType None"),
-    "rope a config": (
-        lambda: ra.onnx.export({}),
-        TypeError,
-        r"got dict {}; give Rope.from_config",
-    ),
-    "rope a tuple": (lambda: ra.onnx.export(F), TypeError, "rope must be a Rope; got tuple"),
-    "narrow heads": (export(head_dim=15), ValueError, "head_dim must be from 16 to .*; got 15"),
-    "narrow with start": (export("start 4", head_dim=19), ValueError, "head_dim must be from 20 to .*; got 19"),
-    "negative head_dim": (export(head_dim=-16), ValueError, "head_dim must be from 16 to .*; got -16"),
-    "huge head_dim": (
-        export(head_dim=2**64),
-        ValueError,
-        "head_dim must be an integer that 64 bits hold",
-    ),
-    "float head_dim": (export(head_dim=16.0), TypeError, "head_dim must be an integer; got float 16.0"),
-    "bool head_dim": (export(head_dim=True), TypeError, "head_dim must be an integer; got bool"),
-    "dtype float64": (export(dtype="float64"), ValueError, "dtype must be one of .*; got 'float64'"),
-    "dtype of NumPy": (export(dtype=np.float32), TypeError, "dtype must be one of .*; got type"),
-    "length 0": (export(operator_length=0), ValueError, "operator_length must be from 1 to .*; got 0"),
-    "float length": (export(operator_length=1e3), TypeError, "operator_length must be an integer; got float"),
-    "bool length": (export(operator_length=True), TypeError, "operator_length must be an integer; got bool"),
-    "2 GiB": (export(operator_length=2**25), ValueError, "operator_length .* 2 GiB; got 33554432, which makes 2 GiB"),
+    "float64": (lambda: ROPE.apply(GRAPH["float64"], [1]), "dtype must not be float64 on ndonnx here"),
+    "out": (lambda: ROPE.apply(GRAPH["float32"], [1], out=GRAPH["float32"]), "out must be .* leave out `out`"),
+    "a config": (lambda: ra.onnx.export({}), "got dict {}; give Rope.from_config"),
+    "narrow heads": (export("start 4", head_dim=19), "head_dim must be from 20 to .*; got 19"),
+    "huge heads": (export(head_dim=2**64), "head_dim must be an integer that 64 bits hold"),
+    "dtype": (export(dtype="float64"), "dtype must be one of .*; got 'float64'"),
+    "length 0": (export(operator_length=0), "operator_length must be from 1 to .*; got 0"),
+    "2 GiB": (export(operator_length=2**25), "operator_length .* 2 GiB; got 33554432, which makes 2 GiB"),
     **{
-        f"operator, {kind}": (
-            export(kind, operator_length=9),
-            ValueError,
-            "operator_length must be None unless `rope` has one axis, one block and start=0; got 9 for Rope",
-        )
-        for kind in KINDS
-        if kind not in OPERATOR_KINDS
+        f"operator, {kind}": (export(kind, operator_length=9), "None unless `rope` has one axis, one block and start=0")
+        for kind in sorted(KINDS.keys() - OPERATOR_KINDS)
     },
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_exports_are_refused_in_one_sentence(name):
-    call, kind, message = WRONG[name]
-    with pytest.raises(kind, match=message) as caught:
+def test_wrong_exports_are_refused(name):
+    call, message = WRONG[name]
+    with pytest.raises((TypeError, ValueError), match=message):
         call()
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("missing", ["ndonnx", "spox"])
@@ -428,14 +369,7 @@ def test_a_config_is_exported_with_the_operator_and_json(tmp_path):
     ("entries", "options", "message"),
     [
         (GEMMA, [], "the config must have one rotation; got several, of .*: choose by --layer-type"),
-        (LLAMA, ["--dtype", "int8"], "--dtype must be one of 'float32', 'float16', 'bfloat16'; got 'int8'"),
         (LLAMA, ["--operator-length", "-1"], "--operator-length must be from 1 to .*; got -1"),
-        (
-            {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 4, "alibi": True},
-            [],
-            "config.json: config must have rotary embedding .*; got none: alibi is bool True",
-        ),
-        ({"model_type": "unknown"}, [], "config.json: .*model_type"),
     ],
 )
 def test_a_refused_export_writes_no_file(entries, options, message, tmp_path):
