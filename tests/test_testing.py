@@ -7,14 +7,14 @@ import sys
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import make_vectors
 import ml_dtypes
 import mpmath
 import numpy as np
+import oracle
 import pytest
 from conftest import one_jax
 from hypothesis import given, settings
@@ -22,42 +22,10 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import axes, scaling
-from rope_any.testing import Case, Report, _check, cases, check_rotary, vectors
-from rope_any.testing._exact import exact
+from rope_any.testing import Report, cases, check_rotary, vectors
 
 FILE = Path(vectors.__file__).parent / vectors.FILE
-# π to 100 digits by a series, for integer arithmetic
-UNIT = 10**100
-
-
-def arctan(n):
-    """Return arctan(1 / n) in units of 10⁻¹⁰⁰."""
-    total, term, k = 0, UNIT // n, 0
-    while term:
-        total += (-1) ** k * (term // (2 * k + 1))
-        term, k = term // n**2, k + 1
-    return total
-
-
-TURN = 8 * (4 * arctan(5) - arctan(239))  # Machin
-
-
-def angle(position, frequency):
-    """Return Σ position × frequency modulo one turn, from a rational number."""
-    exact = sum((Fraction(p) * Fraction(f) for p, f in zip(position, frequency, strict=True)), Fraction(0))
-    return float(Fraction(int(exact * UNIT) % TURN, UNIT))
-
-
-CACHED_EXACT = cache(exact)
-
-
-@pytest.fixture(autouse=True)
-def _cached_exact(monkeypatch):
-    """Compute 60 digits of each rotation once, because most tests use the same rotations."""
-    monkeypatch.setattr(_check, "exact", CACHED_EXACT)
-
-
-# --- the vectors ------------------------------------------------------------------------------------------
+# --- the vectors -----------------------------------------------------------------------------------------
 
 
 def test_the_file_is_reproducible_to_the_byte(tmp_path):
@@ -72,49 +40,31 @@ def test_the_file_matches_its_schema():
         first = archive.read("schema.npy")
         assert (first[:8], struct.unpack("<q", first[-8:])) == (b"\x93NUMPY\x01\x00", (2,))
     with np.load(FILE) as arrays:
-        assert arrays["schema"] == 2
-        names = {name.partition("/")[0] for name in arrays.files} - {"schema"}
-        assert set(cases()) == names
-        for name in names:
-            case = {key: arrays[f"{name}/{key}"] for key in ARRAYS}
+        assert {name.partition("/")[0] for name in arrays.files} == {*cases(), "schema"}
+        for name in cases():
+            case = {key: arrays[f"{name}/{key}"] for key in DTYPES}
+            assert {key: case[key].dtype.str for key in DTYPES} == DTYPES
             rows, pairs = case["frequencies"].shape
             n = len(case["positions"])
-            sizes = {"n": n, "axes": rows, "pairs": pairs, "head_dim": 16, "bytes": case["parameters"].size}
-            for key, (shape, dtype) in ARRAYS.items():
-                assert case[key].shape == tuple(sizes[size] for size in shape), (name, key)
-                assert case[key].dtype.str == dtype, (name, key)
-            assert (case["positions"][0] == 0).all()
-            assert case["positions"].max() == 2**31 - 1
-            for half in (np.float16, ml_dtypes.bfloat16):
-                assert (case["x"].astype(half).astype(np.float32) == case["x"]).all()
+            assert case["positions"].shape == (n, rows) and case["cos"].shape == case["sin"].shape == (n, pairs)
+            assert {case[key].shape for key in ROTATED} == {(n, 16)}
+            assert (case["positions"][0] == 0).all() and case["positions"].max() == 2**31 - 1
 
 
-ARRAYS = {
-    "parameters": (("bytes",), "|u1"),
-    "frequencies": (("axes", "pairs"), "<f8"),
-    "factor": ((), "<f8"),
-    "start": ((), "<i8"),
-    "positions": (("n", "axes"), "<i8"),
-    "cos": (("n", "pairs"), "<f8"),
-    "sin": (("n", "pairs"), "<f8"),
-    "x": (("n", "head_dim"), "<f4"),
-    "half": (("n", "head_dim"), "<f8"),
-    "interleaved": (("n", "head_dim"), "<f8"),
-    "half_gradient": (("n", "head_dim"), "<f8"),
-    "interleaved_gradient": (("n", "head_dim"), "<f8"),
-}
+ROTATED = ["x", "half", "interleaved", "half_gradient", "interleaved_gradient"]
+DTYPES = {"parameters": "|u1", "start": "<i8", "positions": "<i8", "x": "<f4"}
+DTYPES |= dict.fromkeys(["frequencies", "factor", "cos", "sin", *ROTATED[1:]], "<f8")
 
 
 @pytest.mark.parametrize("name", cases())
 def test_tables_equal_those_of_rational_arithmetic(name):
     case = cases()[name]
-    columns = np.asarray(case.frequencies).reshape(-1, case.cos.shape[1]).T.tolist()
-    positions = case.positions.reshape(len(case.cos), -1).tolist()
-    angles = [[angle(position, column) for column in columns] for position in positions]
-    rotations = case.attention_factor * np.exp(1j * np.asarray(angles))
+    frequencies = np.asarray(case.frequencies).reshape(-1, case.cos.shape[1])
+    cos, sin, _ = oracle.table(case.positions.reshape(len(case.cos), -1), frequencies.tolist())
+    rotations = case.attention_factor * (cos + 1j * sin)
     np.testing.assert_allclose(case.cos, rotations.real, rtol=0, atol=2e-15)
     np.testing.assert_allclose(case.sin, rotations.imag, rtol=0, atol=2e-15)
-    pairs = len(columns)
+    pairs = cos.shape[-1]
     for pairing, first, second in (
         ("half", range(pairs), range(pairs, 2 * pairs)),
         ("interleaved", range(0, 2 * pairs, 2), range(1, 2 * pairs, 2)),
@@ -185,7 +135,7 @@ def test_the_vectors_are_read_only():
         cases()["plain"].cos[0] = 1
 
 
-# --- correct rotaries -------------------------------------------------------------------------------------
+# --- correct rotaries ------------------------------------------------------------------------------------
 
 F = ra.frequencies(32)
 PLAIN = {"pairing": "half", "head_dim": 32}
@@ -246,7 +196,7 @@ def test_any_shape_is_checked(data):
     assert not check_rotary(correct, pairing="half", attention_factor=1.01 * factor, **options)
 
 
-# --- wrong rotaries ---------------------------------------------------------------------------------------
+# --- wrong rotaries --------------------------------------------------------------------------------------
 
 
 def rotary(
@@ -290,8 +240,6 @@ def rotary(
         y[..., one], y[..., two] = a * c - b * s, b * c + a * s
         if out == "half":
             y[..., start : start + d] = np.concatenate([y[..., one], y[..., two]], -1)
-        if out == "interleaved":
-            y[..., start : start + d] = np.stack([y[..., one], y[..., two]], -1).reshape(*x.shape[:-1], d)
         return after(y, x, positions)
 
     return function
@@ -304,82 +252,29 @@ PARTIAL = {"rotary_dim": 16}
 BROKEN = {
     "other pairing": ({"pairing": "interleaved"}, {}, ["the other pairing: interleaved"]),
     "other sign": ({"sign": -1}, {}, ["the opposite sign: pairs rotate backwards"]),
-    "positions from 1": ({"shift": 1}, {}, ["positions one too large"]),
-    "positions from -1": ({"shift": -1}, {}, ["positions one too small"]),
     "base": ({"base": 500_000.0}, {}, ["other frequencies: those of base 500000"]),
-    "base of six digits": ({"base": 123_457.0}, {}, ["other frequencies: those of base 123457"]),
-    "base of seven digits": ({"base": 1_234_567.0}, {}, ["other frequencies: those of base 1234567"]),
-    "base of six digits, and float32": (
-        {"base": 123_457.0, "freqs": np.float32, "angles": np.float32},
-        {},
-        ["other frequencies: those of base 123457", "angles in float32"],
-    ),
-    "base of a decimal": ({"base": 10.55}, {}, ["other frequencies: those of base 10.55"]),
     "rotary_dim ignored": ({}, PARTIAL, ["another rotary_dim, 32: features 0 to 31 are rotated"]),
-    "rotary_dim ignored, with a start": (
-        {},
-        PARTIAL | {"start": 16},
-        ["another rotary_dim, 32: features 0 to 31 are rotated"],
-    ),
-    "unexpected rotary_dim": (PARTIAL, {}, ["another rotary_dim, 16: features 0 to 15 are rotated"]),
-    "larger rotary_dim": (
-        {"rotary_dim": 24, "pairing": "interleaved"},
-        PARTIAL,
-        ["the other pairing: interleaved", "another rotary_dim, 24: features 0 to 23 are rotated"],
-    ),
     "unexpected factor": ({"factor": 1.2079}, {}, ["an attention factor of 1.2079 rather than 1"]),
-    "another factor, and float32": (
-        {"factor": 0.9, "freqs": np.float32, "angles": np.float32},
-        {"attention_factor": 1.3},
-        ["an attention factor of 0.9 rather than 1.3", "angles in float32"],
-    ),
-    "powers in float32": (
-        {"head_dim": 96, "base": 5e5, "power": np.float32, "freqs": np.float32, "angles": np.float32},
-        {"head_dim": 96, "base": 5e5},
-        ["angles in float32"],
-    ),
     "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: those of base 10000, without scaling"]),
     "interpolated": ({"scale": 0.25}, {}, ["all frequencies times 0.25"]),
     "factor left out": ({}, {"attention_factor": 1.3}, ["the attention factor left out"]),
     "factor twice": ({"factor": 1.3**2}, {"attention_factor": 1.3}, ["the attention factor counted twice"]),
     "exponents": ({"exponent": 32} | PARTIAL, PARTIAL, ["exponents over head_dim rather than rotary_dim"]),
     "last slice": ({"start": 16}, PARTIAL, ["another slice: features 16 to 31 are rotated"]),
-    "first slice": (PARTIAL, {"start": 16}, ["another slice: features 0 to 15 are rotated"]),
     "order": (
         {"pairing": "interleaved", "out": "half"},
         {"pairing": "interleaved"},
         ["features are returned in the order half"],
     ),
     "float32 frequencies": ({"freqs": np.float32}, {}, ["frequencies in float32"]),
-    "bfloat16 frequencies": ({"freqs": BFLOAT}, {}, ["frequencies in bfloat16"]),
-    "float16 frequencies": ({"freqs": np.float16}, {}, ["frequencies in float16"]),
     "float32 angles": ({"freqs": np.float32, "angles": np.float32}, {}, ["angles in float32"]),
-    "bfloat16 angles": ({"freqs": BFLOAT, "angles": BFLOAT}, {"longest": 9999}, ["angles in bfloat16"]),
-    "float16 angles": ({"freqs": np.float16, "angles": np.float16}, {"longest": 9999}, ["angles in float16"]),
     "bfloat16 positions": ({"count": BFLOAT, "angles": np.float64}, {}, ["positions in bfloat16"]),
     "bfloat16 table": ({"table": BFLOAT}, {}, ["the table in bfloat16"]),
-    "float16 table": ({"table": np.float16}, {}, ["the table in float16"]),
     "bfloat16 rotation": ({"rotation": BFLOAT}, {}, ["the rotation itself in bfloat16"]),
-    "float16 rotation": ({"rotation": np.float16}, {}, ["the rotation itself in float16"]),
-    "two faults": (
-        {"sign": -1, "base": 1e6},
-        {},
-        ["the opposite sign: pairs rotate backwards", "other frequencies: those of base 1000000"],
-    ),
     "two faults and rounding": (
         {"pairing": "interleaved", "shift": 1, "freqs": np.float32, "angles": np.float32},
         {},
         ["the other pairing: interleaved", "positions one too large", "angles in float32"],
-    ),
-    "order, and powers in float32": (
-        {"pairing": "interleaved", "out": "half", "power": np.float32, "freqs": np.float32, "angles": np.float32},
-        {"pairing": "interleaved"},
-        ["features are returned in the order half", "angles in float32"],
-    ),
-    "two roundings": (
-        {"freqs": np.float32, "angles": np.float32, "table": BFLOAT},
-        {},
-        ["angles in float32", "the table in bfloat16"],
     ),
 }
 
@@ -403,13 +298,9 @@ def swap_adjacent(x):
 SWAPPED = {"swap": swap_adjacent, "sign": np.tile([-1, 1], 16)}
 UNROTATED = "nothing is rotated, as if all positions were 0"
 INVERTED = "frequencies inverted: positive powers of the base"
-WRONG_AT_LARGER = "something else at larger positions"
 # common mistakes, and the expected causes
 MISTAKES = {
     "a copy of x": (lambda x, _: x.copy(), [UNROTATED]),
-    "x itself": (lambda x, _: x, [UNROTATED]),
-    "all at 0": (lambda x, p: textbook(x, angles(0 * p)), [UNROTATED]),
-    "all at 1": (lambda x, p: textbook(x, angles(0 * p + 1)), ["positions ignored: all tokens are rotated as at 1"]),
     "positions from 0": (
         lambda x, p: textbook(x, angles(np.arange(len(p)))),
         ["positions ignored: each call counts from 0"],
@@ -422,31 +313,10 @@ MISTAKES = {
         lambda x, p: textbook(x, angles(0 * p + p[0])),
         ["all tokens of a call are rotated as its first"],
     ),
-    "first half": (
-        lambda x, p: np.concatenate([rotary(head_dim=16)(x[..., :16], p), x[..., 16:]], -1),
-        ["another rotary_dim, 16: features 0 to 15 are rotated"],
-    ),
     "cos for sin": (lambda x, p: textbook(x, np.pi / 2 - angles(p)), ["cosines and sines exchanged"]),
-    "twice": (lambda x, p: textbook(x, 2 * angles(p)), ["all frequencies times 2"]),
     "degrees": (
         lambda x, p: textbook(x, angles(p, np.deg2rad(F))),
         ["all frequencies times π/180: angles treated as degrees"],
-    ),
-    "degrees, in float32": (
-        lambda x, p: textbook(x, np.deg2rad(angles(np.float32(p), np.float32(F)))),
-        ["all frequencies times π/180: angles treated as degrees", WRONG_AT_LARGER],
-    ),
-    "into degrees": (
-        lambda x, p: textbook(x, angles(p, np.rad2deg(F))),
-        ["all frequencies times 180/π: angles converted to degrees"],
-    ),
-    "frequencies in turns": (
-        lambda x, p: textbook(x, angles(p, 2 * np.pi * np.asarray(F))),
-        ["all frequencies times 2π: treated as turns"],
-    ),
-    "exponents from 1 on": (
-        lambda x, p: textbook(x, angles(p, F[1] * np.asarray(F))),
-        ["all frequencies times 0.562341"],
     ),
     "inverted frequencies": (lambda x, p: textbook(x, angles(p, 1 / np.asarray(F))), [INVERTED]),
     "no minus": (lambda x, p: textbook(x, angles(p), sign=1), ["the minus left out: a·c + b·s"]),
@@ -475,30 +345,15 @@ def test_the_textbook_rotary_passes():
     assert check_rotary(lambda x, p: textbook(x, angles(p), **wide), pairing="interleaved", head_dim=32)
 
 
-def test_faults_are_found_if_position_0_is_refused():
-    def from_1_on(x, positions):
-        """Rotate, but refuse position 0."""
-        if positions[0] == 0:
-            msg = "positions start at 1"
-            raise ValueError(msg)
-        return rotary(shift=1)(x, positions)
-
-    report = check_rotary(from_1_on, **PLAIN)
-    assert report.refusals[0] == "raised ValueError: positions start at 1"
-    assert report.causes == ("positions one too large",)
-
-
-def test_a_case_needs_no_consecutive_positions():
-    report = check_rotary(lambda x, _: x.copy(), pairing="half", case=CASE)
-    assert report.causes == (UNROTATED,)
-
-
 @pytest.mark.parametrize("name", BROKEN)
 def test_faults_are_found(name):
     faults, options, causes = BROKEN[name]
     report = check_rotary(rotary(**faults), **(PLAIN | options))
     assert not report.passed
     assert list(report.causes) == causes, str(report)
+
+
+# --- properties, and what is returned ---------------------------------------------------------------------------------
 
 
 def changed(change):
@@ -512,12 +367,6 @@ def leaking(y, _, __):
     return y
 
 
-def in_place(y, x, _):
-    """Return x, overwritten."""
-    x[:] = y
-    return x
-
-
 def beyond(y, _, positions):
     """Raise for positions beyond a table."""
     if positions.max() >= 4096:
@@ -526,21 +375,18 @@ def beyond(y, _, positions):
     return y
 
 
-def cut(y, _, __):
-    """Set the last features to 0."""
-    y[..., 30:] = 0
-    return y
+def failing_of(report):
+    """Return the names of the properties that fail; the report must say that it failed."""
+    assert not report.passed
+    return [name for name, found in report.properties.items() if not found.holds]
 
 
 WRONG_PROPERTIES = {
-    "float64 is returned": (changed(lambda y, *_: y.astype(np.float64)), "keeps the dtype"),
-    "x is written": (changed(in_place), "does not change x"),
     "an offset": (changed(lambda y, *_: y + 1e-2), "is the identity at position 0"),
     "lengths grow": (changed(lambda y, _, p: y * (1 + p[:, None] / 1000)), "preserves lengths"),
     "squared positions": (lambda x, p: rotary()(x, p * p), "scores depend only on the distance"),
     "rotations don't add up": (lambda x, p: rotary()(x, 3 * p + 5), "rotations by m and n add up to m + n"),
     "tokens mix": (changed(leaking), "tokens, heads, rows are independent"),
-    "heads mix": (changed(lambda y, *_: y + 1e-2 * np.roll(y, 1, axis=1)), "tokens, heads, rows are independent"),
 }
 
 
@@ -551,16 +397,6 @@ def test_the_failing_property_is_named(name):
     assert not report
     assert not report.properties[failing].holds
     assert f"{failing:<36} {report.properties[failing].error:.1e}  FAILS" in str(report)
-
-
-def test_pass_through_features_are_checked():
-    report = check_rotary(rotary(rotary_dim=16, after=cut), **PLAIN, **PARTIAL)
-    assert [name for name, found in report.properties.items() if not found.holds] == [
-        "passes the other features through"
-    ]
-    assert max(report.errors.values()) <= report.bound
-    assert not report.passed
-    assert check_rotary(rotary(rotary_dim=16), **PLAIN, **PARTIAL)
 
 
 def far(change):
@@ -593,13 +429,6 @@ def write_positions(y, _, positions):
 
 CHANGES = {
     "zeros": (partial(change_passed, to=np.zeros_like), "passes the other features through"),
-    "NaN": (partial(change_passed, to=lambda x: x * np.nan), "passes the other features through"),
-    "a bit more": (partial(change_passed, to=lambda x: x * 1.00004), "passes the other features through"),
-    "the next number": (
-        partial(change_passed, to=lambda x: np.nextafter(x, x.dtype.type(9))),
-        "passes the other features through",
-    ),
-    "through float16": (partial(change_passed, to=lambda x: x.astype(np.float16)), "passes the other features through"),
     "through bfloat16": (partial(change_passed, to=lambda x: x.astype(BFLOAT)), "passes the other features through"),
     "another dtype": (lambda y, *_: y.astype(np.float64), "keeps the dtype"),
     "x is written": (write_x, "does not change x"),
@@ -611,9 +440,8 @@ CHANGES = {
 def test_pass_through_features_and_inputs_are_checked_in_every_call(name):
     change, failing = CHANGES[name]
     report = check_rotary(far(change), **PLAIN, **PARTIAL, longest=2000)
-    assert [name for name, found in report.properties.items() if not found.holds] == [failing]
+    assert failing_of(report) == [failing]
     assert max(report.errors.values()) <= report.bound
-    assert not report.passed
     assert str(report).endswith("\n  likely cause: not the angles, which are correct; see the failures above")
 
 
@@ -622,38 +450,26 @@ def test_pass_through_features_must_keep_all_digits_of_the_dtype(dtype, through)
     like, through = np.zeros(1, dtype), getattr(ml_dtypes, through, through)
     rounded = far(partial(change_passed, to=lambda x: x.astype(through)))
     report = check_rotary(rounded, **PLAIN, **PARTIAL, longest=2000, like=like)
-    assert [name for name, found in report.properties.items() if not found.holds] == [
-        "passes the other features through"
-    ]
+    assert failing_of(report) == ["passes the other features through"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT])
 @pytest.mark.parametrize("factor", [1.0, 1.3])
 def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype, factor):
     wide = rotary(rotary_dim=16, factor=factor)
-    report = check_rotary(
-        lambda x, p: wide(x.astype(np.float64), p),
-        **PLAIN,
-        **PARTIAL,
-        attention_factor=factor,
-        longest=2000,
-        like=np.zeros(1, dtype),
-    )
-    assert [name for name, found in report.properties.items() if not found.holds] == ["keeps the dtype"]
-    assert report.causes == ()
+    options = PLAIN | PARTIAL | {"attention_factor": factor, "longest": 2000, "like": np.zeros(1, dtype)}
+    report = check_rotary(lambda x, p: wide(x.astype(np.float64), p), **options)
+    assert failing_of(report) == ["keeps the dtype"] and report.causes == ()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_tables_in_half_precision_fail(dtype):
-    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    like = np.zeros(1, dtype)
-    for pairing in ("half", "interleaved"):
-        options = {"pairing": pairing, "head_dim": 128, "like": like}
-        correct = check_rotary(rotary(pairing=pairing, head_dim=128), **options)
-        assert correct, str(correct)
-        report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **options)
-        assert not report.passed
-        assert report.causes == (f"the table in {dtype.name}",), str(report)
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_tables_in_half_precision_fail(dtype, pairing):
+    options = {"pairing": pairing, "head_dim": 128, "like": np.zeros(1, dtype)}
+    correct = check_rotary(rotary(pairing=pairing, head_dim=128), **options)
+    assert correct, str(correct)
+    report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **options)
+    assert report.causes == (f"the table in {np.dtype(dtype).name}",), str(report)
 
 
 @pytest.mark.parametrize(
@@ -665,70 +481,45 @@ def test_the_range_of_correct_positions_is_reported(change, reach):
     assert f"likely cause: correct up to position {reach}, " in str(report)
 
 
-def test_a_bfloat16_table_with_single_deviations_is_recognised():
-    def once(y, _, positions):
-        """Change one value at position 100 only."""
-        y[..., 3, 0] *= 1 + 0.01 * (positions[0] == 100)  # another last digit of a cosine in bfloat16
-        return y
-
-    assert check_rotary(rotary(table=BFLOAT, after=once), **PLAIN).causes == ("the table in bfloat16",)
-
-
-def test_properties_are_checked_at_positions_with_exact_float32_angles():
-    report = check_rotary(rotary(freqs=np.float32, angles=np.float32), **PLAIN)
-    assert not report.passed
-    assert all(found.holds for found in report.properties.values())
-
-
-def zeroed(*index):
-    """Return a rotation with some values set to 0."""
-
-    def after(y, *_):
-        """Set the values to 0."""
+@pytest.mark.parametrize("index", [np.s_[..., 8:, :], np.s_[:, 3:], np.s_[2:]])
+def test_many_tokens_heads_and_rows_are_checked(index):
+    def zeroed(y, *_):
+        """Set some values to 0."""
         y[index] = 0
         return y
 
-    return changed(after)
-
-
-@pytest.mark.parametrize("index", [(..., slice(8, None), slice(None)), (slice(None), slice(3, None)), slice(2, None)])
-def test_many_tokens_heads_and_rows_are_checked(index):
-    report = check_rotary(zeroed(*index) if isinstance(index, tuple) else zeroed(index), **PLAIN)
-    assert [name for name, found in report.properties.items() if not found.holds] == ["one large call equals its parts"]
+    report = check_rotary(changed(zeroed), **PLAIN)
+    assert failing_of(report) == ["one large call equals its parts"]
     assert max(report.errors.values()) <= report.bound
-    assert not report.passed
 
 
-def test_exceptions_and_wrong_shapes_are_reported():
+# --- reports and refusals ---------------------------------------------------------------------------------------------
+
+
+def test_exceptions_are_reported():
     report = check_rotary(changed(beyond), **PLAIN)
-    assert not report.passed
-    assert list(report.errors) == [0, 10, 100, 1000]
+    assert not report.passed and list(report.errors) == [0, 10, 100, 1000]
     assert report.refusals[10_000] == "raised IndexError: index out of range: 4096"
-    assert report.causes == ()
-    assert report.refusals[10_000] in str(report)
+    assert report.causes == () and report.refusals[10_000] in str(report)
     assert check_rotary(changed(beyond), **PLAIN, longest=4095)
-    flat = check_rotary(lambda x, _: x[0], **PLAIN)
-    assert set(flat.refusals.values()) == {
-        "returned shape (3, 8, 32) for x of shape (2, 3, 8, 32)",
-        "returned shape (3, 1, 32) for x of shape (2, 3, 1, 32)",
-        "returned shape (6, 131, 32) for x of shape (3, 6, 131, 32)",
-    }
-    assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is numpy.ndarray"
-    assert flat.causes == (f"function(x, positions) must return the rotated x; it {flat.refusals[0]}",)
-    assert all(f" {refusal}\n" in str(flat) for refusal in flat.refusals.values())
-    assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"
     assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
+
+
+def test_wrong_shapes_and_types_are_reported():
+    flat = check_rotary(lambda x, _: x[0], **PLAIN)
+    assert flat.refusals[0] == "returned shape (3, 8, 32) for x of shape (2, 3, 8, 32)"
+    assert flat.causes == (f"function(x, positions) must return the rotated x; it {flat.refusals[0]}",)
+    assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is numpy.ndarray"
+    assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"
 
 
 def test_a_fault_of_every_call_is_reported_once():
     report = check_rotary(json.dumps, **PLAIN)
-    refusal = "raised TypeError: dumps() takes 1 positional argument but 2 were given"
-    cause = f"function(x, positions) must return the rotated x; it {refusal}"
-    assert (report.passed, report.errors, report.causes) == (False, {}, (cause,))
-    assert set(report.refusals.values()) == {refusal}
-    (own_mistake,) = check_rotary(lambda *_: len(None), **PLAIN).causes  # nothing says that it writes into x
-    assert own_mistake.endswith("it raised TypeError: object of type 'NoneType' has no len()")
-    assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
+    cause = "function(x, positions) must return the rotated x; it raised TypeError: dumps() takes 1 positional argument"
+    assert (report.passed, report.errors) == (False, {}) and len({*report.refusals.values()}) == 1
+    (said,) = report.causes
+    assert said.startswith(cause)
+    assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {said}"
 
 
 @pytest.mark.parametrize(
@@ -745,17 +536,11 @@ def test_a_function_of_other_arguments_has_a_hint(function, hint):
 
 
 def test_results_without_numbers_fail():
-    report = check_rotary(lambda x, _: x * np.nan, **PLAIN)
-    assert not report.passed
-    assert report.causes == ("infinite or NaN values",)
+    assert check_rotary(lambda x, _: x * np.nan, **PLAIN).causes == ("infinite or NaN values",)
     for factor in (0, np.inf):
         assert not check_rotary(lambda x, _, factor=factor: x * factor, **PLAIN).passed
-    unrotated = check_rotary(lambda x, _: x.copy(), **PLAIN)
-    assert not unrotated.passed
-    assert unrotated.causes == ("nothing is rotated, as if all positions were 0",)
     other = check_rotary(lambda x, _: x[..., ::-1].copy(), **PLAIN)
-    assert other.causes == ()
-    assert "likely cause: none of the known ones" in str(other)
+    assert other.causes == () and "likely cause: none of the known ones" in str(other)
 
 
 def test_one_wrong_head_fails():
@@ -765,7 +550,6 @@ def test_one_wrong_head_fails():
         return y
 
     report = check_rotary(changed(one_head), **PLAIN)
-    assert not report.passed
     assert report.causes == ("the opposite sign: pairs rotate backwards",)
     assert not report.properties["tokens, heads, rows are independent"].holds
 
@@ -790,50 +574,24 @@ CORRECT = rotary()
 CASE = cases()["plain"]
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got \'neox\''),
-        ({"pairing": 1}, TypeError, "pairing must be"),
-        ({"head_dim": 32.0}, TypeError, "head_dim must be an integer; got float 32.0"),
-        (
-            {"head_dim": 31},
-            ValueError,
-            "head_dim must leave an even number of features from `start` 0 on, 2 at least; got 31",
-        ),
-        (
-            {"head_dim": 0},
-            ValueError,
-            "head_dim must leave an even number of features from `start` 0 on, 2 at least; got 0",
-        ),
-        (
-            {"start": 32},
-            ValueError,
-            "head_dim must leave an even number of features from `start` 32 on, 2 at least; got 32",
-        ),
-        ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 rotated features from `start` 0 on; got 32"),
-        ({"rotary_dim": True}, TypeError, "rotary_dim must be an integer"),
-        ({"start": -1}, ValueError, "start must be from 0 to 2147483647; got -1"),
-        ({"start": "0"}, TypeError, "start must be an integer"),
-        ({"base": -1.0}, ValueError, "base must be positive and finite; got -1.0"),
-        ({"base": math.nan}, ValueError, "base must be positive and finite; got nan"),
-        ({"base": 2.0, "frequencies": F}, ValueError, "frequencies must be given alone"),
-        ({"frequencies": np.ones(3)}, TypeError, "frequencies must be a tuple of floats"),
-        ({"frequencies": (F, F)}, TypeError, "frequencies[0] must be a real number"),
-        ({"attention_factor": 0}, ValueError, "attention_factor must be positive"),
-        ({"longest": 100}, ValueError, "longest must be from 127 to 2147483647; got 100"),
-        ({"longest": 2**31}, ValueError, "longest must be from 127 to 2147483647; got 2147483648"),
-        ({"longest": False}, TypeError, "longest must be an integer"),
-        ({"like": [1.0]}, TypeError, "like must be an array"),
-        ({"like": np.zeros(1, int)}, TypeError, "like must be floating-point"),
-        (
-            {"case": "plain", "head_dim": None},
-            TypeError,
-            "case must be one of rope_any.testing.cases(); got str 'plain'",
-        ),
-        ({"case": CASE}, ValueError, "head_dim must not be given beside `case`, which has its own"),
-    ],
-)
+REFUSED = [
+    ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got \'neox\''),
+    (
+        {"head_dim": 31},
+        ValueError,
+        "head_dim must leave an even number of features from `start` 0 on, 2 at least; got 31",
+    ),
+    ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 rotated features from `start` 0 on; got 32"),
+    ({"base": 2.0, "frequencies": F}, ValueError, "frequencies must be given alone"),
+    ({"attention_factor": 0}, ValueError, "attention_factor must be positive"),
+    ({"longest": 100}, ValueError, "longest must be from 127 to 2147483647; got 100"),
+    ({"like": np.zeros(1, int)}, TypeError, "like must be floating-point"),
+    ({"case": "plain", "head_dim": None}, TypeError, "case must be one of rope_any.testing.cases(); got str 'plain'"),
+    ({"case": CASE}, ValueError, "head_dim must not be given beside `case`, which has its own"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), REFUSED)
 def test_wrong_arguments_are_refused_in_one_sentence(options, error, message):
     with pytest.raises(error) as raised:
         check_rotary(CORRECT, **(PLAIN | options))
@@ -841,17 +599,9 @@ def test_wrong_arguments_are_refused_in_one_sentence(options, error, message):
     assert "\n" not in str(raised.value)
 
 
-def test_the_rotary_must_be_callable():
-    with pytest.raises(TypeError, match=r"function must be callable, as function\(x, positions\); got int 3"):
-        check_rotary(3, pairing="half")
-    assert isinstance(CASE, Case)
-
-
 @pytest.mark.thread_unsafe(reason="it sets the digits of mpmath for all threads")
 def test_the_reference_precision_is_thread_safe():
-    positions, frequencies = range(2**31 - 500, 2**31), ra.frequencies(16)
-    expected = exact(positions, frequencies)
-    done = threading.Event()
+    expected, done = check_rotary(CORRECT, **PLAIN), threading.Event()
 
     def few_digits():
         """Lower mpmath's global precision until the test ends."""
@@ -861,15 +611,13 @@ def test_the_reference_precision_is_thread_safe():
     with mpmath.workdps(15), ThreadPoolExecutor() as pool:
         pool.submit(few_digits)
         try:
-            got = exact(positions, frequencies)
+            found = check_rotary(CORRECT, **PLAIN)
         finally:
             done.set()
-    np.testing.assert_array_equal(got.cos, expected.cos)
-    np.testing.assert_array_equal(got.sin, expected.sin)
+    assert found.errors == expected.errors
 
 
 def test_a_missing_mpmath_is_reported_with_its_install_command(monkeypatch):
-    CACHED_EXACT.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "mpmath", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "rope-any\[testing\]"'):
         check_rotary(CORRECT, **PLAIN)
