@@ -110,7 +110,7 @@ def test_torch_compile_with_gradients_makes_one_graph(learned, pairing):
         """Return x rotated from its third feature on."""
         return ra.rotate(x, cos, sin, pairing=pairing, start=2)
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     g = torch.randn(x.shape, dtype=x.dtype)
     # inductor once for each pairing and once for each kind of table; the other two cases have the same graphs
     backend = "inductor" if learned == (pairing == "half") else "aot_eager"

@@ -1,5 +1,7 @@
 """Moved cached keys equal newly rotated keys: after a thousand moves, between ropes and on several axes."""
 
+import itertools
+
 import numpy as np
 import pytest
 from conftest import DTYPES, one_jax
@@ -12,6 +14,7 @@ F = ra.frequencies(16, base=500.0)
 ROPE = ra.Rope(F, pairing="half")
 LONG = ra.Rope(ra.scaling.linear(F, 4.0), pairing="half", attention_factor=1.25)
 GRID = ra.Rope(ra.axes.chunked(F, [3, 5]), pairing="half")
+BLOCKS = ra.Rope(ra.axes.axial(F[:4], F[:4]), pairing="half", blocks=2, start=1)
 # one rounding of the keys, one of the result
 STEP = {"float64": 1e-13, "float32": 5e-7, "float16": 4e-3, "bfloat16": 3e-2}
 
@@ -68,27 +71,17 @@ def test_positions_by_batch_and_by_head_align_at_their_first_axes(lib, rng, batc
 
 
 @one_jax
-def test_tokens_can_be_on_any_axis(lib, keys):
-    got = ROPE.reposition(lib(ROPE.apply(np.swapaxes(keys, 1, 2), 7, seq_axis=1), "float32"), 7, 2, seq_axis=1)
-    expected = np.swapaxes(ROPE.apply(keys, 2), 1, 2)
-    np.testing.assert_allclose(lib.get(got), expected, rtol=0, atol=2e-6)
-
-
-@one_jax
-@pytest.mark.parametrize("source", [None, ROPE, LONG, GRID])
-@pytest.mark.parametrize("rope", [ROPE, LONG, GRID])
+@pytest.mark.parametrize(
+    ("rope", "source"), [*itertools.product((ROPE, LONG, GRID), (None, ROPE, LONG, GRID)), (BLOCKS, None)], ids=str
+)
 def test_keys_move_from_one_rope_to_another(lib, keys, rope, source):
     positions = {1: [7, 8, 9, 10, 11, 12], 2: [[1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]]}
-    old, new = (positions[2 if (r or rope) is GRID else 1] for r in (source, rope))
+    old, new = (positions[2 if (r or rope) in {GRID, BLOCKS} else 1] for r in (source, rope))
     got, expected = moved(lib, rope, keys, old, new, source=source)
     np.testing.assert_allclose(got, expected, rtol=0, atol=3e-6)
-
-
-@one_jax
-def test_keys_with_blocks_move(lib, keys):
-    rope = ra.Rope(ra.axes.axial(F[:4], F[:4]), pairing="half", blocks=2, start=1)
-    got, expected = moved(lib, rope, keys, 3, [[i, 2 * i] for i in range(6)])
-    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6)
+    before = np.swapaxes((source or rope).apply(np.asarray(keys), old), 1, 2).astype(np.float32)
+    other_axis = rope.reposition(lib(before), old, new, source=source, seq_axis=1)
+    np.testing.assert_allclose(np.swapaxes(lib.get(other_axis), 1, 2), expected, rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize(("old", "new"), [(2**31 - 7, 0), (-(2**31) + 7, 2**31 - 7), (2**30, 2**30 - 1)])
@@ -162,27 +155,11 @@ def test_gradients_reach_the_keys(keys):
 
 K = np.ones((2, 3, 6, 16), np.float32)
 WRONG = {
-    "a table": (lambda: ROPE.reposition(K, ROPE.table(range(6), like=K), 0), TypeError, "old must be .* got a table"),
-    "a pair of tables": (
-        lambda: ROPE.reposition(K, 0, (ROPE.table(range(6), like=K),) * 2),
-        TypeError,
-        "new must be .* got a table",
-    ),
-    "new a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* a table"),
-    "a string": (lambda: ROPE.reposition(K, 0, "x"), TypeError, "^new must be .* got str"),
-    "a real number": (
-        lambda: ROPE.reposition(K, np.asarray(0.5), 0),
-        TypeError,
-        "^old must be an integer if 0-d; got float64",
-    ),
+    "a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* got a table"),
+    "a real number": (lambda: ROPE.reposition(K, np.asarray(0.5), 0), TypeError, "^old must be an integer if 0-d"),
     "a number too large": (lambda: ROPE.reposition(K, 0, 2**60), ValueError, "^new must not exceed"),
     "too few": (lambda: ROPE.reposition(K, [1, 2], 0), ValueError, r"old must be \(seq,\) .* got \(2,\)"),
-    "of another batch": (lambda: ROPE.reposition(K, 0, np.zeros((3, 6))), ValueError, r"new must be .* got \(3, 6\)"),
-    "axes missing": (
-        lambda: GRID.reposition(K, range(6), 0),
-        ValueError,
-        r"old must end in an axis of length 2.*\(6,\)",
-    ),
+    "axes missing": (lambda: GRID.reposition(K, range(6), 0), ValueError, r"old must end in an axis of length 2"),
     "axes of the source": (
         lambda: ROPE.reposition(K, range(6), 0, source=GRID),
         ValueError,
@@ -194,21 +171,12 @@ WRONG = {
         ValueError,
         "source must rotate the same pairs of features, half pairing .* got interleaved pairing",
     ),
-    "source of fewer pairs": (
-        lambda: ROPE.reposition(K, 0, 0, source=ra.Rope(F[:4], pairing="half")),
-        ValueError,
-        "source must rotate .* 8 pairs .* got half pairing of 4 pairs",
-    ),
-    "features missing": (lambda: ROPE.reposition(K[..., :8], 0, 0), ValueError, "keys must have the 16 features"),
     "keys of integers": (lambda: ROPE.reposition(K.astype(int), 0, 0), TypeError, "keys must be floating-point"),
-    "keys no array": (lambda: ROPE.reposition([1.0], 0, 0), TypeError, "keys must be an array"),
-    "seq_axis": (lambda: ROPE.reposition(K, 0, 0, seq_axis=-1), ValueError, "seq_axis must be an axis of keys"),
     "out overlaps": (
         lambda: ROPE.reposition(K[:, :, 1:], 0, 0, out=K[:, :, :-1]),
         ValueError,
         "out must be keys itself or not overlap it",
     ),
-    "bool": (lambda: ROPE.reposition(K, True, 0), TypeError, "^old .* got bool"),
 }
 
 
@@ -223,15 +191,11 @@ def test_positions_of_another_library_are_refused(lib):
     keys, other = lib(np.ones((2, 16)), "float32"), np.arange(2)
     if lib.name == "numpy":
         other = pytest.importorskip("torch", reason="torch is not installed").arange(2)
-    rope = ra.Rope(ra.frequencies(16), pairing="half")
-    for name, (old, new) in {"old": (other, 0), "new": (0, other)}.items():
-        with pytest.raises(TypeError, match=f"^keys and {name} must come from one array library; got"):
-            rope.reposition(keys, old, new)
-    table = rope.table(range(2), like=other)
-    for name, (old, new) in {"old": (table, 0), "new": (0, table)}.items():
-        with pytest.raises(TypeError, match=f"^{name} must be positions; got a table"):
-            rope.reposition(keys, old, new)
-    with pytest.raises(TypeError, match=r"^x and positions must come from one array library; got"):
-        rope.apply(keys, other)
-    with pytest.raises(TypeError, match=r"^q and k and positions must come from one array library; got"):
-        rope(keys, keys, other)
+    for call, named in (
+        (lambda: ROPE.reposition(keys, other, 0), "keys and old"),
+        (lambda: ROPE.reposition(keys, 0, other), "keys and new"),
+        (lambda: ROPE.apply(keys, other), "x and positions"),
+        (lambda: ROPE(keys, keys, other), "q and k and positions"),
+    ):
+        with pytest.raises(TypeError, match=f"^{named} must come from one array library; got"):
+            call()

@@ -64,7 +64,6 @@ def test_pass_through_features_are_kept(lib, rng, features, start, pairing):
 def test_inverse_undoes_the_rotation(lib, rng, pairing):
     x, (cos, sin) = draw(rng, (4, 16)).astype(np.float32), table(lib, np.asarray([5, 6, 700, -8]))
     rotated_x = ra.rotate(lib(x), cos, sin, pairing=pairing)
-    assert np.abs(lib.get(rotated_x) - x).max() > 0.5
     check(lib, ra.rotate(rotated_x, cos, sin, pairing=pairing, inverse=True), lib(x), x, "float32")
 
 
@@ -151,21 +150,6 @@ def test_byte_order_of_pass_through_features_is_kept(rng, pairing, blocks):
     np.testing.assert_array_equal(got, rope.apply(x.astype("=f4"), 5))
 
 
-@pytest.mark.parametrize("name", ["numpy", "torch"])
-def test_q_inside_a_qkv_buffer_is_rotated_in_place(name, rng):
-    xp = pytest.importorskip(name)
-    data = draw(rng, (2, 5, 3 * 16))
-    p = np.arange(5)
-    cos, sin = map(xp.asarray, oracle.cos_sin(p, F))
-    qkv = xp.asarray(data.copy())
-    q, k = qkv[..., :16], qkv[..., 16:32]
-    ra.rotate(q, cos, sin, pairing="half", out=q)
-    # k is interleaved with q in memory, and overlaps it nowhere
-    ra.rotate(q, cos, sin, pairing="half", inverse=True, out=k)
-    expected = np.concatenate([oracle.rotate(data[..., :16], p, F, pairing="half"), data[..., :16], data[..., 32:]], -1)
-    np.testing.assert_allclose(np.asarray(qkv), expected, atol=3e-15, rtol=0)
-
-
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("name", ["numpy", "torch"])
@@ -196,16 +180,18 @@ def test_another_view_of_the_same_elements_can_be_the_output(name, pairing, fuse
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_lazily_negated_tensors_are_read_and_never_written(dtype, tokens, rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
+    from torch import _neg_view
+
     rope = ra.Rope(F, pairing="half", start=2)
     x = torch.from_numpy(draw(rng, (4, tokens, 24))).to(getattr(torch, dtype))
     table = rope.table(range(tokens), like=x)
     expected = rope.apply(-x, table)
-    assert torch.equal(rope.apply(torch._neg_view(x), table), expected)
+    assert torch.equal(rope.apply(_neg_view(x), table), expected)
     memory = x.clone()
-    assert torch.equal(rope.apply(torch._neg_view(memory), table, out=memory), expected)
-    negated_table = ra.Table(*(torch._neg_view(part) for part in table))
+    assert torch.equal(rope.apply(_neg_view(memory), table, out=memory), expected)
+    negated_table = ra.Table(*(_neg_view(part) for part in table))
     torch.testing.assert_close(rope.apply(x, negated_table)[..., 2:18], expected[..., 2:18], rtol=0, atol=0)
-    out, before = torch._neg_view(memory), memory.clone()
+    out, before = _neg_view(memory), memory.clone()
     for given in (x, out):
         with pytest.raises(ValueError, match=r"out must .* negative bit.*leave out `out`"):
             rope.apply(given, table, out=out)

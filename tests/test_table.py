@@ -9,7 +9,6 @@ import pytest
 from oracle import mp
 
 import rope_any as ra
-from rope_any import _frequencies, _table
 
 F = ra.frequencies(128, base=500_000.0)
 INTEGER_BOUND = 1.2e-7
@@ -26,24 +25,6 @@ def positions(rng, count=24):
     random = rng.integers(-LARGEST, LARGEST, count)
     small = random[: count // 2] >> rng.integers(0, 31, count // 2)
     return np.concatenate([[0, 1, -1, 131_072, 1_048_576, 2**24 + 1, LARGEST, -LARGEST], random, small])
-
-
-def test_sequences_can_be_nested_as_deep_as_arrays():
-    nested = 3
-    for _ in range(60):
-        nested = [nested]
-    cos, _ = ra.cos_sin(nested, (1.0,), like=np.zeros(()))
-    assert cos.shape == (1,) * 61 and cos.item() == np.cos(3)
-
-
-@pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
-def test_a_frequency_is_split_to_the_last_digit(f):
-    high, low, word = _frequencies._turns_per_position(float(f))
-    turns = mp.mpf(float(f)) / (2 * mp.pi)
-    assert word == (int(mp.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
-    assert abs(turns - mp.mpf(high) - mp.mpf(low)) <= abs(turns) * mp.mpf(2) ** -74
-    mantissa, _ = np.frexp(high)
-    assert mantissa * 2**22 == round(mantissa * 2**22)
 
 
 @pytest.mark.parametrize("base", [10_000.0, 500_000.0, 7.0])
@@ -116,15 +97,10 @@ def test_tables_beyond_the_bound_are_still_rotations(lib):
 
 def test_real_positions_are_exact_up_to_2_24(lib, rng):
     p = np.concatenate([rng.uniform(-(2**24), 2**24, 24), rng.uniform(-100, 100, 24), [0.5, -0.5, 1.5]])
-    p = p.astype(np.float32)
-    bound = 2.5e-7 if lib.has_float64 else 2e-6
-    assert error(lib, ra.cos_sin(lib(p), F), oracle.cos_sin(p.astype(np.float64), F)) <= bound
-
-
-def test_real_positions_on_the_host_are_not_rounded_first(lib, rng):
-    p = rng.uniform(-(2**24), 2**24, 24).tolist()  # float64, because float32 cannot represent their fractions
-    table = ra.cos_sin(p, F, like=lib([0.0], "float32"))
-    assert error(lib, table, oracle.cos_sin(p, F)) <= (2.5e-7 if lib.has_float64 else 2e-6)
+    narrow, bound = p.astype(np.float32), 2.5e-7 if lib.has_float64 else 2e-6
+    assert error(lib, ra.cos_sin(lib(narrow), F), oracle.cos_sin(narrow.astype(np.float64), F)) <= bound
+    on_host = ra.cos_sin(p.tolist(), F, like=lib([0.0], "float32"))  # whose fractions float32 cannot represent
+    assert error(lib, on_host, oracle.cos_sin(p, F)) <= bound
 
 
 def test_float64_tables_are_exact(lib, rng):
@@ -176,33 +152,21 @@ def test_nan_positions_give_nan():
     assert np.isfinite(cos[0]).all()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        5,
-        range(3, 9),
-        range(10, -10, -4),
-        [7, -2, 2**31 - 1],
-        (1,),
-        [[0, 1], [5, 6]],
-        [0.5, 2.25],
-        np.int64(4),
-        [],
-    ],
-)
+@pytest.mark.parametrize("given", [5, range(10, -10, -4), [7, -2, 2**31 - 1], (1,), [[0, 1], [5, 6]], np.int64(4), []])
 def test_host_positions_are_accepted(lib, given):
     table = lib.quick(lambda like: ra.cos_sin(given, F, like=like))(lib([1.0], "float32"))
     host = np.asarray(given)
     assert tuple(table.cos.shape) == tuple(table.sin.shape) == (*host.shape, len(F))
-    if host.size:
-        assert error(lib, table, oracle.cos_sin(host, F)) <= 2.5e-7
+    assert not host.size or error(lib, table, oracle.cos_sin(host, F)) <= INTEGER_BOUND
 
 
 def test_positions_can_have_any_shape(lib, rng):
     for shape in [(), (0,), (3,), (2, 3), (2, 1, 3)]:
         p = rng.integers(-1000, 1000, shape)
-        cos, sin = lib.quick(lambda p: ra.cos_sin(p, F))(lib(p, "int32"))
+        given = lib(p, "int32")
+        cos, sin = lib.quick(lambda p: ra.cos_sin(p, F))(given)
         assert tuple(cos.shape) == tuple(sin.shape) == (*shape, 64)
+        assert type(cos) is type(given) and getattr(sin, "device", None) == getattr(given, "device", None)
         if p.size:
             assert error(lib, (cos, sin), oracle.cos_sin(p, F)) <= INTEGER_BOUND
 
@@ -219,11 +183,6 @@ def test_several_axes_add_their_angles(lib, rng):
     y, x = (oracle.cos_sin(real[:, axis].astype(np.float64), row) for axis, row in enumerate(rows))
     exact = y[0] * x[0] - y[1] * x[1], y[1] * x[0] + y[0] * x[1]
     assert error(lib, ra.cos_sin(lib(real), rows), exact) <= 2.5e-7
-
-
-def test_one_row_in_a_tuple_is_one_axis(lib):
-    table = ra.cos_sin(lib([[3], [4]], "int32"), (F,))
-    assert error(lib, table, oracle.cos_sin(np.asarray([3, 4]), F)) <= INTEGER_BOUND
 
 
 def test_attention_factor_multiplies_the_table(lib):
@@ -258,15 +217,6 @@ def test_like_decides_the_dtype(lib):
     assert ra.cos_sin([1.5], F, like=p64).cos.dtype == lib.dtype("float64")
 
 
-def test_high_halves_of_products_are_exact_in_32_bits(rng):
-    n = np.concatenate([rng.integers(-(2**31), 2**31, 2000), [0, 1, -1, 2**31 - 1, -(2**31)]]).astype(np.int32)
-    words = [*rng.integers(-(2**63), 2**63, 50).tolist(), 0, 1, -1, 2**63 - 1, -(2**63), 2**32, 2**16 - 1]
-    prepared = _frequencies.PreparedFrequencies((), (), (), (tuple(words),), None, None)
-    high = _table._high_product(n[:, None], *(np.asarray(part, dtype=np.int32) for part in prepared.words))
-    expected = [[(p * word >> 32) + 2**31 & 2**32 - 1 for word in words] for p in n.tolist()]
-    np.testing.assert_array_equal(high.astype(np.int64) + 2**31, expected)
-
-
 def test_learned_frequencies_are_exact_on_every_library(lib):
     p = np.asarray([0, 3, 500])
     dtype = "float64" if lib.has_float64 else "float32"
@@ -282,13 +232,6 @@ def test_learned_frequencies_are_exact_on_every_library(lib):
     rows = lib([F, F], dtype)
     table = ra.cos_sin([[0, 3], [1, 2]], rows, like=rows, dtype=lib.dtype("float32"))
     assert error(lib, table, oracle.cos_sin(np.asarray([3, 3]), F)) <= 1e-6
-
-
-def test_the_table_is_on_the_device_of_the_positions(lib):
-    p = lib([1, 2], "int32")
-    table = ra.cos_sin(p, F)
-    assert type(table.cos) is type(p)
-    assert getattr(table.sin, "device", None) == getattr(p, "device", None)
 
 
 def test_frequencies_equal_those_of_the_paper():
