@@ -90,7 +90,7 @@ CALLS = {
     "from_angles": (ra.from_angles, np.linspace(-9, 9, 12, dtype=np.float32).reshape(3, 4)),
     "cumulative_angles": (ra.cumulative_angles, STEPS),
     "cumulative_angles, carry": (lambda s: ra.cumulative_angles(s, carry=ra.cumulative_angles(s)[1]), STEPS),
-    "xpos": (lambda p: bending.xpos(ROPE.table(p), p, centre=5), ROWS),
+    "xpos": (lambda p: bending.xpos(ROPE.table(p), p, centre=5), ROWS % 100),
     "xpos, reals": (lambda p: bending.xpos(ROPE.table(p), p, centre=5), REALS),
     "temperature": (lambda p: bending.temperature(ROPE.table(p), p, beta=0.1, original_length=8), ROWS),
     "temperature, reals": (lambda p: bending.temperature(ROPE.table(p), p, beta=0.1, original_length=8), REALS),
@@ -142,4 +142,21 @@ CALLS = {
 READING = {
     "unpack, angles": (lambda a: layouts.unpack(a, "megatron").frequencies, ANGLES),
     "unpack, mlx": (lambda a: layouts.unpack(a, "mlx", pairing="half").frequencies, 1 / LEARNED),
+}
+# Calls with numbers that are no arrays, or without a Rope: these are copied to the device each time
+COPYING = {
+    "rope(q, k, list)",
+    "reposition, reals",
+    "table, list of reals",
+    "cos_sin",
+    "packed",
+    "from_starts, list",
+    "grid",
+    "gather_order",
+    "mrope",
+    "mrope, audio",
+    "convert",
+    "convert_state_dict",
+    "pack, angles",
+    "pack, mlx",
 }

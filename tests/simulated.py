@@ -12,7 +12,7 @@ import pytest
 from host_kernels import HostKernel
 
 import rope_any as ra
-from rope_any import _arrays, _schedules, _table, axes, bending, layouts, positions
+from rope_any import _arrays, _schedules, _table
 from rope_any._arrays import _compilers, _numba
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
@@ -70,7 +70,7 @@ class Simulation(ModuleType):
     """The namespace of a simulated library, with the functions of the standard; `ndarray` is its class of arrays."""
 
     def __init__(self, name: str, *, opaque: bool = False) -> None:
-        """Make the namespace, and a class of arrays of its own; with `opaque` dtypes are `Dtype`s."""
+        """Make the namespace and a class of arrays; with `opaque` dtypes are `Dtype`s, and arrays have no device."""
         super().__init__(name)
         self.copies = 0
         """The number of copies of host data so far."""
@@ -143,7 +143,9 @@ class _Array:
         """Keep the data."""
         self.host = host
         self.shape, self.ndim, self.size, self.nbytes = host.shape, host.ndim, host.size, host.nbytes
-        self.itemsize, self.strides, self.device = host.itemsize, host.strides, Device()
+        self.itemsize, self.strides = host.itemsize, host.strides
+        if not self.simulation.opaque:
+            self.device = Device()
 
     @property
     def dtype(self) -> Any:
@@ -241,52 +243,6 @@ def simulate_cupy(monkeypatch: pytest.MonkeyPatch) -> Simulation:
 def _count_synchronisation(cupy: Simulation) -> None:
     """Count that a stream was waited for."""
     cupy.synchronised += 1
-
-
-def public_calls(make: Any) -> dict[str, Any]:
-    """Return calls of the public functions that may be made again and again, by name, on arrays that `make` makes."""
-    data = np.random.default_rng(0).standard_normal((2, 4, 6, 16)).astype(np.float32)
-    q, k, at, real = make(data), make(data[:, :2]), make(np.arange(6) + 1000), make(np.arange(6.0) / 3)
-    grid, row = make(np.stack([np.arange(6), np.arange(6) // 2], -1)), make(np.arange(6)[:, None])
-    f = ra.frequencies(16)
-    rope, table = ra.Rope(f, pairing="half"), ra.Rope(f, pairing="interleaved").table(at)
-    axial = ra.Rope(axes.axial(f[:4], f[:4]), pairing="half")
-    by_head = ra.Rope((((*f[:4], *f[:4]),), (f,)), pairing="half")
-    write, coefficients = make(0 * data), make(np.eye(8))
-    return {
-        "a start": lambda: rope(q, k, 1000),
-        "positions": lambda: rope(q, k, at),
-        "real positions": lambda: rope(q, k, real),
-        "a range": lambda: rope(q, k, range(5, 11)),
-        "fewer queries": lambda: rope(q[:, :, 4:, :], k, at),
-        "a table": lambda: rope(q, k, table),
-        "inverse": lambda: rope.apply(q, at, inverse=True),
-        "out": lambda: rope.apply(q, at, out=write),
-        "fused": lambda: rope(q, k, at, fused=True),
-        "axes": lambda: axial(q, k, grid),
-        "a start on axes": lambda: axial(q, k, 7),
-        "heads": lambda: by_head(q, k, row),
-        "a start of heads": lambda: by_head(q, k, 7),
-        "reposition": lambda: rope.reposition(k, at, 3),
-        "table": lambda: rope.table(at),
-        "fused table": lambda: rope.table(at, fused=True),
-        "float64 table": lambda: rope.table(at, dtype="float64"),
-        "rotate": lambda: ra.rotate(q, *table, pairing="interleaved"),
-        "from_angles": lambda: ra.from_angles(q),
-        "cumulative_angles": lambda: ra.cumulative_angles(q)[0],
-        "xpos": lambda: [*map(tuple, bending.xpos(table, at, centre=3))],
-        "temperature": lambda: bending.temperature(table, at, beta=0.1, original_length=100),
-        "fope": lambda: bending.fope(table, coefficients, coefficients, pairs=8, sine_padding=0.0),
-        "packed": lambda: positions.packed(at - 1000, 6),
-        "segments": lambda: positions.segments(at // 2),
-        "padded": lambda: positions.padded(at > 1002),
-        "from_starts": lambda: positions.from_starts(at, 3),
-        "unrotated": lambda: positions.unrotated(at, before=2),
-        "unscaled_first": lambda: positions.unscaled_first(at, 1003),
-        "grid": lambda: positions.grid(at, real),
-        "rerope": lambda: positions.rerope(at, window=3),
-        "layouts": lambda: layouts.unpack(layouts.pack(table, "vllm"), "vllm"),
-    }
 
 
 def equal(got: Any, want: Any, get: Any) -> bool:

@@ -1,13 +1,11 @@
 """The table of errors agrees with its script, and table scripts write files only with ``--write``."""
 
 import re
-import sys
 
 import pytest
 
 pytest.importorskip("mpmath", reason="mpmath is not installed")
 
-import making
 import precision_table as precision
 
 BY_MAGNITUDE, OTHERS = map(precision.rows_in, precision.PAGE.read_text(encoding="utf-8").split("\n**Other"))
@@ -50,43 +48,4 @@ def test_the_table_agrees_with_the_measurements(name):
             assert agree([found], [float(OTHERS[way.name][-1])]), (way.name, found)
 
 
-@pytest.mark.long
-def test_the_comparison_detects_an_inexact_table():
-    (ours,) = precision.our_ways("NumPy", precision.installed("NumPy"))
-    assert documented(ours)
-    assert agree([3.0e-8, 3.1e-8], [3.0e-8, 3.0e-8])
-    assert not agree([3.0e-8, 3.1e-8], [3.0e-8, 6.5e-8])
-    assert not agree([6.5e-8], [3.0e-8])
-    assert not agree(measured(ours._replace(table=precision.narrow_numpy)), documented(ours))
-
-
-def test_ways_with_the_same_errors_share_a_row():
-    ways = [
-        precision.Way(name, None, ours=ours, float64=True) for name, ours in (("a", True), ("b", True), ("c", False))
-    ]
-    lines = precision.table(["here"], ways, lambda _: ["1.0e-8"])
-    assert lines.splitlines()[2:] == ["| ours: a; b | 1.0e-8 |", "| c | 1.0e-8 |"]
-    assert precision.rows_in(lines)["b"] == ["1.0e-8"]
-
-
 # --- functions of all scripts ---------------------------------------------------------------------------------------
-
-
-def test_nothing_is_written_without_the_option(tmp_path, capsys):
-    file = tmp_path / "table.md"
-    making.show("| 1 |", file, write=False)
-    assert not file.exists()
-    making.show("| 1 |", file, write=True)
-    assert file.read_text(encoding="utf-8") == "| 1 |\n"
-    assert capsys.readouterr().out == "| 1 |\n| 1 |\n"
-
-
-def test_a_missing_library_prevents_writing(monkeypatch, capsys):
-    making.report_missing(set(), write=True)
-    making.report_missing({"MLX", "JAX"}, write=False)
-    assert capsys.readouterr().err == "missing: JAX, MLX\n"
-    monkeypatch.setattr(precision, "installed", lambda name: None if name == "JAX" else name)
-    monkeypatch.setattr(precision, "devices", lambda name, _: {} if name == "MLX" else {"cpu": None})
-    monkeypatch.setattr(sys, "argv", ["precision_table.py", "--write"])
-    with pytest.raises(SystemExit, match="missing: JAX, MLX; nothing is written without their rows"):
-        precision.main()

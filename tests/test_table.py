@@ -217,6 +217,18 @@ def test_like_decides_the_dtype(lib):
     assert ra.cos_sin([1.5], F, like=p64).cos.dtype == lib.dtype("float64")
 
 
+def test_high_halves_of_products_are_exact_in_32_bits(rng):
+    # The last of these bits is below the error of a table, so that no table shows it.
+    from rope_any._table import _high_product
+
+    n = np.concatenate([rng.integers(-(2**31), 2**31, 2000), [0, 1, -1, 2**31 - 1, -(2**31)]]).astype(np.int32)
+    words = [*rng.integers(-(2**63), 2**63, 50).tolist(), 0, 1, -1, 2**63 - 1, -(2**63), 2**32, 2**16 - 1]
+    parts = ([word >> 32 for word in words], *([word >> k & 0xFFFF for word in words] for k in (16, 0)))
+    high = _high_product(n[:, None], *(np.asarray(part, dtype=np.int32) for part in parts))
+    expected = [[(p * word >> 32) + 2**31 & 2**32 - 1 for word in words] for p in n.tolist()]
+    np.testing.assert_array_equal(high.astype(np.int64) + 2**31, expected)
+
+
 def test_learned_frequencies_are_exact_on_every_library(lib):
     p = np.asarray([0, 3, 500])
     dtype = "float64" if lib.has_float64 else "float32"

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import oracle
 import pytest
 from public_calls import CALLS, READING
 
@@ -544,27 +543,6 @@ def test_jax_export_keeps_lengths_symbolic(jax, rng):
     for sizes in ((33, 17, 3), (1, 2, 8)):
         given = lengths_of(rng, np.asarray, *sizes)
         assert_close(exported.call(*given), calls(*given))  # with NumPy
-
-
-@pytest.mark.thread_unsafe(reason="torch exports one program at a time")
-def test_torch_export_takes_the_length_of_a_cache(torch, rng):
-    rope = ROPES[1]
-
-    class Module(torch.nn.Module):
-        """A module whose keys follow those of a cache."""
-
-        def forward(self, k, cache):
-            """Return the rotated keys, and the positions of their tokens."""
-            return rope.apply(k, cache.shape[2]), ra.positions.from_starts([cache.shape[2]], k.shape[2], like=k)
-
-    tokens, cached = torch.export.Dim("tokens"), torch.export.Dim("cached")
-    q, k = qk(rng, torch.tensor)
-    program = torch.export.export(Module(), (k, q), dynamic_shapes=({2: tokens}, {2: cached}), strict=True)
-    (_, k), (cache, _) = qk(rng, torch.tensor, tokens=33), qk(rng, torch.tensor, tokens=7)
-    rotated, p = program.module()(k, cache)
-    assert p.tolist() == [[*range(7, 40)]]
-    whole = oracle.rotate(k.numpy()[..., rope.start :], np.arange(7, 40), F, pairing=rope.pairing)
-    assert_close([rotated[..., rope.start :]], [whole])
 
 
 def test_symbols_that_cannot_be_used_are_refused(jax):
