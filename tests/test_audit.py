@@ -50,6 +50,7 @@ LONGROPE = {
     "long_factor": [1 + 0.5 * i for i in range(8)],
     "original_max_position_embeddings": 64,
 }
+PHI3 = SIZES | {"rope_parameters": LONGROPE, "max_position_embeddings": 256, "pad_token_id": 0}
 SECTIONS = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
 STRIDED = {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
 TOWER = {"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "num_attention_heads": 4}
@@ -70,9 +71,7 @@ MODELS = {
     "llama3": lambda: hf_model("Llama", **SIZES, rope_parameters=LLAMA3, max_position_embeddings=512),
     "yarn": lambda: hf_model("Llama", **SIZES, rope_parameters=YARN, max_position_embeddings=8192),
     "dynamic": lambda: hf_model("Llama", **SIZES, rope_parameters=DYNAMIC, max_position_embeddings=16),
-    "longrope": lambda: hf_model(
-        "Phi3", **SIZES, rope_parameters=LONGROPE, max_position_embeddings=256, pad_token_id=0
-    ),
+    "longrope": lambda: hf_model("Phi3", **PHI3),
     "gemma3": lambda: hf_model("Gemma3Text", **SIZES | {"num_hidden_layers": 6}, head_dim=16),
     "gptj": lambda: hf_model("GPTJ", **GPTJ, rotary_dim=8, eos_token_id=0),
     "codegen": lambda: hf_model("CodeGen", **GPTJ, rotary_dim=8, eos_token_id=0),
@@ -96,7 +95,7 @@ def torchtune(file, name, **options):
     found = importlib.util.spec_from_file_location(f"torchtune_{path.stem}", path)
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    return getattr(module, name)(**options)
+    return getattr(module, name)(dim=64, max_seq_len=96, base=500_000, **options)
 
 
 def rotary(**options):
@@ -134,27 +133,13 @@ DOUBLED = {"cos_cached": torch.cat((COS, COS), -1), "sin_cached": torch.cat((SIN
 COMPLEX = torch.polar(torch.ones(64, 32), torch.outer(torch.arange(64.0), FREQUENCIES))
 LLAMA31 = {"model_type": "llama", "head_dim": 64, "rope_parameters": LLAMA3}
 MODULES = {
-    "torchtune": (
-        lambda: torchtune(
-            "modules/position_embeddings", "RotaryPositionalEmbeddings", dim=64, max_seq_len=96, base=500_000
-        ),
-        ROPE,
-    ),
+    "torchtune": (lambda: torchtune("modules/position_embeddings", "RotaryPositionalEmbeddings"), ROPE),
     "torchtune, llama3": (
-        lambda: torchtune(
-            "models/llama3_1/_position_embeddings",
-            "Llama3ScaledRoPE",
-            dim=64,
-            max_seq_len=96,
-            base=500_000,
-            old_context_len=64,
-        ),
+        lambda: torchtune("models/llama3_1/_position_embeddings", "Llama3ScaledRoPE", old_context_len=64),
         ra.Rope.from_config(LLAMA31),
     ),
     "torchtune, qwen2": (
-        lambda: torchtune(
-            "models/qwen2/_positional_embeddings", "Qwen2RotaryPositionalEmbeddings", dim=64, max_seq_len=96, base=5e5
-        ),
+        lambda: torchtune("models/qwen2/_positional_embeddings", "Qwen2RotaryPositionalEmbeddings"),
         ROPE,
     ),
     "rotary-embedding-torch": (rotary, ROPE),
@@ -333,17 +318,6 @@ def test_tables_of_diffusers_are_right_and_refilled(name):
     assert audit(model)
 
 
-def test_a_refilled_model_has_the_outputs_of_the_original():
-    model, _ = build("llama3")
-    ids = torch.arange(48)[None]
-    with torch.no_grad():
-        before = model(ids).last_hidden_state
-        damaged = emptied_buffers(model)
-        assert (damaged(ids).last_hidden_state - before).abs().max() > 1e-2
-        refill(damaged)
-        assert (damaged(ids).last_hidden_state - before).abs().max() < 1e-5
-
-
 def emptied_buffers(model):
     """Return a copy of a model whose buffers are 0."""
     model = copy.deepcopy(model)
@@ -379,11 +353,8 @@ WRONG_FREQUENCIES = {
     "one element": (set_value(5, 0.1), "garbage", "1 of 32 values are wrong"),
     "one element by 1e-5": (in_place(lambda x: x * torch.where(torch.arange(32) == 7, 1 + 1e-5, 1)), None, None),
     "one NaN": (set_value(3, torch.nan), "garbage", "1 of 32 values are not finite"),
-    "one infinity": (set_value(0, torch.inf), "garbage", "1 of 32 values are not finite"),
     "zeros": (torch.Tensor.zero_, "garbage", "32 of 32 values are wrong"),
     "transposed halves": (in_place(lambda x: x.roll(16)), "other", "the right values in another order"),
-    "reversed": (in_place(lambda x: x.flip(0)), "other", "the right values in another order"),
-    "doubled rows": (in_place(lambda x: x[: len(x) // 2].repeat_interleave(2)), "garbage", "31 of 32 values are wrong"),
     "base": (with_base(10_000.0), "other", "base 1e+04"),
     "linear": (in_place(lambda x: x / 4), "other", "base 5e+05, times 0.25"),
     "ntk": (with_base(1_234_567.0), "other", "base 1.235e+06"),
@@ -442,23 +413,14 @@ def test_wrong_tables_are_found(name, fault):
     x = model.get_buffer(name)
     assert audit(model, ROPE)
     WRONG_TABLES[fault](x)
-    before = bits(x)
-    report = audit(model, ROPE)
     if torch.equal(x, CACHES[name]):  # its halves are equal
-        assert report
         return
-    assert not report and report[0].verdict in ("garbage", "other")
+    before = bits(x)
+    assert verdicts(model, ROPE)[0] in ("garbage", "other")
     undo = refill(model, ROPE)
-    assert audit(model, ROPE)
     torch.testing.assert_close(x, CACHES[name], rtol=0, atol=1e-5)
     undo()
     assert bits(x) == before
-
-
-def test_another_base_of_a_table_is_named():
-    cos, sin = ra.cos_sin(range(64), ra.frequencies(64, base=10_000.0), like=COS)
-    (found,) = audit(RotaryTable({"cache": torch.stack((cos, sin), -1)}, {}), ROPE)
-    assert (found.verdict, found.text) == ("other", "base 1e+04")
 
 
 def test_a_complex_table_that_became_real_is_refilled():
@@ -493,10 +455,7 @@ def test_without_a_config_frequencies_of_any_base_are_right():
 def test_without_a_config_new_modules_are_right(name):
     model, _ = build(name)
     assert audit(model), str(audit(model))
-    assert {found.verdict for found in audit(DAMAGE["bfloat16"](model)) if found.verdict != "exempt"} <= {
-        "rounded",
-        "right",  # complex tables
-    }
+    assert {*verdicts(DAMAGE["bfloat16"](model))} <= {"rounded", "exempt", "right"}  # right: complex tables
     assert not audit(DAMAGE["to_empty"](model))
 
 
@@ -505,15 +464,11 @@ def test_without_a_config_wrong_frequencies_are_found_and_left(fault):
     model = model_with(inv_freq=FREQUENCIES)
     WRONG_FREQUENCIES[fault][0](model[1].inv_freq)
     before = snapshot(model)
-    known = {"base": "right", "ntk": "right", **dict.fromkeys(("one NaN", "one infinity", "zeros"), "garbage")}
+    known = {"base": "right", "ntk": "right", **dict.fromkeys(("one NaN", "zeros"), "garbage")}
     assert verdicts(model) == [known.get(fault, "unknown")]
     assert bool(audit(model)) == (fault in ("base", "ntk"))
     assert refill(model).written == ()
     assert snapshot(model) == before
-
-
-def test_without_a_config_half_precision_is_rounded():
-    assert verdicts(model_with(inv_freq=FREQUENCIES.bfloat16())) == ["rounded"]
 
 
 def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
@@ -557,10 +512,9 @@ WRAPPERS = {
 @pytest.mark.parametrize("name", ["llama3", "gptj"])
 def test_a_model_is_found_in_what_is_around_it(name, path):
     model, _ = build(name)
-    model = copy.deepcopy(model)
     wrapped = WRAPPERS[path](model)
-    assert audit(wrapped) == tuple(found._replace(name=f"{path}.{found.name}") for found in audit(model))
-    assert audit(wrapped)
+    assert audit(wrapped) and [found[1:] for found in audit(wrapped)] == [found[1:] for found in audit(model)]
+    assert [found.name for found in audit(wrapped)] == [f"{path}.{found.name}" for found in audit(model)]
     for x in model.buffers():
         x.zero_() if x.is_floating_point() else None
     undo = refill(wrapped)
@@ -573,11 +527,7 @@ def test_each_model_in_a_module_has_its_own_config():
     first = Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config)
     second = Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config | {"rope_theta": 1e4})
     alone = Holder({"inv_freq": FREQUENCIES * 2}, {})
-    report = audit(nn.ModuleDict({"first": first, "second": second, "alone": alone}))
-    assert [found.verdict for found in report] == ["right", "other", "unknown"]
-    assert "there is no config" in report[2].text
-    of_one_config = [Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config) for _ in range(2)]
-    assert verdicts(nn.ModuleList(of_one_config)) == ["right", "right"]
+    assert verdicts(nn.ModuleList([first, second, alone])) == ["right", "other", "unknown"]
     assert verdicts(Wrapper("draft", nn.ModuleList([first, second]), config)) == ["right", "other"]
     second.config["rope_theta"] = 500_000.0
     assert audit(Wrapper("draft", nn.ModuleList([first, second]), config | {"rope_theta": 1e4}))
@@ -607,12 +557,8 @@ def test_a_module_with_the_method_of_timm_is_compared_with_what_its_method_fills
         for x in model[0].buffers():
             x.fill_(0.37)
         before = snapshot(model)
-        assert verdicts(model) == ["garbage", "garbage"]
-        assert snapshot(model) == before
-        undo = refill(model)
-        assert undo.written == ("0.bands", "0.t_x") and audit(model)
-        model[0].bands[3] = float("nan")
-        assert verdicts(model) == ["garbage", "right"]
+        assert verdicts(model) == ["garbage", "garbage"] and snapshot(model) == before
+        assert refill(model).written == ("0.bands", "0.t_x") and audit(model)
     with torch.device("meta"):
         assert verdicts(nn.Sequential(RotaryEmbeddingOfTimm())) == ["meta", "meta"]
 
@@ -621,58 +567,28 @@ def test_a_module_with_the_method_of_timm_is_compared_with_what_its_method_fills
 
 
 def test_a_tower_that_the_config_does_not_have_is_not_read_as_text():
-    model = nn.Module()
-    model.vision_tower = Holder({"inv_freq": torch.zeros(32)}, {})
-    model.language_model = Holder({"inv_freq": torch.zeros(32)}, {})
-    undo = refill(model, {"model_type": "llama", "head_dim": 64})
+    parts = {name: Holder({"inv_freq": torch.zeros(32)}, {}) for name in ("vision_tower", "language_model")}
+    undo = refill(nn.ModuleDict(parts), {"model_type": "llama", "head_dim": 64})
     assert undo.written == ("language_model.inv_freq",)
     assert [found.name for found in undo.left] == ["vision_tower.inv_freq"]
 
 
 def test_layers_are_distinguished_by_their_index():
-    model, _ = build("gemma3")
-    old = nn.Module()
-    old.config = model.config
-    old.layers = nn.ModuleList(Holder({"inv_freq": torch.zeros(8)}, {}) for _ in range(6))
+    config = build("gemma3")[0].config
+    old = Wrapper("layers", nn.ModuleList(Holder({"inv_freq": torch.zeros(8)}, {}) for _ in range(6)), config)
     assert len(refill(old).written) == 6
-    expected = ra.config.layers(model.config)
-    assert all(
-        layer.inv_freq.tolist() == pytest.approx(rope.frequencies, 1e-6)
-        for layer, rope in zip(old.layers, expected, strict=True)
-    )
-    one = nn.Module()
-    one.config, one.rotary = model.config, Holder({"inv_freq": torch.zeros(8)}, {})
+    for layer, rope in zip(old.layers, ra.config.layers(config), strict=True):
+        assert layer.inv_freq.tolist() == pytest.approx(rope.frequencies, 1e-6)
+    one = Wrapper("rotary", Holder({"inv_freq": torch.zeros(8)}, {}), config)
     assert "several" in refill(one).left[0].text
-
-
-def test_a_buffer_of_another_layer_type_is_other():
-    model, _ = build("gemma3")
-    tables = model.rotary_emb
-    full, sliding = tables.full_attention_inv_freq, tables.sliding_attention_inv_freq
-    with torch.no_grad():
-        full.copy_(sliding.clone())
-    assert {found.name for found in audit(model) if found.verdict == "other"} == {"rotary_emb.full_attention_inv_freq"}
-    refill(model)
-    assert audit(model)
-
-
-def test_values_are_found_under_any_name():
-    model = Holder({"mine": FREQUENCIES, "own": torch.cat((COS, SIN), -1), "other": torch.rand(32)}, {})
-    assert [found.name for found in audit(model, ROPE)] == ["mine", "own"]
-    assert verdicts(model.bfloat16(), ROPE) == ["rounded", "rounded"]
-    refill(model, ROPE)
-    assert audit(model, ROPE)
 
 
 def test_tensors_that_only_have_the_name_are_left():
     model = Holder({"theta": torch.rand(32), "cache": torch.rand(64, 64), "freqs": torch.rand(32)}, {})
-    assert list(audit(model, ROPE)) == []
-    assert not audit(model, ROPE)
+    assert list(audit(model, ROPE)) == [] and not audit(model, ROPE)
     assert str(audit(model, ROPE)) == "no rotary state was found"
-
-
-def test_a_model_without_rotary_state_has_an_empty_report():
-    assert list(audit(nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32)), ROPE)) == []
+    named = Holder({"mine": FREQUENCIES, "own": torch.cat((COS, SIN), -1), "other": torch.rand(32)}, {})
+    assert [found.name for found in audit(named, ROPE)] == ["mine", "own"]  # by their values, under any name
 
 
 @pytest.mark.parametrize("shape", [(16,), (33,), (2, 32)])
@@ -717,42 +633,29 @@ def test_short_tables_are_named():
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("longrope", (8, 100, 8)), ("dynamic", (8, 24, 8))])
+@torch.no_grad()
 def test_frequencies_that_forward_changes_are_right_in_each_state(name, tokens):
     model, _ = build(name)
     for count in tokens:
-        with torch.no_grad():
-            model(torch.zeros(1, count, dtype=torch.int64))
+        model(torch.zeros(1, count, dtype=torch.int64))
         assert audit(model), str(audit(model))
         damaged = DAMAGE["to_empty"](model)
         refill(damaged)
-        assert audit(damaged)
-        with torch.no_grad():
-            for last in (count, 8):  # later calls equal those of the model
-                tables = [each.rotary_emb(torch.zeros(1), torch.arange(last)[None])[0] for each in (model, damaged)]
-                torch.testing.assert_close(*tables, rtol=0, atol=1e-4)
+        for last in (count, 8):  # later calls equal those of the model
+            tables = [each.rotary_emb(torch.zeros(1), torch.arange(last)[None])[0] for each in (model, damaged)]
+            torch.testing.assert_close(*tables, rtol=0, atol=1e-4)
 
 
-def test_learned_frequencies_are_exempt():
-    model = rotary(learned_freq=True)
+def test_options_of_rotary_embedding_torch_are_respected():
+    learned = rotary(learned_freq=True)
     with torch.no_grad():
-        model.freqs.mul_(1.5)
-    assert audit(model, ROPE)
-    assert "exempt" in verdicts(model, ROPE)
-    model.freqs.requires_grad_(False)
-    assert audit(model, ROPE)
-
-
-def test_frequencies_of_pixels_are_left():
-    model = rotary(freqs_for="pixel")
-    assert verdicts(model, ROPE) == ["exempt", "unknown"]
-    assert refill(model, ROPE).written == ()
-
-
-def test_a_class_that_divides_positions_keeps_its_frequencies():
-    model = rotary(interpolate_factor=4.0)
+        learned.freqs.mul_(1.5)
+    assert audit(learned, ROPE) and "exempt" in verdicts(learned, ROPE)
+    pixels = rotary(freqs_for="pixel")
+    assert verdicts(pixels, ROPE) == ["exempt", "unknown"] and refill(pixels, ROPE).written == ()
+    divides_positions = rotary(interpolate_factor=4.0)  # and keeps its frequencies
     rope = ra.Rope(tuple(f / 4 for f in ROPE.frequencies), pairing="interleaved")
-    assert audit(model, rope)
-    assert audit(cached(model), rope)
+    assert audit(divides_positions, rope) and audit(cached(divides_positions), rope)
 
 
 def test_dtypes_of_vllm_are_right(monkeypatch):
@@ -775,16 +678,14 @@ def test_refill_keeps_float64():
 def test_shared_and_expanded_buffers_stay_shared(dtype):
     shared = (FREQUENCIES * 2).to(dtype)
     model = nn.Sequential(Holder({}, {}), Holder({}, {}), Holder({}, {}))
-    for module in model[:2]:
-        module.register_buffer("inv_freq", shared)
-    model[2].register_buffer("inv_freq", torch.tensor(0.5, dtype=dtype).expand(32))
+    for module, x in zip(model, (shared, shared, torch.tensor(0.5, dtype=dtype).expand(32)), strict=True):
+        module.register_buffer("inv_freq", x)
     before = snapshot(model)
     undo = refill(model, ROPE)
     assert model[0].inv_freq is model[1].inv_freq and audit(model, ROPE)
     assert (model[0].inv_freq is shared) == (dtype == torch.float32)
     undo()
-    assert model[0].inv_freq is model[1].inv_freq is shared
-    assert snapshot(model) == before
+    assert model[0].inv_freq is model[1].inv_freq is shared and snapshot(model) == before
 
 
 def test_refill_keeps_parameter_objects():
@@ -808,89 +709,45 @@ def test_the_report_prints_a_line_for_each_tensor():
 # --- tensors that are not rotary, and towers -----------------------------------------------------------------
 
 
-def module_with(**buffers):
-    """Return a module with these buffers."""
-    module = nn.Module()
-    for name, x in buffers.items():
-        module.register_buffer(name, x)
-    return module
-
-
-DEFAULT_ROPE = ra.Rope(ra.frequencies(64), pairing="half")
-
-
 @pytest.mark.parametrize("name", ["k_cache", "v_cache", "kv_cache"])
 @pytest.mark.parametrize("make", [torch.zeros, torch.randn])
 def test_caches_of_keys_and_values_are_left_alone(name, make):
-    model = module_with(inv_freq=torch.tensor(ra.frequencies(64)))
-    model.attention = module_with(**{name: make(1, 1, 128, 64)})
-    kept = model.attention.get_buffer(name).clone()
-    assert audit(model, DEFAULT_ROPE)
-    refill(model, DEFAULT_ROPE)
-    assert torch.equal(model.attention.get_buffer(name), kept)
+    model = model_with(inv_freq=FREQUENCIES, **{name: make(1, 1, 128, 64)})
+    before = snapshot(model)
+    assert audit(model, ROPE)
+    refill(model, ROPE)
+    assert snapshot(model) == before
 
 
 def test_other_frequencies_are_left_alone():
-    model = module_with(inv_freq=torch.tensor(ra.frequencies(64)), mel_freqs=torch.rand(32), log_theta=torch.rand(32))
-    assert audit(model, DEFAULT_ROPE)
-    assert refill(model, DEFAULT_ROPE).written == ()
+    model = model_with(inv_freq=FREQUENCIES, mel_freqs=torch.rand(32), log_theta=torch.rand(32))
+    assert audit(model, ROPE)
+    assert refill(model, ROPE).written == ()
 
 
-class VisionRotaryEmbeddingFast(nn.Module):
+class VisionRotaryEmbeddingFast(Holder):
     """A vision tower that only its class name shows to be one."""
-
-    def __init__(self):
-        """Register the cosines of a grid of 16 × 16 positions."""
-        super().__init__()
-        angles = torch.outer(torch.arange(16.0), torch.tensor(ra.frequencies(32))).repeat_interleave(2, -1)
-        grid = torch.cat([angles[:, None].expand(16, 16, -1), angles[None].expand(16, 16, -1)], -1)
-        self.register_buffer("freqs_cos", grid.reshape(256, 64).cos())
 
 
 def test_a_tower_known_by_its_class_name_is_left_alone():
-    model = module_with(inv_freq=torch.tensor(ra.frequencies(64)))
-    model.eva = VisionRotaryEmbeddingFast()
-    config = {"model_type": "llama", "head_dim": 64}
-    assert refill(model, config).written == ()
-
-
-def test_adjacent_copies_are_wrong_for_half_pairing():
-    angles = torch.outer(torch.arange(128.0).double(), torch.tensor(ra.frequencies(64)).double())
-    neighbours, halves = (
-        f(angles.cos()).float() for f in (lambda c: c.repeat_interleave(2, -1), lambda c: torch.cat([c, c], -1))
-    )
-    assert audit(module_with(cos_cached=halves), DEFAULT_ROPE)
-    assert not audit(module_with(cos_cached=neighbours), DEFAULT_ROPE)
+    angles = torch.outer(torch.arange(16.0), torch.tensor(ra.frequencies(32))).repeat_interleave(2, -1)
+    grid = torch.cat([angles[:, None].expand(16, 16, -1), angles[None].expand(16, 16, -1)], -1)
+    model = model_with(inv_freq=FREQUENCIES)
+    model.append(VisionRotaryEmbeddingFast({"freqs_cos": grid.reshape(256, 64).cos()}, {}))
+    assert refill(model, {"model_type": "llama", "head_dim": 64, "rope_theta": 5e5}).written == ()
 
 
 def test_tied_buffers_of_two_rotations_get_a_tensor_each():
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    model = transformers.AutoModel.from_config(
-        transformers.Gemma3TextConfig(
-            vocab_size=16,
-            hidden_size=32,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            num_hidden_layers=6,
-        )
-    )
-    rotary = model.rotary_emb
-    kept = {name: x.clone() for name, x in rotary.named_buffers()}
-    zeros = torch.zeros(8)
-    for name in kept:
+    model, _ = build("gemma3")
+    rotary, zeros = model.rotary_emb, torch.zeros(8)
+    for name, _ in list(rotary.named_buffers()):
         setattr(rotary, name, zeros)
+    assert not audit(model)
     refill(model)
     assert audit(model)
-    assert all(torch.allclose(rotary.get_buffer(name), x, rtol=1e-6) for name, x in kept.items())
+    assert not torch.equal(rotary.full_attention_inv_freq, rotary.sliding_attention_inv_freq)
 
 
 @pytest.mark.parametrize(("x", "verdict"), [(torch.zeros(7), "garbage"), (torch.rand(7), "unknown")])
 def test_wrong_values_in_half_precision_are_not_called_rounded(x, verdict):
-    (found,) = audit(module_with(inv_freq=x.bfloat16()), DEFAULT_ROPE)
-    assert found.verdict == verdict
-
-
-def test_complex_frequencies_are_reported_as_complex():
-    (found,) = audit(module_with(inv_freq=torch.tensor(ra.frequencies(64)) + 0j), DEFAULT_ROPE)
-    assert found.text == "it is complex, its values are real"
+    assert verdicts(model_with(inv_freq=x.bfloat16()), ROPE) == [verdict]
