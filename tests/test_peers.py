@@ -348,13 +348,3 @@ def test_rope_equals_the_peers_function_and_table_within_float32_angles(kind):
         assert ((ours - peers).abs() <= angle_error * x.abs().max()).all()
     # A score sums such errors of both, with random signs; the scores are about 1.
     torch.testing.assert_close(scores(our_q, our_k), scores(their_q, their_k), rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_pairing_differs_from_the_peers_function(kind):
-    tables, rope = KINDS[kind]
-    positions = random_positions()
-    q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
-    wrong = Rope(rope.frequencies, pairing=other(rope.pairing))
-    difference = scores(*wrong(q, k, positions)) - scores(*rotate_by_peer(kind, q, k, *tables(positions)))
-    assert difference.abs().max() > 1

@@ -12,16 +12,8 @@ from oracle import mp
 import rope_any as ra
 
 PAGE = (Path(__file__).parents[1] / "docs" / "variants.md").read_text(encoding="utf-8")
-TABLES, REFUSED = PAGE.split("## What this library cannot make")
-LINES = re.findall(r"^(?:>>>|\.\.\.) (.*)$", TABLES, re.MULTILINE)
+LINES = re.findall(r"^(?:>>>|\.\.\.) (.*)$", PAGE.partition("## What this library cannot make")[0], re.MULTILINE)
 F = [mp.mpf(10) ** (-6 * mp.mpf(2 * i) / 128) for i in range(64)]
-WITHOUT_LINES = {"xPos", "DroPE"}  # the first has its own page, the second no code
-
-
-def first_cells(text):
-    """Return the names in the first column of tables, up to a comma or a link."""
-    cells = re.findall(r"^\| ([^|]*?) \|", text, re.MULTILINE)
-    return [re.split(r", | with blocks| \[", cell)[0] for cell in cells if cell not in ("variant", "---")]
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +42,6 @@ def check_tokens(got, points, axis_of, *, pairing="half", unrotated=()):
         np.testing.assert_allclose(got[0, 1, token], rotated([1.0] * 128, angles, pairing=pairing), atol=1e-12)
 
 
-# --- the page -----------------------------------------------------------------------------------------------
-
-
-def test_each_variant_has_two_lines():
-    blocks = re.findall(r"^>>> # (.*)\n((?:>>> [^#].*\n)+)", TABLES, re.MULTILINE)
-    assert {name: code.count("\n") for name, code in blocks} == {name: 2 for name, _ in blocks}
-    named = {re.split(r": | of | with ", name)[0] for name, _ in blocks}
-    required = {re.split(" of | with ", name)[0] for name in first_cells(TABLES)}
-    assert len(required) > 15
-    assert required - WITHOUT_LINES <= named
-
-
-def test_methods_that_are_no_rotation_are_named_with_the_reason():
-    assert {"PRoPE", "LieRE", "Wavelet", "Dense GRAPE"} == {*first_cells(REFUSED)}
-    assert all(len(row.split("|")[3]) > 15 for row in re.findall(r"^\| .*$", REFUSED, re.MULTILINE)[2:])
-
-
 # --- frequencies --------------------------------------------------------------------------------------------
 
 
@@ -79,12 +54,8 @@ def test_frequencies_equal_those_of_the_authors(page):
     assert page["dype"].frequencies[0] == page["dype_ntk"].frequencies[0]
     # ratios of the authors' code (flux/transformer_flux.py), for two axes of 128 patches at noise 0.7
     slow = page["dype"].frequencies[1][8:36]
-    assert [round(f / g, 4) for f, g in zip(slow, ra.frequencies(56), strict=True)][:10:3] == [
-        1.0,
-        0.9722,
-        0.8929,
-        0.6958,
-    ]
+    ratios = [round(f / g, 4) for f, g in zip(slow, ra.frequencies(56), strict=True)]
+    assert ratios[:10:3] == [1.0, 0.9722, 0.8929, 0.6958]
     base = 10_000 * mp.mpf(2) ** (mp.mpf(56) / 54 * 2 * mp.mpf("0.7") ** 2)
     expected = [float(base ** (-mp.mpf(i) / 28)) for i in range(28)]
     np.testing.assert_allclose(page["dype_ntk"].frequencies[2][36:], expected, rtol=1e-12)
@@ -107,11 +78,8 @@ def diagonal():
         points += [(first + i,) * 3 for i in range(count)]
         first += count
         if size:
-            points += [
-                (first, first + y - (size[0] - 1) // 2, first + x - (size[1] - 1) // 2)
-                for y in range(size[0])
-                for x in range(size[1])
-            ]
+            rows, columns = ([first + i - (n - 1) // 2 for i in range(n)] for n in size)
+            points += [(first, row, column) for row in rows for column in columns]
             first += 1
     return points
 
@@ -126,10 +94,7 @@ def test_rotations_over_axes_equal_those_of_the_authors(page):
     qwen3_axes = [i % 3 if i < 60 else 0 for i in range(64)]
     check_tokens(page["mrope_i_q"], [(3, y, x) for y in range(2) for x in range(3)], qwen3_axes)
     # generate_nd_positions of vrope.py: sums of each axis, or its flip, height before width
-    height, width = 2, 3
-    sums = [
-        [a + b for a in (y, height - 1 - y) for b in (x, width - 1 - x)] for y in range(height) for x in range(width)
-    ]
+    sums = [[a + b for a in (y, 1 - y) for b in (x, 2 - x)] for y in range(2) for x in range(3)]
     assert page["vrope_p"] == [tuple(point) for point in sums]
     got = page["vrope"].apply(np.ones((1, 8, 6, 128)), page["vrope_p"])
     check_tokens(got, sums, [i % 4 for i in range(64)])
@@ -146,9 +111,8 @@ def test_rotations_of_heads_equal_those_of_the_authors(page):
         assert page["golden"].sin[h, token, i] == pytest.approx(float(mp.sin(angle)), abs=1e-6)
     assert page["mixed"].cos.shape == (8, 14, 64)
     np.testing.assert_allclose(page["basis"] @ page["basis"].T, np.eye(128), atol=1e-12)
-    plain = ra.Rope(ra.axes.chunked(page["f"], [32, 32]), pairing="half").apply(
-        page["q"] @ page["basis"], ra.positions.grid(2, 7, like=page["q"])
-    )
+    rope = ra.Rope(ra.axes.chunked(page["f"], [32, 32]), pairing="half")
+    plain = rope.apply(page["q"] @ page["basis"], ra.positions.grid(2, 7, like=page["q"]))
     np.testing.assert_array_equal(page["string_q"], plain)
 
 
@@ -162,9 +126,8 @@ def test_positions_equal_those_of_the_authors(page):
     frame = [(y, x) for y in range(2) for x in range(2)]
     expected = [0, 1, 2, 3, 3, *[4] * 4, *range(4, 54), *[54] * 4, *range(54, 64), 64, 64, 65]
     assert page["tmrope_p"][:, 0].tolist() == expected
-    assert (
-        page["tmrope_p"][5:9, 1:].tolist() == page["tmrope_p"][59:63, 1:].tolist() == [[4 + y, 4 + x] for y, x in frame]
-    )
+    for first in (5, 59):
+        assert page["tmrope_p"][first : first + 4, 1:].tolist() == [[4 + y, 4 + x] for y, x in frame]
     expected = [0, 1, 2, 3, 4, *[5] * 4, *range(5, 25), *[24.5] * 4, *range(25, 35), 35, 36, 37]
     assert page["qwen3_omni_p"][:, 0].tolist() == expected
     assert page["omni_p"].tolist() == [[3, y, x] for y in range(2) for x in range(3)]
