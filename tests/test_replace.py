@@ -288,36 +288,21 @@ def wrap(module):
 
 
 def test_undo_keeps_wrappers_of_others_and_is_idempotent():
-    model = model_of("llama").to(torch.bfloat16)
-    before = outputs(model)
-    undo = replace(model)
-    wrap(model.model.rotary_emb)
-    wrap(model.model.layers[0].self_attn)
-    wrappers = model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward
-    undo()
-    assert (model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward) == wrappers
-    assert "forward" not in vars(model.model.layers[1].self_attn)
-    assert distance(outputs(model), before) < 0.2
-    del model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward
-    assert torch.equal(outputs(model), before)
-    replace(model)
-    after = outputs(model)
-    undo()
-    assert torch.equal(outputs(model), after)
-    assert not torch.equal(after, before)
-
-
-def test_undo_restores_a_wrapped_module_after_unwrapping():
     model = model_of("llama")
-    before, rotary = outputs(model, FAR), model.model.rotary_emb
+    before, rotary, attention = outputs(model, FAR), model.model.rotary_emb, model.model.layers[0].self_attn
     undo = replace(model)
-    replaced_forward = rotary.forward
     wrap(rotary)
+    wrap(attention)
+    wrappers = rotary.forward, attention.forward
     undo()
-    rotary.forward = replaced_forward
-    assert not torch.equal(outputs(model, FAR), before)
-    undo()
+    assert (rotary.forward, attention.forward) == wrappers
+    assert "forward" not in vars(model.model.layers[1].self_attn)
+    del rotary.forward, attention.forward
     assert torch.equal(outputs(model, FAR), before)
+    replace(model)
+    after = outputs(model, FAR)
+    undo()
+    assert torch.equal(outputs(model, FAR), after) and not torch.equal(after, before)
 
 
 @pytest.mark.parametrize("name", ["codegen", "gptj"])
@@ -329,11 +314,6 @@ def test_undo_restores_buffers_in_the_current_dtype_of_the_model(name):
     undo()
     assert {buffer.dtype for buffer in model.buffers()} <= {torch.bfloat16, torch.bool}
     assert torch.equal(outputs(model, FAR), expected)
-    replace(model)
-    after = outputs(model, FAR)
-    undo()  # no effect the second time
-    assert torch.equal(outputs(model, FAR), after)
-    assert not torch.equal(after, expected)
 
 
 @pytest.mark.parametrize("name", ["gptj", "llama"])
@@ -419,7 +399,7 @@ def test_a_half_precision_model_runs(name):
 def indirect(way):
     """Return an attention that rotates by its own function, though its ``forward`` does not name it."""
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
-    attention = modeling.LlamaAttention
+    attention, rotation = modeling.LlamaAttention, modeling.apply_rotary_pos_emb
 
     class Inherited(attention):
         """A subclass of the attention, which calls its forward."""
@@ -431,47 +411,27 @@ def indirect(way):
     class Decorated(attention):
         """A subclass whose forward has a decorator."""
 
-        calls = 0
-
         @wraps(attention.forward)
         def forward(self, *args, **options):
-            """Count the call, and call the attention's forward."""
-            Decorated.calls += 1
+            """Call the attention's forward."""
             return attention.forward(self, *args, **options)
 
-    def attend(self, x, tables, rotation):
-        """Return attention by a rotation that is passed in."""
-        q, k, v = (part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
-        output = torch.nn.functional.scaled_dot_product_attention(
-            *rotation(q, k, *tables), v, is_causal=True, enable_gqa=True
-        )
-        return self.o_proj(output.transpose(1, 2).flatten(-2)), None
-
-    rotation = modeling.apply_rotary_pos_emb
-
     class Closure(torch.nn.Module):
-        """A subclass whose forward gets the rotation from a closure."""
+        """An attention whose forward gets the rotation from a closure."""
 
         def forward(self, hidden_states, position_embeddings, **_):
             """Return attention by the rotation of the closure."""
-            return attend(self, hidden_states, position_embeddings, rotation)
+            parts = (self.q_proj, self.k_proj, self.v_proj)
+            q, k, v = (part(hidden_states).unflatten(-1, (-1, 16)).transpose(1, 2) for part in parts)
+            q, k = rotation(q, k, *position_embeddings)
+            output = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            return self.o_proj(output.transpose(1, 2).flatten(-2)), None
 
-    class Method(torch.nn.Module):
-        """A subclass whose forward calls a helper."""
-
-        def forward(self, **options):
-            """Call the helper."""
-            return self.helper(**options)
-
-        def helper(self, hidden_states, **options):
-            """Return attention by the module's rotation."""
-            return attend(self, hidden_states, options["position_embeddings"], modeling.apply_rotary_pos_emb)
-
-    return {"inherited": Inherited, "decorated": Decorated, "closure": Closure, "method": Method}[way]
+    return {"inherited": Inherited, "decorated": Decorated, "closure": Closure}[way]
 
 
 @pytest.mark.parametrize("layers", ["all", "one"])
-@pytest.mark.parametrize("way", ["inherited", "decorated", "closure", "method"])
+@pytest.mark.parametrize("way", ["inherited", "decorated", "closure"])
 def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers):
     model, kind = model_of("llama").to(torch.bfloat16), indirect(way)
     for layer in model.model.layers[: None if layers == "all" else 1]:
@@ -479,9 +439,7 @@ def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers
     before = outputs(model)
     undo = replace(model)
     assert undo.rotations == (() if layers == "all" else ("model.layers.1.self_attn",))
-    kind.calls = 0
     assert distance(outputs(model), before) < 0.2
-    assert way != "decorated" or kind.calls > 0
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
     assert cos.dtype == torch.bfloat16
 
@@ -522,32 +480,11 @@ def test_a_model_is_found_in_what_is_around_it(name):
     assert undo.rotations == tuple(f"mine.module.{path}" for path in alone.rotations) != ()
 
 
-def test_tables_are_float32_if_every_attention_uses_rotate():
-    model = replaced("llama").to(torch.bfloat16)
-    cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
-    assert cos.dtype == torch.float32
-
-
-def test_tables_are_made_on_the_device_of_x():
-    cos, _ = replaced("llama").model.rotary_emb(torch.zeros(1, device="meta"), torch.tensor([[3]]))
-    assert cos.is_meta
-
-
-@pytest.mark.parametrize(("elements", "by"), [(8, "theirs"), (9, "ours")])
-def test_few_elements_use_the_original_function(elements, by, monkeypatch):
-    monkeypatch.setattr(ours, "FEW", 8)
-    rotated = ours._by_size(torch.zeros(elements), ours=lambda x: x + 1, theirs=lambda x: x + 2)
-    assert float(rotated[0]) == {"ours": 1, "theirs": 2}[by]
-
-
-def test_a_float64_model_gets_float64_tables():
-    model = model_of("llama")
-    right = truth(model, FAR)
-    model = model.double()
-    replace(model)
-    cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.float64), torch.tensor([[FAR]]))
-    assert cos.dtype == torch.float64
-    assert distance(outputs(model, FAR), right) < 1e-5  # norms and softmax are float32
+def test_tables_have_the_device_of_x_and_at_least_float32_if_every_attention_uses_rotate():
+    rotary = replaced("llama").model.rotary_emb
+    assert rotary(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))[0].dtype == torch.float32
+    assert rotary(torch.zeros(1, dtype=torch.float64), torch.tensor([[FAR]]))[0].dtype == torch.float64
+    assert rotary(torch.zeros(1, device="meta"), torch.tensor([[3]]))[0].is_meta
 
 
 # --- positions of several axes, and tables that depend on the length --------------------------------------------------
@@ -635,14 +572,6 @@ def with_other_tables():
     return model
 
 
-def with_another_buffer():
-    """Return a GPT-J whose table is changed."""
-    model = model_of("gptj", n_positions=64)
-    with torch.no_grad():
-        next(table for name, table in model.named_buffers() if name.endswith("embed_positions"))[1] *= 1.0001
-    return model
-
-
 def with_other_axes():
     """Return a Qwen2-VL with other sections of axes."""
     model = model_of("qwen2_vl_text")
@@ -677,27 +606,12 @@ def replaced(name):
 
 REFUSED = {
     "twice": (lambda: replaced("llama"), ValueError, r"model must not be .* twice; got a LlamaAttention .*"),
-    "buffer twice": (lambda: replaced("gptj"), ValueError, r"model must not be .* twice; got a GPTJAttention .*"),
     "no rotary": (lambda: model_of("gpt2"), ValueError, r"model must have rotary embeddings, .*; got a GPT2LM.*"),
     "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got 'unknown'; .*"),
     "other tables": (with_other_tables, ValueError, r"model must make .* config says; got a LlamaRotaryEmbedding .*"),
     "other axes": (with_other_axes, ValueError, r"model must make .* config says; got a Qwen2VLRotaryEmbedding .*"),
-    "other buffer": (
-        with_another_buffer,
-        ValueError,
-        r"model must hold .* says; got a GPTJ(Attention|RotaryEmbedding) that holds others",
-    ),
     "hook": (with_a_hook, ValueError, r"model must have .* without a wrapped forward; got a LlamaRotaryEmbedding .*"),
-    "meta": (
-        lambda: model_of("llama").to("meta"),
-        ValueError,
-        r"model must .* in memory; got a LlamaRota.* meta device",
-    ),
-    "buffer, meta": (
-        lambda: model_of("gptj").to("meta"),
-        ValueError,
-        r"model must .* in memory; got a GPTJ.* meta device",
-    ),
+    "meta": (lambda: model_of("llama").to("meta"), ValueError, r"model must .* in memory; got a LlamaRota.* device"),
     "no module": (lambda: "llama", TypeError, r"model must be a torch module; got str"),
 }
 
@@ -726,23 +640,7 @@ def test_default_device_and_dtype_of_torch_do_not_matter():
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("length", [True, 1.5, 0, -3, "8"])
+@pytest.mark.parametrize("length", [True, 0])
 def test_a_length_must_be_a_number_of_tokens(length):
     with pytest.raises((TypeError, ValueError), match=r"^sequence_length must .*; got "):
         replace(model_of("llama"), sequence_length=length)
-
-
-def test_wrappers_are_copied_unless_they_keep_their_function_elsewhere():
-    def inner():
-        """Return a number."""
-        return FAR
-
-    def by_closure(function):
-        """Return a wrapper that keeps the function in a closure."""
-        return wraps(function)(lambda *args: function(*args[1:]))
-
-    kept = {"function": inner}
-    elsewhere = wraps(inner)(lambda *args: kept["function"](*args[1:]))
-    copy_of = ours._with_globals(by_closure(by_closure(inner)), {"FAR": "replaced"})
-    assert (copy_of(), inner()) == ("replaced", FAR)
-    assert ours._with_globals(elsewhere, {"FAR": "replaced"}) is None
