@@ -1,13 +1,14 @@
 """``fused=True``: compiled as documented, otherwise eager with one warning, and always exact."""
 
+import mmap
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -249,18 +250,10 @@ def test_numba_can_be_called_from_many_threads(rng):
     pytest.importorskip("numba", reason="numba is not installed")
     rope = ra.Rope(ra.frequencies(512), pairing="half")  # wide rows, to detect scratch memory that threads share
     x = rng.uniform(-1, 1, (2, 40, 512))
-    expected, results = rope.apply(x), []
-
-    def call():
-        """Rotate forty times; record whether each result is right."""
-        results.extend(np.array_equal(rope.apply(x, fused=True), expected) for _ in range(40))
-
-    threads = [threading.Thread(target=call) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [True] * 320
+    expected = rope.apply(x)
+    with ThreadPoolExecutor(8) as pool:
+        for got in pool.map(lambda _: rope.apply(x, fused=True), range(320)):
+            np.testing.assert_array_equal(got, expected)
 
 
 # --- the loop for CPU arrays ------------------------------------------------------------------------------------------
@@ -278,7 +271,7 @@ def put(request):
 def use_threads(monkeypatch, count):
     """Let NumPy's and torch's large arrays be shared by `count` threads."""
     monkeypatch.setenv("OMP_NUM_THREADS", str(count))
-    if torch := sys.modules.get("torch"):
+    if (torch := sys.modules.get("torch")) and count != "many":
         torch.set_num_threads(count)
 
 
@@ -300,8 +293,7 @@ def test_threads_share_large_arrays(put, rng, monkeypatch, layout):
     x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 1000, 24), dtype=np.float32))
     rope, seq_axis, got = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
     for threads in (1, 2, 5, "many"):
-        if threads != "many" or put is np.asarray:
-            use_threads(monkeypatch, threads)
+        use_threads(monkeypatch, threads)
         got.append(rope.apply(x, 7, fused=True, seq_axis=seq_axis))
     for other in got[1:]:
         np.testing.assert_array_equal(other, got[0])
@@ -454,8 +446,9 @@ def test_large_new_tensors_request_huge_pages(torch, fused):
     pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not pages.exists() or "[never]" in pages.read_text(encoding="ascii"):
         pytest.skip("the system has no huge pages")
-    rope, x = ra.Rope(ra.frequencies(128), pairing="half"), torch.ones(2, 5000, 128)
-    given = x.clone()
+    # larger than what the allocator keeps for other arrays
+    rope, x = ra.Rope(ra.frequencies(128), pairing="half"), torch.ones(4, 20_000, 128)
+    given = torch.frombuffer(mmap.mmap(-1, x.nbytes), dtype=torch.float32).reshape(x.shape)
     for _ in range(2):  # by a new plan, then by the cached one
         rotated = rope.apply(x, fused=fused)
         assert wants_huge_pages(rotated)
@@ -496,13 +489,6 @@ def test_all_half_precision_numbers_are_converted_like_torch(dtype, pairing, rng
     got, expected = (ra.rotate(x, *table, pairing=pairing, fused=fused) for fused in (True, False))
     assert torch.equal(got.isnan(), expected.isnan())
     assert torch.equal(got.nan_to_num(), expected.nan_to_num())
-
-
-def test_rows_of_any_width_are_rotated(put, rng):
-    for pairs, shape in ((1, (3,)), (5, (2, 3)), (32, (2, 3, 4)), (64, ()), (300, (2, 1, 2)), (16, (1, 2, 3, 1, 4))):
-        x, rope = put(rng.standard_normal((*shape, 2 * pairs))), ra.Rope(ra.frequencies(2 * pairs), pairing="half")
-        got, expected = (ra.rotate(x, *rope.table(0, like=x), pairing="half", fused=f) for f in (True, False))
-        np.testing.assert_allclose(got, expected, atol=1e-15)
 
 
 def test_autograd_notices_fused_writes_in_place(torch, rng):
@@ -634,33 +620,21 @@ def test_fused_tables_are_exact_on_every_library(lib, rng):
     assert table.cos.dtype == table.sin.dtype == lib.dtype("float32")
     assert error(map(lib.get, table), oracle.cos_sin(p, f)) <= 1.2e-7
     assert bool(warned) == (schedule == "eager"), warned
-    like = lib([1.0], "float32")
     for given in (7, [0.5, -3.25], range(5, -9, -3)):
-        table, warned = result_and_warnings(lambda given=given: ra.cos_sin(given, f, like=like, fused=True))
-        assert not warned
-        assert error(map(lib.get, table), oracle.cos_sin(np.asarray(given), f)) <= 2.5e-7
+        call = lambda given=given: ra.cos_sin(given, f, like=lib([1.0], "float32"), fused=True)  # noqa: E731
+        table, warned = result_and_warnings(call)
+        assert not warned and error(map(lib.get, table), oracle.cos_sin(np.asarray(given), f)) <= 2.5e-7
 
 
 def test_the_only_error_of_fused_tables_is_rounding(put, rng):
     f = (*ra.frequencies(100, base=500_000.0), 0.0, -0.25, 2 * np.pi, 65_536.0, 1e-30)
     p = shuffled_positions(rng)
     assert error(ra.cos_sin(put(p), f, fused=True), oracle.cos_sin(p, f)) <= ROUNDING
-    for dtype in ("int8", "int16", "int32", "uint8", ">i4"):
-        if put is np.asarray or dtype[0] != ">":
-            small = np.asarray([0, 1, 100, 127], dtype=dtype)
-            assert error(ra.cos_sin(put(small), f, fused=True), oracle.cos_sin(small, f)) <= ROUNDING
-    for given in (
-        range(FAR - 40, FAR),
-        range(FAR, -FAR, -(2**27)),
-        range(0),
-        range(3, 4, 2**70),
-        range(3, 2, -(2**70)),
-        range(2**70, 0, 5),
-        5,
-        [3, -7],
-        np.int64(4),
-        [[1, 2], [3, 4]],
-    ):
+    for dtype in ("int8", "int16", "int32", "uint8", *([">i4"] if put is np.asarray else [])):
+        small = np.asarray([0, 1, 100, 127], dtype=dtype)
+        assert error(ra.cos_sin(put(small), f, fused=True), oracle.cos_sin(small, f)) <= ROUNDING
+    ranges = [range(FAR - 40, FAR), range(FAR, -FAR, -(2**27)), range(3, 4, 2**70), range(3, 2, -(2**70))]
+    for given in (*ranges, range(0), range(2**70, 0, 5), 5, [3, -7], np.int64(4), [[1, 2], [3, 4]]):
         table, host = ra.cos_sin(given, f, like=put(np.ones(1, "f4")), fused=True), np.asarray(given)
         assert tuple(table.cos.shape) == (*host.shape, len(f))
         assert not host.size or error(table, oracle.cos_sin(host, f)) <= ROUNDING
@@ -753,20 +727,19 @@ def test_a_fused_rotation_makes_a_fused_table(put, rng):
 
 
 def test_fused_tables_warn_if_they_fall_back(put):
-    p, array = put(np.arange(5)), put(np.asarray(F))
-    unaligned = np.frombuffer(bytes(41), dtype=np.uint8)[1:].view(np.int64)
+    p = put(np.arange(5))
     calls = {
         "float64 tables": lambda fused: ra.cos_sin(p, F, dtype="float64", fused=fused),
-        "learned frequencies": lambda fused: ra.cos_sin(p, array, fused=fused),
+        "learned frequencies": lambda fused: ra.cos_sin(p, put(np.asarray(F)), fused=fused),
     }
     if put is np.asarray:
+        unaligned = np.frombuffer(bytes(41), dtype=np.uint8)[1:].view(np.int64)
         calls["aligned positions"] = lambda fused: ra.cos_sin(unaligned, F, fused=fused)
     for reason, call in calls.items():
         with pytest.warns(RuntimeWarning, match=f"not compiled: .*{reason}") as caught:
             got = call(True)
         assert caught[0].filename == __file__
-        for part, expected in zip(got, call(False), strict=True):
-            np.testing.assert_array_equal(part, expected)
+        np.testing.assert_array_equal(got, call(False))
 
 
 @pytest.mark.usefixtures("without_numba")

@@ -227,16 +227,6 @@ def test_model_lengths_are_dynamic_and_named(operator_length):
     assert "Constant" not in {node.op_type for node in model.graph.node}
 
 
-def test_large_tables_can_be_external_data(tmp_path, rng):
-    rope = ra.Rope(WIDE, pairing="half")
-    model = ra.onnx.export(rope, operator_length=1000)
-    onnx.save(model, tmp_path / "rope.onnx", save_as_external_data=True, location="rope.bin")
-    assert (tmp_path / "rope.bin").stat().st_size >= 1000 * 128 * 4
-    rotation = ort.InferenceSession(tmp_path / "rope.onnx")
-    q, k, positions = data(rotation, rng, (1, 2, 1, 5), low=0, high=1000)
-    assert_agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
-
-
 # --- arrays of ndonnx, for users who trace a model themselves ---------------------------------------------------------
 
 

@@ -246,27 +246,6 @@ def test_a_repr_shows_the_fields():
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_shapes_of_llama_3_1_are_rotated_exactly(lib, rng, pairing):
-    # Llama-3.1-8B from position 131 072, each pair as a complex number, rotated in float64 by the oracle's table
-    f = ra.frequencies(128, base=500_000.0)
-    rope = ra.Rope(f, pairing=pairing)
-    tokens = np.concatenate([np.arange(8), rng.integers(8, 4088, 8), np.arange(4088, 4096)])
-    cos, sin = oracle.cos_sin(131_072 + tokens, f)
-    pairs = {"half": (slice(0, 64), slice(64, 128)), "interleaved": (slice(0, None, 2), slice(1, None, 2))}
-    first, second = pairs[pairing]
-    for dtype in lib.dtypes:
-        x = rng.standard_normal((1, 32, 4096, 128), dtype=np.float32)
-        x = [lib(x, dtype), lib(x[:, :8], dtype)]
-        for given, got in zip(x, rope(*x, 131_072), strict=True):
-            a, b = (lib.get(part)[0][:, tokens].astype(np.float64) for part in (given, got))
-            expected = (a[..., first] + 1j * a[..., second]) * (cos + 1j * sin)
-            error = np.abs(b[..., first] + 1j * b[..., second] - expected)
-            bound = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 4e-7, "float64": 3e-15}[dtype]
-            assert (error <= bound * (np.abs(expected) + 1e-3)).all(), dtype
-
-
 # --- calls as inference engines make them, against a loop over tokens in float64 --------------------------------------
 
 HEADS, KV_HEADS, DIM = 4, 2, 12
