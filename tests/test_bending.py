@@ -1,7 +1,5 @@
 """Bent tables: compared with matrices from the papers and with other libraries, and their documented properties."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from conftest import one_jax
@@ -190,13 +188,13 @@ def capture(monkeypatch):
     return capture_from
 
 
+SIZES = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
+
+
 def test_temperature_equals_that_of_llama_4(torch, capture, rng):
     llama4 = pytest.importorskip("transformers.models.llama4.modeling_llama4")
     config = llama4.Llama4TextConfig(
-        hidden_size=32,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=16,
+        **SIZES,
         no_rope_layers=[0],
         num_hidden_layers=1,
         attn_temperature_tuning=True,
@@ -222,10 +220,7 @@ def test_temperature_equals_that_of_llama_4(torch, capture, rng):
 def test_temperature_equals_that_of_ministral_3(torch, capture, rng):
     ministral = pytest.importorskip("transformers.models.ministral3.modeling_ministral3")
     config = ministral.Ministral3Config(
-        hidden_size=32,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=16,
+        **SIZES,
         rope_parameters={
             "rope_type": "yarn",
             "rope_theta": 100.0,
@@ -257,33 +252,6 @@ def test_temperature_equals_that_of_ministral_3(torch, capture, rng):
 
 
 # --- xPos ---------------------------------------------------------------------------------------------------
-
-
-@one_jax
-def test_xpos_scores_depend_only_on_the_distance(lib, rope, rng):
-    x, y = (lib(np.repeat(rng.uniform(-2, 2, (1, 16)), 2, 0).astype(np.float32)) for _ in "xy")
-    p, further = np.asarray([3, 103]), np.asarray([3, 103]) + 40_000
-    tables = [
-        bending.xpos(rope.table(lib(at, "int32")), lib(at, "int32"), centre=centre)
-        for at, centre in ((p, 0), (p, 5000), (further, 40_000), (further, 35_000))
-    ]
-    expected, *rest = (scores(*map(lib.get, rope(x, y, pair))) for pair in tables)
-    for got in rest:
-        assert_close(got, expected, atol=1e-4)
-    assert abs(expected[0, 0] - expected[0, 1]) > 1e-2
-    assert_close(expected[0, 0], expected[1, 1], atol=1e-5)
-
-
-@one_jax
-def test_xpos_keys_in_a_cache_stay_valid(lib, qk):
-    q, k = map(lib, qk)
-    whole_q, whole_k = HALF(q, k, bending.xpos(HALF.table(lib(P, "int32")), lib(P, "int32"), centre=100))
-    for i in range(6):
-        one = lib(P[i : i + 1], "int32")
-        for_q, for_k = bending.xpos(HALF.table(one), one, centre=100)
-        new_q, new_k = HALF(q[:, :, i : i + 1, :], k[:, :, i : i + 1, :], (for_q, for_k))
-        assert_close(lib.get(new_q), lib.get(whole_q)[:, :, i : i + 1])
-        assert_close(lib.get(new_k), lib.get(whole_k)[:, :, i : i + 1])
 
 
 @one_jax
@@ -321,52 +289,14 @@ def test_xpos_distances_to_the_centre_are_exact(lib):
     np.testing.assert_allclose(scale_of(lib, half[0])[0], zeta**0.25, rtol=1e-6)
 
 
-def test_xpos_leaves_the_range_of_a_dtype_at_the_documented_distance():
-    for p, fits in ((35_000, True), (36_500, False)):
-        table = ra.cos_sin(np.asarray([p]), ra.frequencies(128))
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            for_q, for_k = bending.xpos(table, [p], centre=0)
-        assert bool(np.isfinite(for_k.cos).all()) is fits
-        assert bool((np.hypot(*for_q) >= np.finfo(np.float32).tiny).all()) is fits
-    for p, fits in ((4500, True), (4600, False)):
-        for_k = bending.xpos(ra.cos_sin(np.asarray([p]), (0.0, 1.0)), [p], centre=0)[1]
-        assert (for_k.cos[0, 0] < np.finfo(np.float16).max) == fits
-
-
 # --- FoPE ---------------------------------------------------------------------------------------------------
 
 
 @one_jax
-def test_fope_with_identity_coefficients_is_rope(lib, rope, qk):
-    x = lib(qk[0])
-    eye = lib(np.broadcast_to(np.eye(N), (3, N, N)).copy(), "float32")
-    table = rope.table(lib(P, "int32"))
-    expected = lib.get(rope.apply(x, table))
-    for c in (eye, eye[0, ...]):
-        bent = bending.fope(table, c, c, pairs=N, sine_padding=1.0)  # nothing to pad
-        assert_close(lib.get(rope.apply(x, bent)), expected)
-
-
-@one_jax
-def test_fope_padding_0_keeps_features_and_1_rotates_them(lib, qk):
-    x = lib(qk[0])
-    eye = lib(np.eye(KEPT), "float32")
-    table = ra.cos_sin(lib(P, "int32"), F[:KEPT])
-    a, b = qk[0][..., KEPT:N], qk[0][..., N + KEPT :]
-    for padding, first, second in ((0.0, a, b), (1.0, a - b, b + a)):
-        y = lib.get(HALF.apply(x, bending.fope(table, eye, eye, pairs=N, sine_padding=padding)))
-        assert_close(y[..., KEPT:N], first)
-        assert_close(y[..., N + KEPT :], second)
-
-
-def test_fope_works_with_grouped_heads(qk, coefficients):
-    q, k = np.repeat(qk[0], 2, axis=1), qk[1]
-    table = ra.cos_sin(P, F[:KEPT])
-    for_k = bending.fope(table, *coefficients, pairs=N, sine_padding=0.0)
-    for_q = bending.fope(table, *(np.repeat(c, 2, axis=0) for c in coefficients), pairs=N, sine_padding=0.0)
-    got_q, got_k = HALF(q, k, (for_q, for_k))
-    assert_close(got_q, np.repeat(HALF.apply(qk[0], for_k), 2, axis=1))
-    assert_close(got_k, HALF.apply(k, for_k))
+def test_fope_with_identity_coefficients_and_no_padding_is_rope(lib, rope, qk):
+    x, eye, table = lib(qk[0]), lib(np.eye(N), "float32"), rope.table(lib(P, "int32"))
+    bent = bending.fope(table, eye, eye, pairs=N, sine_padding=1.0)
+    assert_close(lib.get(rope.apply(x, bent)), lib.get(rope.apply(x, table)))
 
 
 # --- temperature --------------------------------------------------------------------------------------------
@@ -387,37 +317,11 @@ def test_temperature_steps_are_exact_and_padding_is_not_scaled(lib):
 
 
 @one_jax
-def test_temperature_does_not_change_keys(lib, rope, qk):
-    q, k = map(lib, qk)
-    p = lib(P, "int32")
-    table = rope.table(p)
-    expected_q, expected_k = (lib.get(x) for x in rope(q, k, table))
-    got_q, got_k = rope(q, k, (bending.temperature(table, p, beta=0.1, original_length=4), table))
-    assert np.array_equal(lib.get(got_k), expected_k)
-    assert np.array_equal(lib.get(got_q)[:, :, :2], expected_q[:, :, :2])  # below the length
-    assert (np.abs(lib.get(got_q)[:, :, 2:]) > np.abs(expected_q[:, :, 2:]) * 1.06).all()
-
-
-@one_jax
 def test_temperature_does_not_scale_pass_through_features(lib, rng):
     x = rng.uniform(-2, 2, (6, 24)).astype(np.float32)
     p = lib(P, "int32")
-    options = {"beta": 0.1, "original_length": 4}
-    partial = lib.get(HALF.apply(lib(x), bending.temperature(HALF.table(p), p, **options)))
+    partial = lib.get(HALF.apply(lib(x), bending.temperature(HALF.table(p), p, beta=0.1, original_length=4)))
     assert np.array_equal(partial[:, 16:], x[:, 16:])
-    identity = ra.Rope((0.0,) * 12, pairing="half")
-    whole = lib.get(identity.apply(HALF.apply(lib(x), p), bending.temperature(identity.table(p), p, **options)))
-    assert_close(whole[:, :16], partial[:, :16])
-    assert_close(whole[:, 16:], x[:, 16:] * (1 + 0.1 * np.log1p(P // 4))[:, None])
-
-
-@one_jax
-def test_schemes_compose(lib, qk):
-    p = lib(P, "int32")
-    for_q, _ = bending.xpos(HALF.table(p), p, centre=4)
-    both = bending.temperature(for_q, p, beta=0.3, original_length=4, offset=1)
-    expected = paper_xpos(P, "half")[0] * (1 + 0.3 * np.log(1 + (P + 1) // 4))[:, None, None]
-    assert_close(lib.get(HALF.apply(lib(qk[0]), both)), np.einsum("sij,bhsj->bhsi", expected, qk[0]), atol=4e-6)
 
 
 # --- LongRoPE's first tokens ----------------------------------------------------------------------------------
@@ -459,34 +363,19 @@ def test_unscaled_first_keeps_integer_dtypes(lib):
     assert lib.get(positions.unscaled_first([large], large, like=like)).tolist() == [[0, large]]
 
 
-# --- axes ---------------------------------------------------------------------------------------------------
+# --- axes of a batch and of heads ---------------------------------------------------------------------------
 
 
 @one_jax
-@pytest.mark.parametrize(("batch", "heads", "seq"), [*product([1, 2], [1, 3], [1, 6])])
+@pytest.mark.parametrize(("batch", "heads", "seq"), [(2, 3, 6), (1, 3, 1), (2, 1, 6)])
 def test_tables_by_batch_head_and_token_are_applied(lib, rng, batch, heads, seq):
-    x = rng.uniform(-2, 2, SHAPE).astype(np.float32)
+    x = rng.uniform(-2, 2, (2, 3, 2, 6, 16)).astype(np.float32)  # (batch, heads, group, seq, head_dim)
     p = rng.integers(-99, 99, (batch, heads, seq))
-    cos, sin = plain(p)
-    expected = np.einsum("...ij,...j->...i", dense(cos, sin, "half"), x)
-    grouped = np.stack([x, x + 1], axis=2)  # (batch, heads, group, seq, head_dim)
-    expected_groups = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], grouped)
-
-    def rotate_all(p, x, first, second, grouped):
-        """Return results by default, along other axes, and with grouped heads."""
-        table = HALF.table(p)
-        bent = ra.BentTable(*table)
-        by_default = [HALF.apply(x, given) for given in (table, bent, p)]
-        moved = [HALF.apply(each, bent, seq_axis=axis) for axis, each in enumerate((first, second))]
-        return by_default, moved, HALF.apply(grouped, bent)
-
-    arrays = x, np.moveaxis(x, 2, 0).copy(), np.moveaxis(x, 2, 1).copy(), grouped
-    by_default, moved, groups = lib.quick(rotate_all)(lib(p, "int32"), *map(lib, arrays))
-    for got in by_default:
-        assert_close(lib.get(got), expected)
-    for axis, got in enumerate(moved):
-        assert_close(np.moveaxis(lib.get(got), axis, 2), expected)
-    assert_close(lib.get(groups), expected_groups)
+    expected = np.einsum("...ij,...j->...i", dense(*plain(p), "half")[:, :, None], x)
+    table = HALF.table(lib(p, "int32"))
+    for given in (table, ra.BentTable(*table)):
+        assert_close(lib.get(HALF.apply(lib(x), given)), expected)
+        assert_close(lib.get(HALF.apply(lib(x[:, :, 0]), given)), expected[:, :, 0])
 
 
 # --- compilers, gradients and types -------------------------------------------------------------------------
@@ -527,11 +416,7 @@ def test_bending_is_lazy_on_dask(qk, coefficients):
         pytest.fail("computed inside the call")
 
     with dask.config.set(scheduler=refuse):
-        got = bend_all(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
-    expected = bend_all(*qk, P, *coefficients)
-    for tables, numpy_tables in zip(got, expected, strict=True):
-        for x, y in zip(tables, numpy_tables, strict=True):
-            assert_close(x.compute(scheduler="sync"), y, atol=5e-6)
+        bend_all(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
@@ -541,7 +426,7 @@ def test_bent_tables_keep_their_type_in_torch(torch):
     leaves, spec = pytree.tree_flatten(bent)
     assert len(leaves) == 2
     assert type(pytree.tree_unflatten(leaves, spec)) is type(pytree.tree_map(lambda x: x + 1, bent)) is ra.BentTable
-    torch._dynamo.reset()
+    torch.compiler.reset()
     twice = torch.compile(lambda t: (type(t)(t.cos * 2, t.sin), isinstance(t, ra.BentTable)), fullgraph=True)
     assert type(twice(bent)[0]) is ra.BentTable
     assert twice(bent)[1]
@@ -558,7 +443,7 @@ def test_bent_tables_keep_their_type_in_torch(torch):
     x = torch.ones(3, 16)
     exported = torch.export.export(Module(), (x, bent)).module()
     assert_close(exported(x, bent), HALF.apply(x, bent))
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="not a rotation"):
+    with pytest.raises(RuntimeError, match="not a rotation"):
         torch.compile(lambda x, t: HALF.apply(x, t, inverse=True), fullgraph=True)(x, bent)
 
 
