@@ -25,6 +25,9 @@ def put(request):
     return pytest.importorskip("torch", reason="torch is not installed").from_numpy
 
 
+# --- random calls -----------------------------------------------------------------------------------------------------
+
+
 DTYPES = {"float16": "f2", "bfloat16": ml_dtypes.bfloat16, "float32": "f4", "float64": "f8"}
 VIEWS = {
     "contiguous": lambda x: x,
@@ -89,6 +92,9 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put):
     finally:
         if torch:
             torch.set_num_threads(threads)
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)

@@ -28,19 +28,7 @@ def _empty_caches():
     ra.clear_caches()
 
 
-@pytest.fixture(params=["numpy", "torch", "jax"])
-def freed(request):
-    """Return a function that makes arrays of a library, and one that counts its arrays, or KiB of them, in memory."""
-    if request.param == "numpy":
-        tracemalloc.start()
-        yield np.asarray, lambda: gc.collect() * 0 + tracemalloc.get_traced_memory()[0] / 1024
-        tracemalloc.stop()
-        return
-    module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
-    if request.param == "jax":
-        yield module.numpy.asarray, lambda: gc.collect() * 0 + len(module.live_arrays())
-    else:
-        yield module.from_numpy, lambda: gc.collect() * 0 + sum(type(x) is module.Tensor for x in gc.get_objects())
+# --- made once --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -81,6 +69,24 @@ def test_frequencies_are_converted_to_arrays_once(positions, lib, conversions):
     assert not converted(conversions, lambda: lib.get(rope.table(new, like=x).cos))[1]
 
 
+# --- freed with their Rope --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["numpy", "torch", "jax"])
+def freed(request):
+    """Return a function that makes arrays of a library, and one that counts its arrays, or KiB of them, in memory."""
+    if request.param == "numpy":
+        tracemalloc.start()
+        yield np.asarray, lambda: gc.collect() * 0 + tracemalloc.get_traced_memory()[0] / 1024
+        tracemalloc.stop()
+        return
+    module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+    if request.param == "jax":
+        yield module.numpy.asarray, lambda: gc.collect() * 0 + len(module.live_arrays())
+    else:
+        yield module.from_numpy, lambda: gc.collect() * 0 + sum(type(x) is module.Tensor for x in gc.get_objects())
+
+
 def test_constants_are_freed_with_their_rope_or_the_caches(freed):
     make, memory = freed
     x = make(data(6, 32))
@@ -110,6 +116,9 @@ def test_a_copied_rope_makes_its_own_constants(copied, lib, conversions):
     other = copied(rope)
     assert other == rope and hash(other) == hash(rope)
     assert converted(conversions, lambda: lib.get(other.apply(x, at))) == expected
+
+
+# --- kept for each dtype and mode -------------------------------------------------------------------------------------
 
 
 def test_jax_tables_are_exact_if_x64_is_switched(jax):

@@ -48,6 +48,9 @@ def each_loop(*dtypes):
     )
 
 
+# --- compiled, or a fallback with a warning ---------------------------------------------------------------------------
+
+
 def documented():
     """Return the table of the docs as {library: {dtype: cell}}."""
     (table,) = [
@@ -178,6 +181,9 @@ def test_another_byte_order_falls_back_with_a_warning_at_the_callers_line():
         got = rope.apply(x.astype(">f8"), fused=True)
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(got, rope.apply(x))
+
+
+# --- transforms, gradients and compilers ------------------------------------------------------------------------------
 
 
 def test_a_fallback_under_a_transform_does_not_affect_later_calls(rng):
@@ -499,6 +505,9 @@ def test_autograd_notices_fused_writes_in_place(torch, rng):
     rope.apply(x, 5, out=x, fused=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.backward()
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
 
 
 _FUSED_CALLS = """

@@ -70,6 +70,20 @@ def test_arrays_of_two_devices_or_another_than_the_current_one_are_refused(cupy)
         rope.apply(x, 5)
 
 
+def test_each_device_has_its_own_constants(cupy):
+    rope, arrays = ra.Rope(ra.frequencies(8), pairing="half"), []
+    for device in (Device(0), Device(1)):
+        device.use()
+        arrays.append((cupy.asarray(np.ones((6, 8))), cupy.asarray(np.arange(6))))
+        for copies in (2, 0):  # the two pieces of the frequencies
+            cupy.copies = 0
+            rope.apply(*arrays[-1])
+            assert cupy.copies == copies
+    Device(0).use()
+    rope.apply(*arrays[0])
+    assert cupy.copies == 0
+
+
 def test_the_command_line_moves_to_a_device_and_waits_for_results(cupy, monkeypatch):
     # By the record, which the command line uses: its commands need a GPU.
     assert find(cupy.asarray([1.0])).put(np.ones(1), 1).device == Device(1) == Device()

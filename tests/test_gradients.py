@@ -26,6 +26,9 @@ def pairing(request):
     return request.param
 
 
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
 def check_gradients(arrays, options, **gradcheck):
     """Compare the first and second derivatives by x, cos and sin with finite differences."""
     x, cos, sin = arrays
@@ -58,6 +61,9 @@ def test_first_and_second_derivatives_equal_finite_differences(table, inverse, p
 def test_every_entry_of_the_jacobians_equals_finite_differences(table, pairing):
     # two pairs between pass-through features; a table whose gradient is summed over the batch, and one whose isn't
     check_gradients(arrays(table, x=(2, 2, 6)), {"pairing": pairing, "start": 1, "inverse": len(table) == 1})
+
+
+# --- what is saved for backward ---------------------------------------------------------------------------------------
 
 
 def saved_for_backward(function):
@@ -97,6 +103,9 @@ def test_half_precision_gradients_have_the_dtypes_of_the_inputs(pairing):
     assert x.grad.dtype == torch.bfloat16
     for part in table:
         assert part.grad.dtype == torch.float32 and part.grad.shape == part.shape and part.grad.abs().sum() > 0
+
+
+# --- compilers, checkpoints and functional derivatives ----------------------------------------------------------------
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")

@@ -421,23 +421,17 @@ def test_a_default_device_changes_no_result(torch):
 def test_eager_calls_of_jax_are_right_before_and_after_it_traces(traced, jax):
     x, at = jax.numpy.asarray(data(3, 6, 32)), jax.numpy.arange(6)
     expected = ROPE.apply(x, at)
-
-    def run():
-        """Call while JAX traces."""
-        if traced == "grad":
-            return jax.grad(lambda x: (ROPE.apply(x, at) * x).sum())(x)
-        if traced == "eval_shape":
-            return jax.eval_shape(ROPE.apply, x, at)
-        return getattr(jax, traced)(lambda x: ROPE.apply(x, at))(x)
-
+    run = {
+        "jit": lambda: jax.jit(lambda x: ROPE.apply(x, at))(x),
+        "vmap": lambda: jax.vmap(lambda x: ROPE.apply(x, at))(x),
+        "grad": lambda: jax.grad(lambda x: (ROPE.apply(x, at) * x).sum())(x),
+        "eval_shape": lambda: jax.numpy.zeros_like(jax.eval_shape(ROPE.apply, x, at)),
+    }[traced]
     ra.clear_caches()
     first = run()
     assert bits(ROPE.apply(x, at)) == bits(expected)  # a tracer that was kept would raise
     second = run()
-    if traced == "eval_shape":
-        assert second.shape == expected.shape
-    else:
-        assert bits(first) == bits(second)
+    assert bits(first) == bits(second) and second.shape == expected.shape
     if traced in {"jit", "vmap"}:
         np.testing.assert_allclose(np.asarray(second), np.asarray(expected), rtol=0, atol=1e-6)
 

@@ -32,6 +32,9 @@ def moved(lib, rope, keys, old, new, **options):
     return got, rope.apply(np.asarray(keys), new)
 
 
+# --- moves ------------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_moved_keys_equal_keys_rotated_at_the_new_positions(lib, keys, dtype, pairing):
@@ -90,6 +93,9 @@ def test_far_moves_are_exact(lib, keys, old, new):
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6)
 
 
+# --- many moves -------------------------------------------------------------------------------------------------------
+
+
 @one_jax
 def test_many_moves_do_not_drift(lib, rng):
     """Keys move by −1 up to a thousand times, as in a cache with sinks. The bounds are those of the docstring."""
@@ -126,6 +132,9 @@ def test_a_chain_of_moves_equals_one_move(stops, data):
     np.testing.assert_allclose(k, expected, rtol=0, atol=1e-6 * (1 + len(stops)))
 
 
+# --- outputs, compilers and gradients ---------------------------------------------------------------------------------
+
+
 def test_moves_in_place_and_into_out_are_exact(lib, keys):
     if not lib.mutable:
         pytest.skip(f"{lib.name} cannot write")
@@ -154,6 +163,9 @@ def test_gradients_reach_the_keys(keys):
 
 
 K = np.ones((2, 3, 6, 16), np.float32)
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
 WRONG = {
     "a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* got a table"),
     "a real number": (lambda: ROPE.reposition(K, np.asarray(0.5), 0), TypeError, "^old must be an integer if 0-d"),

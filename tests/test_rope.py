@@ -37,6 +37,9 @@ def assert_close(lib, got, expected):
     np.testing.assert_allclose(lib.get(got), expected, rtol=0, atol=ATOL)
 
 
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
 @one_jax
 @pytest.mark.parametrize(
     ("given", "explicit"),
@@ -81,6 +84,9 @@ def test_a_zero_dimensional_array_is_an_offset(lib, rng):
     x = rng.uniform(-1, 1, (40, 8)).astype(np.float32)
     for dtype in ("int32", "int8"):  # small integers do not wrap
         assert_close(lib, lib.quick(ROPE.apply)(lib(x), lib(100, dtype)), rotated(x, range(100, 140)))
+
+
+# --- axes of tokens, queries and keys ---------------------------------------------------------------------------------
 
 
 @one_jax
@@ -140,6 +146,9 @@ def test_decoding_token_by_token_equals_prefill(lib, qk):
         assert_close(lib, one_k, lib.get(all_k)[:, :, i : i + 1])
 
 
+# --- frequencies, factor and dtype ------------------------------------------------------------------------------------
+
+
 @one_jax
 def test_several_axes_add_their_angles(lib, rng):
     rows = ((*F[:2], 0.0, 0.0), (0.0, 0.0, *F[:2]))
@@ -196,6 +205,9 @@ def test_the_inverse_divides_by_the_attention_factor(lib, rng):
         assert_close(lib, inverted, x)
 
 
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+
 def test_out_is_a_pair(lib, qk):
     if not lib.mutable:
         pytest.skip(f"{lib.name} does not write into arrays")
@@ -219,6 +231,9 @@ def test_nothing_is_written_if_an_argument_is_wrong(qk):
             ROPE(q, k, 5, out=(q, wrong))
         assert (q == qk[0]).all()
         assert (k == qk[1]).all()
+
+
+# --- a Rope as a value ------------------------------------------------------------------------------------------------
 
 
 def test_ropes_are_compared_and_hashed_by_value():

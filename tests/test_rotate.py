@@ -36,6 +36,9 @@ def check(lib, got, x, expected, dtype):
     np.testing.assert_allclose(lib.get(got).astype(np.float64), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_every_dtype_is_rotated_within_its_tolerance(lib, rng, dtype, pairing):
@@ -96,6 +99,9 @@ def test_any_leading_axes_broadcast(lib, rng, shape, rows, pairing):
         got = rotate(lib(x), empty, empty)
         assert tuple(got.shape) == shape
         assert got.dtype == lib.dtype("float32")
+
+
+# --- outputs and memory -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -198,6 +204,9 @@ def test_lazily_negated_tensors_are_read_and_never_written(dtype, tokens, rng):
     assert torch.equal(memory, before)
 
 
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
 def test_tables_can_have_another_precision(lib, rng):
     x = draw(rng, (3, 16))
     p = np.asarray([1, 2, 3])
@@ -240,6 +249,9 @@ def test_torch_sliding_windows_are_rotated(rng):
     for pairing in PAIRINGS:
         rope = ra.Rope(ra.frequencies(32), pairing=pairing)
         np.testing.assert_array_equal(rope.apply(windows), rope.apply(windows.contiguous()))
+
+
+# --- other tokens -----------------------------------------------------------------------------------------------------
 
 
 @one_jax

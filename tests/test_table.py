@@ -27,6 +27,9 @@ def positions(rng, count=24):
     return np.concatenate([[0, 1, -1, 131_072, 1_048_576, 2**24 + 1, LARGEST, -LARGEST], random, small])
 
 
+# --- integer positions ------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("base", [10_000.0, 500_000.0, 7.0])
 def test_integer_positions_are_exact_up_to_2_31(lib, rng, base):
     f, p = ra.frequencies(128, base=base), positions(rng)
@@ -95,6 +98,9 @@ def test_tables_beyond_the_bound_are_still_rotations(lib):
     assert error(lib, table, oracle.cos_sin(np.asarray([2**33 + 1]), F)) <= 2e-6
 
 
+# --- real positions and float64 tables --------------------------------------------------------------------------------
+
+
 def test_real_positions_are_exact_up_to_2_24(lib, rng):
     p = np.concatenate([rng.uniform(-(2**24), 2**24, 24), rng.uniform(-100, 100, 24), [0.5, -0.5, 1.5]])
     narrow, bound = p.astype(np.float32), 2.5e-7 if lib.has_float64 else 2e-6
@@ -114,6 +120,9 @@ def test_float64_tables_are_exact(lib, rng):
         bound = 1e-15 * (1 + np.abs(np.multiply.outer(p, F)))
         for got, expected in zip(table, oracle.cos_sin(p, F), strict=True):
             assert (np.abs(lib.get(got) - expected) <= bound).all()
+
+
+# --- what frequencies and positions may be ----------------------------------------------------------------------------
 
 
 def test_frequencies_can_have_any_size_and_sign(lib):
@@ -185,6 +194,9 @@ def test_several_axes_add_their_angles(lib, rng):
     assert error(lib, ra.cos_sin(lib(real), rows), exact) <= 2.5e-7
 
 
+# --- factor and dtype -------------------------------------------------------------------------------------------------
+
+
 def test_attention_factor_multiplies_the_table(lib):
     p = np.asarray([5, 70_000])
     cos, sin = oracle.cos_sin(p, F)
@@ -227,6 +239,9 @@ def test_high_halves_of_products_are_exact_in_32_bits(rng):
     high = _high_product(n[:, None], *(np.asarray(part, dtype=np.int32) for part in parts))
     expected = [[(p * word >> 32) + 2**31 & 2**32 - 1 for word in words] for p in n.tolist()]
     np.testing.assert_array_equal(high.astype(np.int64) + 2**31, expected)
+
+
+# --- frequencies ------------------------------------------------------------------------------------------------------
 
 
 def test_learned_frequencies_are_exact_on_every_library(lib):

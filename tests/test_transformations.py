@@ -401,24 +401,14 @@ def test_constants_that_mlx_keeps_while_it_traces_can_be_used_later(trace, rng):
 
 
 def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
-    da = pytest.importorskip("dask.array", reason="dask is not installed")
-    dask = pytest.importorskip("dask")
+    dask, da = (pytest.importorskip(name, reason="dask is not installed") for name in ("dask", "dask.array"))
     q, k = qk(rng)
-    chunks = (1, 1, 3, 10)
-    lazy = [da.from_array(x, chunks=chunks) for x in (q, k)]
-
-    def refuse(*_args, **_kwargs):
-        """Fail if Dask computes anything."""
-        pytest.fail("computed inside the call")
-
-    with dask.config.set(scheduler=refuse):
-        got = rope(*lazy, 70_000)
+    lazy = [da.from_array(x, chunks=(1, 1, 3, 10)) for x in (q, k)]
+    with dask.config.set(scheduler=lambda *_, **__: pytest.fail("computed inside the call")):
         positions = da.arange(70_000, 70_006, chunks=4)
-        by_array = rope(*lazy, positions)
-        by_table = rope(*lazy, rope.table(positions))
-    for x, y in zip(lazy, got, strict=True):
-        assert x.chunks == y.chunks
-    for result in (got, by_array, by_table):
+        results = [rope(*lazy, given) for given in (70_000, positions, rope.table(positions))]
+    assert [y.chunks for y in results[0]] == [x.chunks for x in lazy]
+    for result in results:
         assert_close([y.compute(scheduler="sync") for y in result], rope(q, k, 70_000))
 
 
