@@ -17,6 +17,7 @@ from conftest import LIBRARIES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_errors import recursive_list
+from test_scaling import ARGUMENTS
 
 import rope_any as ra
 from rope_any import axes, bending, config, plot, positions, scaling, weights
@@ -29,22 +30,6 @@ P = np.arange(3)
 COS, SIN = TABLE = ra.cos_sin(P, F)
 ROPE = ra.Rope(F, pairing="half")
 GRID = ra.Rope(axes.chunked(F, [1, 3]), pairing="interleaved", start=0)
-LLAMA = {
-    "model_type": "llama",
-    "head_dim": 128,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 131_072,
-    "rope_theta": 500_000.0,
-    "rope_scaling": {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    },
-}
 YARN = {
     "model_type": "qwen2",
     "hidden_size": 64,
@@ -114,45 +99,13 @@ CALLS = {
         (X, P, 0),
         {"source": ROPE, "seq_axis": -2, "out": np.empty_like(X)},
     ),
-    "from_config": (ra.Rope.from_config, (LLAMA,), {"layer_type": None, "sequence_length": 4096, "pairing": "half"}),
-    "from_config, yarn": (ra.Rope.from_config, (YARN,), {}),
-    "layers": (config.layers, (LLAMA,), {"sequence_length": 4096, "pairing": "half"}),
+    "from_config": (ra.Rope.from_config, (YARN,), {"layer_type": None, "sequence_length": 4096, "pairing": "half"}),
+    "layers": (config.layers, (YARN,), {"sequence_length": 4096, "pairing": "half"}),
     "layers, with sections": (config.layers, (SECTIONED,), {}),
     "explain": (config.explain, (YARN,), {"layer_type": None, "sequence_length": 4096, "pairing": "half"}),
-    "modernize": (config.modernize, (LLAMA,), {}),
+    "modernize": (config.modernize, (YARN,), {}),
     "wavelengths": (config.wavelengths, (ROPE,), {}),
     "drift": (config.drift, (ROPE, ROPE, 100.0), {}),
-    "linear": (scaling.linear, (F, 2.0), {}),
-    "ntk": (scaling.ntk, (F, 2.0), {}),
-    "dynamic_ntk": (scaling.dynamic_ntk, (F, 2.0), {"length": 8192, "trained_length": 4096}),
-    "ntk_by_parts": (scaling.ntk_by_parts, (F, 2.0), {"original_length": 4096, "alpha": 1.0, "beta": 32.0}),
-    "yarn": (
-        scaling.yarn,
-        (F, 2.0),
-        {"base": 1e4, "original_length": 4096, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True},
-    ),
-    "dynamic_yarn": (
-        scaling.dynamic_yarn,
-        (F,),
-        {"base": 1e4, "length": 8192, "original_length": 4096, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True},
-    ),
-    "longrope": (
-        scaling.longrope,
-        (F,),
-        {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "original_length": 4096, "length": 8192},
-    ),
-    "llama3": (
-        scaling.llama3,
-        (F, 8.0),
-        {"original_length": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
-    ),
-    "proportional": (scaling.proportional, (F, 0.5), {}),
-    "resonance": (scaling.resonance, (F,), {}),
-    "dype": (scaling.dype, (F, 4.0), {"base": 1e4, "original_length": 64, "noise": 0.5}),
-    "clipped": (scaling.clipped, (F, 2), {}),
-    "riflex": (scaling.riflex, (F, 50), {"length": 66}),
-    "yarn_attention_factor": (scaling.yarn_attention_factor, (4.0,), {"mscale": 1.0, "mscale_all_dim": 0.5}),
-    "longrope_attention_factor": (scaling.longrope_attention_factor, (4.0,), {"original_length": 4096}),
     "axial": (axes.axial, (F, F), {}),
     "chunked": (axes.chunked, (F, [1, 3]), {}),
     "strided": (axes.strided, (F, [2, 2]), {}),
@@ -220,6 +173,12 @@ CALLS = {
 }
 
 
+for scheme in scaling.__all__:
+    bound = inspect.signature(getattr(scaling, scheme)).bind_partial()
+    bound.arguments.update({name: ARGUMENTS[name] for name in bound.signature.parameters})
+    CALLS[scheme] = getattr(scaling, scheme), bound.args, bound.kwargs
+
+
 class UnreadableArray:
     """An object with ``__array__`` that raises."""
 
@@ -274,80 +233,23 @@ def nested(depth):
 NUMBERS = [0, 1, -1, 2, 3, 5, 2**31, -(2**31), 2**63, 2**64, 10**400, -(10**400), 10**5000]
 REALS = [0.0, -0.0, 0.5, 1.5, -2.0, 5e-324, 1e-300, 1e308, -1e308, NAN, INF, -INF, 1j]
 OBJECTS = [
-    *(None, True, False, "", "half", "rows", "0", "x" * 999, "\n\0", Text("half"), b"half", bytearray(b"x"), Ellipsis),
-    *(
-        [],
-        (),
-        [[]],
-        ((),),
-        [1],
-        [1.0] * 4,
-        [NAN],
-        [INF, 1],
-        ["1"],
-        [None],
-        [True],
-        [[1], [1, 2]],
-        (1, 2, 3),
-        [[1, 2, 3]] * 3,
-    ),
-    *(
-        {},
-        {1},
-        {"a": 1},
-        {1: 2},
-        {"rope_type": []},
-        object(),
-        object,
-        len,
-        range(3),
-        range(0),
-        range(5, 0, -1),
-        slice(3),
-    ),
-    *(
-        Fraction(1, 3),
-        Decimal("1.5"),
-        Decimal("NaN"),
-        IndexOnly(),
-        UnreadableArray(),
-        RecursiveSequence(),
-        nested(50),
-        nested(5000),
-        recursive_list(),
-    ),
-    *(
-        array.array("d", [1.0]),
-        memoryview(b"abc"),
-        SimpleNamespace(shape=(3,), dtype="f4"),
-        Path("no/such/file"),
-        iter([1]),
-    ),
+    *(None, True, "", "half", "rows", "0", "x" * 999, "\n\0", Text("half"), b"half", bytearray(b"x"), Ellipsis),
+    *([], (), [[]], ((),), [1], [1.0] * 4, [NAN], [INF, 1], ["1"], [None], [True], [[1], [1, 2]], (1, 2, 3)),
+    *({}, {1}, {"a": 1}, {1: 2}, {"rope_type": []}, object(), object, len, range(3), range(0), slice(3)),
+    *(Fraction(1, 3), Decimal("1.5"), Decimal("NaN"), IndexOnly(), UnreadableArray(), RecursiveSequence()),
+    *(nested(50), nested(5000), recursive_list(), array.array("d", [1.0]), memoryview(b"abc"), iter([1])),
+    *(SimpleNamespace(shape=(3,), dtype="f4"), Path("no/such/file"), [[1, 2, 3]] * 3, range(5, 0, -1), False),
     *(ROPE, GRID, TABLE, ra.Table(1, 2), ra.Table(COS[:, :2], SIN), (TABLE, TABLE), ra.BentTable(COS, SIN)),
 ]
-SCALARS = [
-    np.float32(2),
-    np.float64(NAN),
-    np.int64(3),
-    np.uint8(3),
-    np.bool_(True),
-    np.str_("half"),
-    np.datetime64("NaT", "s"),  # NumPy 2.5 requires a unit
-]
+SCALARS = [np.float32(2), np.float64(NAN), np.int64(3), np.uint8(3), np.bool_(True), np.str_("half")]
+SCALARS.append(np.datetime64("NaT", "s"))  # NumPy 2.5 requires a unit
 ARRAYS = [
-    *(
-        np.asarray(3),
-        np.asarray(1.5),
-        np.asarray(NAN),
-        np.zeros(0),
-        np.zeros(3),
-        np.zeros((0, 3, 8)),
-        np.ones((1,) * 7),
-    ),
+    *(np.asarray(3), np.asarray(1.5), np.asarray(NAN), np.zeros(0), np.zeros(3), np.zeros((0, 3, 8))),
+    *(np.ones((1,) * 7), np.asarray([[1, 2]]), np.ones((3, 3), np.float32), X[::-1], X[:, :, :0]),
     *(X, X.astype(">f4"), X.astype(int), X > 0, X.astype(complex), X.astype(np.longdouble), X.astype(np.float16)),
     *(X.astype(object), X.astype("U3"), X.astype("M8[s]"), np.zeros(3, "V8"), np.zeros(3, [("a", int)])),
     *(np.full((2, 3, 8), NAN), np.asarray([0, 2**40, -1]), np.asarray([2**63], np.uint64), np.ma.ones((3, 8))),
-    *(np.broadcast_to(X[:1], X.shape), X[:, :, :0], X[::-1], np.asarray([[1, 2]]), np.ones((3, 3), np.float32)),
+    np.broadcast_to(X[:1], X.shape),
 ]
 
 
