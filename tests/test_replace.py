@@ -338,6 +338,7 @@ def test_the_state_dict_and_the_buffers_are_unchanged():
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable:FutureWarning")
 def test_gradients_are_unchanged_even_if_layers_run_twice():
     model = model_of("qwen3").train()
 
@@ -350,8 +351,7 @@ def test_gradients_are_unchanged_even_if_layers_run_twice():
     expected = gradient()
     replace(model)
     torch.testing.assert_close(gradient(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
-    checkpoint = partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
-    model._set_gradient_checkpointing(enable=True, gradient_checkpointing_func=checkpoint)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     torch.testing.assert_close(gradient(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
@@ -384,16 +384,6 @@ def test_few_elements_are_rotated_like_many(name, dtype, monkeypatch):
     few = outputs(model, FAR)
     assert few.dtype == many.dtype
     assert (few - many).abs().mean() < 0.5 * (before - many).abs().mean()
-
-
-@pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v4", "gpt_oss", "mixtral", "olmo2"])
-def test_a_half_precision_model_runs(name):
-    """Tables are float32 if attention uses `rotate`, and have the model's dtype otherwise."""
-    model = model_of(name).to(torch.bfloat16)
-    before = outputs(model)
-    replace(model)
-    assert outputs(model).dtype == torch.bfloat16
-    assert (outputs(model) - before).square().mean().sqrt() < 0.2 * before.std()
 
 
 def indirect(way):
@@ -444,22 +434,12 @@ def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers
     assert cos.dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("way", ["another method", "outside", "wrapped"])
+@pytest.mark.parametrize("way", ["outside", "wrapped"])
 def test_tables_are_rounded_if_they_may_reach_another_function(way):
     model = model_of("llama").model
     attention = model.layers[0].self_attn
     modules = torch.nn.ModuleDict({"model": model})
-    if way == "another method":
-
-        class Attention(type(attention)):
-            """A subclass that rotates in a helper."""
-
-            def helper(self, tensor):
-                """Rotate by a function that is not the module's."""
-                return self.apply_rotary(tensor)
-
-        attention.__class__ = Attention
-    elif way == "outside":  # outside of the model that has the embedding
+    if way == "outside":  # outside of the model that has the embedding
         modules["other"] = type(attention)(model.config, 0)
     else:
         wrap(attention)
@@ -532,13 +512,10 @@ def test_dynamic_tables_are_made_for_a_length():
 
 
 def test_the_vision_tower_is_not_replaced():
-    config = type(transformers.AutoConfig.for_model("qwen3_vl"))(
-        text_config={key: SIZES[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")}
-        | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
-        vision_config={"depth": 1, "hidden_size": 64, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 64},
-    )
-    model = transformers.AutoModel.from_config(config)
-    undo = replace(model)
+    sizes = {key: SIZES[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "head_dim")}
+    vision = {"depth": 1, "hidden_size": 64, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 64}
+    config = type(transformers.AutoConfig.for_model("qwen3_vl"))(text_config=sizes, vision_config=vision)
+    undo = replace(transformers.AutoModel.from_config(config))
     assert undo.tables == ("language_model.rotary_emb",)
     assert undo.rotations == ("language_model.layers.0.self_attn", "language_model.layers.1.self_attn")
     assert undo.left == ("visual.rotary_pos_emb",)
