@@ -445,21 +445,20 @@ def test_pass_through_features_and_inputs_are_checked_in_every_call(name):
     assert str(report).endswith("\n  likely cause: not the angles, which are correct; see the failures above")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT])
+def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype):
+    wide = rotary(rotary_dim=16, factor=1.3)
+    options = PLAIN | PARTIAL | {"attention_factor": 1.3, "longest": 2000, "like": np.zeros(1, dtype)}
+    report = check_rotary(lambda x, p: wide(x.astype(np.float64), p), **options)
+    assert failing_of(report) == ["keeps the dtype"] and report.causes == ()
+
+
 @pytest.mark.parametrize(("dtype", "through"), [("float64", "float32"), ("float16", "bfloat16")])
 def test_pass_through_features_must_keep_all_digits_of_the_dtype(dtype, through):
     like, through = np.zeros(1, dtype), getattr(ml_dtypes, through, through)
     rounded = far(partial(change_passed, to=lambda x: x.astype(through)))
     report = check_rotary(rounded, **PLAIN, **PARTIAL, longest=2000, like=like)
     assert failing_of(report) == ["passes the other features through"]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT])
-@pytest.mark.parametrize("factor", [1.0, 1.3])
-def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype, factor):
-    wide = rotary(rotary_dim=16, factor=factor)
-    options = PLAIN | PARTIAL | {"attention_factor": factor, "longest": 2000, "like": np.zeros(1, dtype)}
-    report = check_rotary(lambda x, p: wide(x.astype(np.float64), p), **options)
-    assert failing_of(report) == ["keeps the dtype"] and report.causes == ()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT])
@@ -522,14 +521,14 @@ def test_a_fault_of_every_call_is_reported_once():
     assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {said}"
 
 
-@pytest.mark.parametrize(
-    ("function", "hint"),
-    [
-        (lambda x, _: x.fill(0), "a function that writes into x needs in_place=True, on the command line --in-place"),
-        (lambda q, k, _: (q, k), "function(q, k, positions) needs keys=True, on the command line --keys"),
-        (lambda x, _: x.to(0), "a function of torch needs like=torch.empty(0), on the command line --library torch"),
-    ],
-)
+HINTS = [
+    (lambda x, _: x.fill(0), "a function that writes into x needs in_place=True, on the command line --in-place"),
+    (lambda q, k, _: (q, k), "function(q, k, positions) needs keys=True, on the command line --keys"),
+    (lambda x, _: x.to(0), "a function of torch needs like=torch.empty(0), on the command line --library torch"),
+]
+
+
+@pytest.mark.parametrize(("function", "hint"), HINTS)
 def test_a_function_of_other_arguments_has_a_hint(function, hint):
     cause, *hints = check_rotary(function, **PLAIN).causes
     assert cause.startswith("function(x, positions) must return the rotated x; it ") and hints == [hint]
