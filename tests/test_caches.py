@@ -177,16 +177,6 @@ def test_static_layers_move_in_place_and_keep_unused_slots(name, size):
         assert bool((x[..., last:, :] == 7).all())
 
 
-def test_static_layers_with_a_window_move_the_last_tokens():
-    model = model_of("mistral")
-    cache, right = (
-        filled(model, at, cache=static(model)) for at in (torch.arange(TOKENS), torch.as_tensor(ROWS.copy()))
-    )
-    reposition(cache, model, range(TOKENS), ROWS.tolist())
-    assert cache.layers[0].keys.shape[-2] == 10
-    assert error(cache.layers[0], right.layers[0]) < 1e-5
-
-
 def test_each_head_can_have_positions():
     model = model_of("llama")
     cache, *right = (filled(model, at) for at in (range_of(0), *torch.as_tensor(ROWS.copy())))

@@ -168,14 +168,6 @@ def test_arrays_are_freed_while_their_plan_is_kept(name, put):
     assert [ref() for ref in alive] == [None] * len(alive)
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
-def test_numpy_integers_use_the_plan_of_integers(kind, put):
-    x, number = put(data(2, 6, 32)), kind(5)
-    expected = bits(ROPE.apply(x, 5))
-    assert work(lambda: ROPE.apply(x, 5)) == work(lambda: ROPE.apply(x, number))
-    assert bits(ROPE.apply(x, number)) == expected
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_second_table_has_the_numbers_of_cos_sin(put, fused):
     pytest.importorskip("numba", reason="numba is not installed")
@@ -288,6 +280,11 @@ def _tables_at(*starts):
     return lambda put: tuple(_table(first)(put) for first in starts)
 
 
+def _with_tables(make):
+    """Return a maker of calls of q and k with a pair of tables."""
+    return lambda put: partial(ROPE, *qk(put), make(put))
+
+
 def _read_only(x):
     """Return x, made read-only."""
     x.setflags(write=False)
@@ -344,6 +341,8 @@ SIMILAR = {
     "a list of ints": (ARRAY, _at([5, 4, 3, 2, 1, 0])),
     # tables
     "a table of other positions": (A_TABLE, _at(_table(5))),
+    "a pair of other tables": (_with_tables(_tables_at(0, 4)), _with_tables(_tables_at(4, 0))),
+    "one table twice, then two": (_with_tables(lambda put: (_table()(put),) * 2), _with_tables(_tables_at(0, 4))),
     "a table of float64": (A_TABLE, _at(_table(dtype="float64"))),
     "a bent table": (A_TABLE, _at(_bent_table)),
     # options
@@ -462,31 +461,6 @@ def test_out_of_q_that_overlaps_the_table_of_k_is_refused(put):
 
 
 # --- values of arrays are read in each call ---------------------------------------------------------------------------
-
-POSITIONS = {
-    "numbers": [3, 4, 2**40, -5],
-    "ranges": [range(6), range(5, 11), range(6, 0, -1)],
-    "lists": [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0.5] * 6],
-    "arrays": [lambda put: put(np.arange(6)), lambda put: put(np.arange(6) ** 2)],
-    "arrays of one number": [lambda put: put(np.asarray(7)), lambda put: put(np.asarray(8))],
-    "tables": [lambda put: ROPE.table(put(np.arange(6))), lambda put: ROPE.table(put(np.arange(6) + 9))],
-    "pairs of tables": [_tables_at(0, 4), _tables_at(4, 0), _tables_at(4, 4)],
-    "one table twice, then two": [lambda put: (ROPE.table(put(np.arange(6))),) * 2, _tables_at(0, 4)],
-}
-
-
-@pytest.mark.parametrize("name", POSITIONS)
-def test_other_positions_give_other_results(name, put):
-    q, k = qk(put)
-    given = [at(put) if callable(at) else at for at in POSITIONS[name]]
-    expected = []
-    for at in given:
-        ra.clear_caches()
-        expected.append(bits(ROPE(q, k, at)))
-    assert all(a != b for a, b in itertools.combinations(expected, 2))
-    ra.clear_caches()
-    assert [bits(ROPE(q, k, at)) for at in given] == expected
-    assert [bits(ROPE(q, k, at)) for at in given] == expected
 
 
 def test_modified_arrays_are_read_again(put):

@@ -64,14 +64,6 @@ def test_pass_through_features_are_kept(lib, rng, features, start, pairing):
 
 @one_jax
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_inverse_undoes_the_rotation(lib, rng, pairing):
-    x, (cos, sin) = draw(rng, (4, 16)).astype(np.float32), table(lib, np.asarray([5, 6, 700, -8]))
-    rotated_x = ra.rotate(lib(x), cos, sin, pairing=pairing)
-    check(lib, ra.rotate(rotated_x, cos, sin, pairing=pairing, inverse=True), lib(x), x, "float32")
-
-
-@one_jax
-@pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize(
     ("shape", "rows"),
     [
