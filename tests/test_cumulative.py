@@ -116,17 +116,18 @@ def test_the_gradient_of_mlx_is_the_reversed_sum(rng):
     np.testing.assert_allclose(np.array(grad), reversed_sum(g), atol=3e-6)
 
 
-@pytest.mark.parametrize(
-    ("steps", "carry", "message"),
-    [
-        (np.ones(3), None, r"steps must have shape \(\.\.\., seq, pairs\); got \(3,\)"),
-        (np.ones((2, 3), int), None, "steps must be floating-point"),
-        (np.ones((2, 3)), 5, r"carry must be a pair of arrays \(3,\), .*; got int; give the second result"),
-        (np.ones((2, 3)), (np.ones(3), np.ones(3)), r"of int64 and float64; got float64 \(3,\) and float64 \(3,\)"),
-        (np.ones((2, 3)), (np.ones(2, int), np.ones(2)), r"arrays \(3,\), .*; got int64 \(2,\)"),
-    ],
-)
-def test_wrong_steps_and_carries_are_refused(steps, carry, message):
+WRONG = {
+    "steps must have shape": (np.ones(3), None),
+    "steps must be floating-point": (np.ones((2, 3), int), None),
+    r"carry must be a pair of arrays \(3,\).*give the second result": (np.ones((2, 3)), 5),
+    "of int64 and float64; got float64": (np.ones((2, 3)), (np.ones(3), np.ones(3))),
+    r"got int64 \(2,\)": (np.ones((2, 3)), (np.ones(2, int), np.ones(2))),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_steps_and_carries_are_refused(message):
+    steps, carry = WRONG[message]
     with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
         ra.cumulative_angles(steps, carry=carry)
 
@@ -140,17 +141,12 @@ def test_tables_of_angles_are_their_cosines_and_sines(lib, rng, dtype):
         pytest.skip(f"{lib.name} has no {dtype}")
     angles = lib(rng.uniform(-50, 50, (2, 3, 5)), dtype)
     cos, sin = ra.from_angles(angles, attention_factor=1.25)
+    assert ra.from_angles(angles, dtype=lib.dtype(dtype)).sin.dtype == lib.dtype(dtype)
     exact = lib.get(angles).astype(np.float64)
     wide = dtype == "float64"
     assert lib.get(cos).dtype == ("float64" if wide else "float32")
     np.testing.assert_allclose(lib.get(cos), 1.25 * np.cos(exact), atol=2e-14 if wide else 2e-7)
     np.testing.assert_allclose(lib.get(sin), 1.25 * np.sin(exact), atol=2e-14 if wide else 2e-7)
-
-
-def test_the_dtype_of_a_table_of_angles(lib):
-    angles = lib([[0.5, 2.0]], "float32")
-    half, _ = ra.from_angles(angles, dtype=lib.dtype("float16") if "float16" in lib.dtypes else "float32")
-    assert lib.get(half).dtype == ("float16" if "float16" in lib.dtypes else "float32")
 
 
 def test_angles_by_head_rotate_each_head(torch):
@@ -164,14 +160,8 @@ def test_angles_by_head_rotate_each_head(torch):
     assert torch.autograd.gradcheck(lambda a: ra.rotate(x, *ra.from_angles(a), pairing="half"), (angles,))
 
 
-@pytest.mark.parametrize(
-    ("angles", "message"),
-    [
-        (np.asarray(1.0), r"angles must have shape \(\.\.\., pairs\); got \(\)"),
-        (np.ones(3, int), "angles must be floating-point"),
-        ([1.0], "angles must be an array"),
-    ],
-)
-def test_wrong_angles_are_refused(angles, message):
-    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
-        ra.from_angles(angles)
+def test_wrong_angles_are_refused():
+    with pytest.raises(ValueError, match=r"angles must have shape \(\.\.\., pairs\); got \(\)"):
+        ra.from_angles(np.asarray(1.0))
+    with pytest.raises(TypeError, match="angles must be floating-point"):
+        ra.from_angles(np.ones(3, int))
