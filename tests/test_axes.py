@@ -87,18 +87,6 @@ def test_golden_equals_60_digits(m, pairs, heads):
     np.testing.assert_allclose(np.linalg.norm(got, axis=1), [magnitudes] * heads, rtol=1e-14)
 
 
-def test_golden_scores_depend_on_distance_and_head():
-    rows = np.asarray(axes.golden(ra.frequencies(16, base=10.0), 2, heads=3))
-    places = np.array([[0.0, 0.0], [2.0, 1.0], [5.0, 5.0], [7.0, 6.0]])
-    rng = np.random.default_rng(0)
-    q, k = rng.standard_normal((2, 3, 1, 16))
-    table = ra.cos_sin(places, rows, dtype=np.float64)
-    q, k = (ra.rotate(np.broadcast_to(x, (3, 4, 16)), *table, pairing="half") for x in (q, k))
-    scores = q @ k.swapaxes(-1, -2)
-    np.testing.assert_allclose(scores[:, 0, 1], scores[:, 2, 3], atol=1e-12)
-    assert len({*scores[:, 0, 1].round(6)}) == 3
-
-
 @given(st.integers(1, 24), st.data())
 def test_alternating_picks_every_nth(pairs, data):
     n, f = data.draw(st.integers(1, pairs)), ra.frequencies(2 * pairs)
@@ -231,7 +219,6 @@ WRONG = {
     "sections must be positive": lambda: axes.chunked(F, [8, 0]),
     r"sections must fit 8 pairs assigned alternately, as \[4, 4\] do": lambda: axes.strided(F, [2, 6]),
     "axes must be from 1 to .* 8; got 9": lambda: axes.alternating(F, 9),
-    "axes must be from 1 to .* 8; got 0": lambda: axes.alternating(F, 0),
     "axis_of must have an axis up to .* each of 8 pairs": lambda: axes.assigned(F, [0, 1]),
     "axis_of must be from 0 to .* got -1": lambda: axes.assigned(F, [-1] * 8),
     "axis_of must have an axis up to 131072": lambda: axes.assigned(F, [2**30] * 8),

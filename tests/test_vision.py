@@ -1,7 +1,8 @@
 """
-Frequencies, grids and rotations of vision and video models, compared with the code of the models on random input.
+Frequencies, grids and rotations of vision models, built by hand and compared with the code of the models.
 
 Each peer rotates x (batch, heads, seq, head_dim) by its own code. Ours must agree to the last digits of float32.
+Models of diffusers are compared in tests/test_diffusers.py, read from configs.
 """
 
 import importlib
@@ -127,49 +128,6 @@ def test_mrope_agrees(x, rng, name):
     cos, sin = getattr(peer, f"{stem}{middle}RotaryEmbedding")(config)(q, positions.movedim(-1, 0))
     assert_close(rope.apply(q, positions), peer.apply_rotary_pos_emb(q, q, cos, sin)[0])
     assert ra.Rope.from_config(config) == rope
-
-
-# --- diffusers ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def embeddings():
-    """Return the embeddings module of diffusers; skip if it is missing."""
-    return pytest.importorskip("diffusers.models.embeddings", reason="diffusers is not installed")
-
-
-def test_flux_agrees(x, rng, embeddings):
-    """Axes of different widths, features paired with their neighbours."""
-    flux = pytest.importorskip("diffusers.models.transformers.transformer_flux")
-    widths, positions = (4, 14, 14), torch.asarray(rng.integers(0, 64, (9, 3)))
-    q = x(9, sum(widths))
-    theirs = embeddings.apply_rotary_emb(q, flux.FluxPosEmbed(10_000, list(widths))(positions))
-    rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in widths)), pairing="interleaved")
-    assert_close(rope.apply(q, positions), theirs)
-
-
-def test_wan_agrees(x):
-    wan = pytest.importorskip("diffusers.models.transformers.transformer_wan", reason="diffusers is not installed")
-    frames, rows, columns, head_dim = 3, 4, 2, 32
-    embed = wan.WanRotaryPosEmbed(head_dim, (1, 2, 2), 64)
-    cos, sin = embed(torch.zeros(1, 1, frames, 2 * rows, 2 * columns))
-    q = x(frames * rows * columns, head_dim)
-    a, b = q.transpose(1, 2).unflatten(-1, (-1, 2)).unbind(-1)
-    c, s = cos[..., 0::2], sin[..., 1::2]
-    theirs = torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2).transpose(1, 2)
-    side = 2 * (head_dim // 6)
-    rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in (head_dim - 2 * side, side, side))), pairing="interleaved")
-    assert_close(rope.apply(q, grid(frames, rows, columns)), theirs)
-
-
-def test_cogvideox_agrees(x, embeddings):
-    """Patches are spread over a crop of a reference size."""
-    frames, rows, columns, (height, width) = 3, 4, 6, (10, 9)
-    theirs = embeddings.get_3d_rotary_pos_embed(32, ((0, 0), (height, width)), (rows, columns), frames)
-    q = x(frames * rows * columns, 32)
-    rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in (8, 12, 12))), pairing="interleaved")
-    positions = grid(frames, ra.positions.scaled(rows, height), ra.positions.scaled(columns, width))
-    assert_close(rope.apply(q, positions), embeddings.apply_rotary_emb(q, theirs))
 
 
 # --- timm -----------------------------------------------------------------------------------------------
