@@ -267,6 +267,19 @@ def test_frequencies_equal_those_of_the_paper():
     assert all(isinstance(f, float) for f in ra.frequencies(128))
 
 
+@pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
+def test_a_frequency_is_split_to_the_last_digit(f):
+    # The last of these digits are below the error of a table, so that no table shows them.
+    from rope_any._frequencies import _turns_per_position
+
+    high, low, word = _turns_per_position(float(f))
+    turns = mp.mpf(float(f)) / (2 * mp.pi)
+    assert word == (int(mp.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
+    assert abs(turns - mp.mpf(high) - mp.mpf(low)) <= abs(turns) * mp.mpf(2) ** -74
+    mantissa, _ = np.frexp(high)
+    assert mantissa * 2**22 == round(mantissa * 2**22)
+
+
 _FIRST = """
 import torch
 sizes = []
