@@ -1,6 +1,7 @@
 """Bent tables: compared with matrices from the papers and with other libraries, and their documented properties."""
 
 import numpy as np
+import oracle
 import pytest
 from conftest import one_jax
 
@@ -32,19 +33,7 @@ def assert_close(got, expected, atol=1.5e-6):
     np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(expected, np.float64), rtol=0, atol=atol)
 
 
-# --- the papers' matrices in float64, one for each token and head -------------------------------------------
-
-
-def dense(cos, sin, pairing):
-    """Return matrices (..., d, d) of blocks ((c, −s), (s, c))."""
-    n = cos.shape[-1]
-    matrices = np.zeros((*cos.shape[:-1], 2 * n, 2 * n))
-    for i in range(n):
-        a, b = {"half": (i, i + n), "interleaved": (2 * i, 2 * i + 1)}[pairing]
-        matrices[..., a, a] = matrices[..., b, b] = cos[..., i]
-        matrices[..., b, a] = sin[..., i]
-        matrices[..., a, b] = -sin[..., i]
-    return matrices
+# --- the papers' tables in float64; each pair is multiplied by the matrix ((c, −s), (s, c)) -----------------
 
 
 def plain(p, frequencies=F):
@@ -53,29 +42,25 @@ def plain(p, frequencies=F):
     return np.cos(angle), np.sin(angle)
 
 
-def paper_xpos(p, pairing, centre=4, base=512.0, gamma=0.4):
-    """Return the matrices of xPos for queries and for keys, by the paper's formula."""
+def paper_xpos(p, centre=4, base=512.0, gamma=0.4):
+    """Return the tables of xPos for queries and for keys, by the paper's formula."""
     cos, sin = plain(p)
     zeta = (2 * np.arange(N) / (2 * N) + gamma) / (1 + gamma)
     scale = zeta ** ((np.asarray(p, np.float64)[..., None] - centre) / base)
-    return dense(cos * scale, sin * scale, pairing), dense(cos / scale, sin / scale, pairing)
+    return (cos * scale, sin * scale), (cos / scale, sin / scale)
 
 
-def paper_fope(p, pairing, coefficients, padding):
-    """Return the matrices of FoPE for each head, by the paper's formula."""
-    heads = []
-    for c, s in zip(*coefficients, strict=True):
-        cos = [[sum(c[k, j] * np.cos(m * F[k]) for k in range(KEPT)) for j in range(4)] + [1.0] * 4 for m in p]
-        sin = [[sum(s[k, j] * np.sin(m * F[k]) for k in range(KEPT)) for j in range(4)] + [padding] * 4 for m in p]
-        heads.append(dense(np.asarray(cos), np.asarray(sin), pairing))
-    return np.stack(heads)
+def paper_fope(p, coefficients, padding):
+    """Return cosines and sines of FoPE for each head, by the paper's sums over the kept frequencies."""
+    parts = zip(plain(p, F[:KEPT]), coefficients, (1.0, padding), strict=True)
+    return [np.pad(one @ mix, ((0, 0), (0, 0), (0, 4)), constant_values=rest) for one, mix, rest in parts]
 
 
-def paper_temperature(p, pairing, beta=0.3, length=4, offset=1):
-    """Return the scaled matrices for queries, and the plain ones for keys."""
+def paper_temperature(p, beta=0.3, length=4, offset=1):
+    """Return the scaled table for queries, and the plain one for keys."""
     scale = 1 + beta * np.log(1 + np.floor((np.asarray(p) + offset) / length))
-    rotation = dense(*plain(p), pairing)
-    return scale[:, None, None] * rotation, rotation
+    cos, sin = plain(p)
+    return (scale[:, None] * cos, scale[:, None] * sin), (cos, sin)
 
 
 def scores(q, k):
@@ -83,14 +68,11 @@ def scores(q, k):
     return np.asarray(q, np.float64) @ np.swapaxes(np.asarray(k, np.float64), -1, -2)
 
 
-def check_against(lib, rope, arrays, tables, matrices):
-    """Compare rotated q and k, and their scores, with the matrices of queries and of keys."""
-    exact = "float64" in str(arrays[0].dtype)
-    expected = [np.einsum("...ij,...j->...i", m, lib.get(x)) for m, x in zip(matrices, arrays, strict=True)]
-    got = [lib.get(x) for x in rope(*arrays, tables)]
-    for x, y in zip(got, expected, strict=True):
-        assert_close(x, y, atol=1e-13 if exact else 4e-6)
-    assert_close(scores(*got), scores(*expected), atol=1e-11 if exact else 1e-4)
+def check_against(lib, rope, arrays, tables, of_paper):
+    """Compare rotated q and k with the tables of queries and of keys."""
+    for x, got, (cos, sin) in zip(arrays, rope(*arrays, tables), of_paper, strict=True):
+        expected = oracle.rotate_by_table(lib.get(x), cos, sin, pairing=rope.pairing)
+        assert_close(lib.get(got), expected, atol=1e-13 if "float64" in str(x.dtype) else 4e-6)
 
 
 @pytest.fixture(params=["half", "interleaved"])
@@ -117,29 +99,29 @@ def arrays(lib, dtype, qk):
 def test_xpos_equals_the_papers_matrix(lib, rope, arrays):
     for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
         tables = bending.xpos(rope.table(given, like=arrays[0]), given, centre=4)
-        check_against(lib, rope, arrays, tables, paper_xpos(P, rope.pairing))
+        check_against(lib, rope, arrays, tables, paper_xpos(P))
     other = bending.xpos(rope.table(range(6), like=arrays[0]), range(6), centre=-2, scale_base=32.0, gamma=1.5)
-    check_against(lib, rope, arrays, other, paper_xpos(range(6), rope.pairing, -2, 32.0, 1.5))
+    check_against(lib, rope, arrays, other, paper_xpos(range(6), -2, 32.0, 1.5))
 
 
 @one_jax
 @pytest.mark.parametrize("padding", [0.0, 1.0])
 def test_fope_equals_the_papers_sum(lib, arrays, coefficients, padding):
-    by_head, like = paper_fope(P, "half", coefficients, padding), arrays[0]
+    (cos, sin), like = paper_fope(P, coefficients, padding), arrays[0]
     c, s = map(lib, coefficients)
     table = ra.cos_sin(lib(P, "int32"), F[:KEPT], like=like)
     bent = bending.fope(table, c, s, pairs=N, sine_padding=padding)
     assert tuple(bent.cos.shape) == tuple(bent.sin.shape) == (1, 3, 6, N)
     assert bent.cos.dtype == bent.sin.dtype == like.dtype
-    check_against(lib, HALF, arrays, bent, (by_head, by_head))
+    check_against(lib, HALF, arrays, bent, [(cos, sin)] * 2)
     shared = bending.fope(table, c[1, ...], s[1, ...], pairs=N, sine_padding=padding)
     assert tuple(shared.cos.shape) == (6, N)
-    check_against(lib, HALF, arrays, shared, (by_head[1], by_head[1]))
+    check_against(lib, HALF, arrays, shared, [(cos[1], sin[1])] * 2)
     table = ra.cos_sin(lib(np.stack([P, P[::-1]]), "int32"), F[:KEPT], like=like)
     bent = bending.fope(table, c, s, pairs=N, sine_padding=padding)
     assert tuple(bent.cos.shape) == (2, 3, 6, N)
-    batched = np.stack([by_head, by_head[:, ::-1]])
-    check_against(lib, HALF, arrays, bent, (batched, batched))
+    batched = [np.stack([part, part[:, ::-1]]) for part in (cos, sin)]
+    check_against(lib, HALF, arrays, bent, [batched] * 2)
 
 
 @one_jax
@@ -147,7 +129,7 @@ def test_temperature_equals_its_formula(lib, rope, arrays):
     for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
         table = rope.table(given, like=arrays[0])
         bent = bending.temperature(table, given, beta=0.3, original_length=4, offset=1)
-        check_against(lib, rope, arrays, (bent, table), paper_temperature(P, rope.pairing))
+        check_against(lib, rope, arrays, (bent, table), paper_temperature(P))
 
 
 # --- other libraries ----------------------------------------------------------------------------------------
@@ -371,7 +353,7 @@ def test_unscaled_first_keeps_integer_dtypes(lib):
 def test_tables_by_batch_head_and_token_are_applied(lib, rng, batch, heads, seq):
     x = rng.uniform(-2, 2, (2, 3, 2, 6, 16)).astype(np.float32)  # (batch, heads, group, seq, head_dim)
     p = rng.integers(-99, 99, (batch, heads, seq))
-    expected = np.einsum("...ij,...j->...i", dense(*plain(p), "half")[:, :, None], x)
+    expected = oracle.rotate_by_table(x, *(part[:, :, None] for part in plain(p)), pairing="half")
     table = HALF.table(lib(p, "int32"))
     for given in (table, ra.BentTable(*table)):
         assert_close(lib.get(HALF.apply(lib(x), given)), expected)
@@ -411,11 +393,7 @@ def test_bending_is_lazy_on_dask(qk, coefficients):
     import dask
     import dask.array as da
 
-    def refuse(*_args, **_kwargs):
-        """Fail if Dask computes anything."""
-        pytest.fail("computed inside the call")
-
-    with dask.config.set(scheduler=refuse):
+    with dask.config.set(scheduler=lambda *_, **__: pytest.fail("computed inside the call")):
         bend_all(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
 
 
