@@ -330,7 +330,7 @@ def audio_tokens(length):
     [
         (7, TypeError, "spans must be a sequence of text lengths"),
         ([], ValueError, "spans must have at least one"),
-        ([1, "ab"], TypeError, r"spans\[1\] must be a number of text tokens or \(frames, rows, columns\)"),
+        ([1, "ab"], TypeError, r"spans\[1\] must be a number of text tokens or \(frames, rows, columns\); got"),
         ([True], TypeError, r"spans\[0\] must be an integer; got bool"),
         ([2, -3], ValueError, r"spans\[1\] must be from 0 to 2147483647"),
         ([(4, 4)], ValueError, r"spans\[0\] must be a number"),
