@@ -48,7 +48,10 @@ class Subject(NamedTuple):
 SUBJECTS = {
     "core": Subject(
         ("_align", "_frequencies", "_pairing", "_positions", "_rotate", "_schedules", "_table"),
-        ("rotate", "rope", "table", "axes", "bending", "errors", "fused", "plans", "reposition", "schedules"),
+        (
+            *("rotate", "rope", "table", "axes", "bending", "errors", "fused", "plans", "reposition", "schedules"),
+            *("arrays", "constants", "gpus", "heads", "refusals", "seeds"),
+        ),
     ),
     "config": Subject(
         ("config._canonical", "config._part", "config._parts", "config._recipe", "config._schemes", "config._gguf"),
