@@ -501,7 +501,7 @@ def test_torch_export_keeps_lengths_dynamic(torch, rng):
         def forward(self, q, k, cache, ends, count):
             """Return rotations and positions, with `count` as a number."""
             n = count.item()
-            torch._check(n >= 2)
+            torch._check(n >= 2)  # torch documents it by this name
             torch._check(n <= 4096)
             return rotations(q, k, cache) + positions_of(q, cache, ends, n)
 
