@@ -487,6 +487,7 @@ WRONG = {
     r"offsets \+ lengths - 1 must be from": lambda x: positions.ragged([0, 9], [2**31 - 2], like=x),
     r"starts \+ length - 1 must be from": lambda x: positions.from_starts([0, 2**31 - 1], 2, like=x),
     "cumulative_lengths must be from": lambda x: positions.packed([0, 2**31], like=x),
+    "length must be a multiple of 6": lambda x: positions.shard(15, 3, 0, zigzag=True, like=x),
     "pad the document": lambda x: positions.shard(18, 2, 0, zigzag=True, cumulative_lengths=[0, 6, 18], like=x),
     "must end at `length`, 16": lambda x: positions.gather_order(16, 2, zigzag=True, cumulative_lengths=[0, 8], like=x),
     "at least the last of `cum": lambda x: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=[0, 8], like=x),
