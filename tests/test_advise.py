@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from typer.testing import CliRunner
 import rope_any as ra
 from rope_any.cli import app
 from rope_any.config import advise, explain, published, wavelengths
-from rope_any.config._advise import LIU, MEN, PERPLEXITY
 
+LIU, MEN = "arXiv:2310.05209", "arXiv:2405.14591"  # the papers that the bases come from
 ROOT = Path(__file__).parents[1]
 PUBLISHED = published()
 LLAMA2 = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
@@ -180,27 +181,13 @@ def test_a_length_within_the_trained_one_needs_no_scaling():
         ({"model_type": "llama", "head_dim": 128}, 4096, "trained_length must be given; the config gives none"),
         (LLAMA2, 0, "length must be"),
         (LLAMA2, "32K", "length must be an integer; got str '32K'; write 32768 without quotes$"),
-        (LLAMA2, "1m", "length must be an integer; got str '1m'; write 1048576 without quotes$"),
         (LLAMA2, "32T", "length must be an integer; got str '32T'$"),
-        (
-            {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]},
-            4096,
-            "got that of _class_name Flux",
-        ),
         ({"model_type": "bert", "head_dim": 64}, 4096, "got none: bert has no rotary embedding$"),
     ],
 )
 def test_configs_without_advice_are_refused(config, length, message):
     with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
         advise(config, length)
-
-
-def test_the_perplexities_equal_those_of_the_docs():
-    runs = json.loads((ROOT / "docs/perplexity.json").read_text())["runs"]
-    names = {"none": "RoPE", "linear": "RoPE, linear", "ntk": "RoPE, NTK", "yarn": "RoPE, YaRN"}
-    for name, method in names.items():
-        mean = sum(math.exp(run["nats"][method]["1024"]) for run in runs) / len(runs)
-        assert PERPLEXITY[name] == pytest.approx(mean, abs=0.06)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -230,13 +217,6 @@ def test_the_command_prints_what_advise_returns(config_path, length, tokens):
     assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
 
 
-def test_a_config_without_rotary_embedding_is_refused(tmp_path):
-    (tmp_path / "bert.json").write_text('{"model_type": "bert"}')
-    got = run(str(tmp_path / "bert.json"), "--length", "32K")
-    assert (got.exit_code, got.stdout) == (2, "")
-    assert "bert has no rotary embedding" in got.stderr
-
-
 def test_the_message_about_a_wrong_length_names_the_option(config_path):
     assert "--length must be a number of tokens" in run(config_path, "--length", "1G").output
     assert run(config_path, "--length", "1G").exit_code == 2
@@ -247,3 +227,14 @@ def test_an_odd_rotary_dim_has_the_pairs_of_its_rope():
     (one,) = advise(model, 8192)
     assert one.pairs == len(ra.Rope.from_config(model).frequencies) == 12  # of 23 features
     assert one.schemes["linear"].wavelengths[0] == pytest.approx(4 * 2 * math.pi)
+
+
+def test_the_perplexities_printed_equal_those_of_the_docs(config_path):
+    runs = json.loads((ROOT / "docs/perplexity.json").read_text())["runs"]
+    printed = dict(
+        re.findall(r"(none|linear|ntk|yarn) (\d+\.\d+)(?=[,;.)\s])", run(config_path, "--length", "16K").output)
+    )
+    names = {"none": "RoPE", "linear": "RoPE, linear", "ntk": "RoPE, NTK", "yarn": "RoPE, YaRN"}
+    for name, method in names.items():
+        mean = sum(math.exp(one["nats"][method]["1024"]) for one in runs) / len(runs)
+        assert float(printed[name]) == pytest.approx(mean, abs=0.06)
