@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 import rope_any as ra
 from rope_any import Rope, config
-from rope_any._frequencies import as_rows
 from rope_any.cli import app
 
 YARN = {
@@ -379,7 +378,11 @@ def test_parts_of_omni_models_need_no_model_type():
     talker = {"text_config": head, "code_predictor_config": head}
     three = {"model_type": "qwen3_omni_moe", "talker_config": talker, "thinker_config": {"text_config": head}}
     assert config.parts(three) == ("text", "talker_config.text_config", "talker_config.code_predictor_config")
-    assert [len(as_rows(Rope.from_config(three, part=part).frequencies)) for part in config.parts(three)] == [3, 3, 1]
+    assert [len(np.atleast_2d(Rope.from_config(three, part=part).frequencies)) for part in config.parts(three)] == [
+        3,
+        3,
+        1,
+    ]
     two = {"model_type": "qwen2_5_omni", "talker_config": head, "thinker_config": {"text_config": head}}
     assert config.parts(two) == ("text", "talker_config")
 
@@ -544,9 +547,7 @@ def test_recursive_and_deeply_nested_configs_are_refused(keys, key):
     ("keys", "error", "message"),
     [
         (LLAMA | {"rope_theta": np.zeros(2)}, TypeError, "rope_theta must be a real number; got ndarray"),
-        (LLAMA | {"hidden_size": np.array([64, 2])}, TypeError, "hidden_size must be an integer; got ndarray"),
         (LLAMA | {"rope_parameters": np.zeros(3)}, TypeError, "rope_parameters must be an object or null; got ndarray"),
-        (LLAMA | {"text_config": np.zeros(3)}, TypeError, "text_config must be an object or null; got ndarray"),
         (LLAMA | {"layer_types": np.array(["x", "y"])}, TypeError, "layer_types must be a list of names; got ndarray"),
         (LLAMA | {"model_type": np.array("llama")}, TypeError, "model_type must be a name; got ndarray"),
         (
@@ -554,7 +555,6 @@ def test_recursive_and_deeply_nested_configs_are_refused(keys, key):
             TypeError,
             "rope_scaling.rope_type must be 'axial' here; got ndarray",
         ),
-        (FLUX | {"axes_dims_rope": np.array([16, 56, 56])}, TypeError, "axes_dims_rope must be a list; got ndarray"),
     ],
 )
 def test_array_values_are_refused(keys, error, message):
