@@ -525,6 +525,7 @@ REFUSED = {
         "sliding_window must be",
     ),
     "no windows": (MINISTRAL_8B | {"sliding_window": []}, {}, ValueError, "sliding_window must be one"),
+    "window of zero": (MISTRAL_7B | {"sliding_window": 0}, {}, ValueError, "sliding_window must be one positive"),
     "uneven list": (MINISTRAL_8B | {"n_layers": 35}, {}, ValueError, "n_layers must be a multiple of the 4 entries"),
     "head of MLA": (LARGE_3 | {"head_dim": 128}, {}, ValueError, "head_dim must be qk_nope_head_dim"),
     "two lengths": (
