@@ -337,7 +337,8 @@ class Loop:
         mutant, file = running.pop(child)
         with file:
             file.seek(0)
-            self.killers.append(pickle.load(file) if os.WIFEXITED(status) else set())
+            found = file.read()  # nothing, if the fork was stopped or its mutant left the process
+            self.killers.append(pickle.loads(found) if found else set())
         if not status:
             self.survivors.append(mutant)
         print("killed" if status else "SURVIVED", description(mutant), file=sys.__stdout__, flush=True)
