@@ -46,6 +46,11 @@ PUBLISHED = [
 NO_ROTARY = "^config must have rotary embedding to make a Rope of; got none: "
 
 
+def scaled(**keys):
+    """Return a config of Llama with a scaling."""
+    return LLAMA | {"rope_scaling": keys}
+
+
 def no_rotary(model, **options):
     """Whether a config is refused because it has no rotary embedding."""
     with pytest.raises(ValueError, match=NO_ROTARY):

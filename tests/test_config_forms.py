@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from configs import GPT, LLAMA, LONG, QWEN_VL, STATED, YARN, no_rotary
+from configs import GPT, LLAMA, LONG, QWEN_VL, STATED, YARN, no_rotary, scaled
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
@@ -16,11 +16,6 @@ from rope_any import Rope, config, scaling
 F = ra.frequencies(128)
 YARN_OF_F = scaling.yarn(F, 4.0, base=1e4, original_length=1024)
 PHI = LLAMA | {"model_type": "phi"}
-
-
-def scaled(**keys):
-    """Return a config of Llama with a scaling."""
-    return LLAMA | {"rope_scaling": keys}
 
 
 # --- names of parameters --------------------------------------------------------------------------------------
@@ -185,12 +180,12 @@ def test_older_bases_by_layer_type_are_read(key):
 
 def test_older_scaling_applies_to_the_layers_that_the_model_names():
     linear = {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
-    for model_type, scaled in (
+    for model_type, kinds in (
         ("gemma3_text", {"full_attention"}),
         ("modernbert", {"full_attention", "sliding_attention"}),
     ):
         explanations = config.explain({"model_type": model_type, "head_dim": 64} | linear)
-        assert {one.layer_type for one in explanations if one.facts["rope_type"].value == "linear"} == scaled
+        assert {one.layer_type for one in explanations if one.facts["rope_type"].value == "linear"} == kinds
 
 
 def inverse_frequencies(model, kind):

@@ -8,7 +8,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from configs import FOUR_HEADS, GEMMA3, GPT, GPTJ, LLAMA, LONG, PUBLISHED, QWEN_VL, STATED, YARN, YARN_KEYS, gguf
+from configs import (
+    FOUR_HEADS,
+    GEMMA3,
+    GPT,
+    GPTJ,
+    LLAMA,
+    LONG,
+    PUBLISHED,
+    QWEN_VL,
+    STATED,
+    YARN,
+    YARN_KEYS,
+    gguf,
+    scaled,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,11 +37,6 @@ def refusal(read, *args, **options):
     message = str(caught.value)
     assert "\n" not in message and len(message) <= 420
     return message
-
-
-def scaled(**keys):
-    """Return a config of Llama with a scaling."""
-    return LLAMA | {"rope_scaling": keys}
 
 
 # --- values ---------------------------------------------------------------------------------------------------

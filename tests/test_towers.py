@@ -223,6 +223,7 @@ def drawn(name, seed):
     return rng.choice(widths), round(rng.uniform(20, 5000), 2), rng.choice((1, 2, 3))
 
 
+# Towers that merge patches (as do those with `num_heads`), and towers of videos that do not merge.
 MERGED = {"lfm3_vl_vision", "dots3_note_vision_encoder", "inkling2_vision", "minimax_m3_vl_vision"}
 REFUSED = {"mlcd_vision_model", "qwen2_5_omni_dit", "musicflamingo", "efficientloftr", "lightglue", "vjepa2"}
 REFUSED |= {"timm_wrapper"}

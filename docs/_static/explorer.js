@@ -696,7 +696,7 @@
     if (!(name in MAYBE)) return change({ [name]: value });
     const { least, most, step: by } = MAYBE[name];
     const [, digits, unit] = value.replace(/[\s_]/g, "").match(/^(.*?)([KM]?)$/i);
-    const text = unit ? String(Number(digits) * 1024 ** "_KM".indexOf(unit.toUpperCase())) : digits;
+    const text = unit ? String(Number(digits) * { K: 1024, M: 1024 ** 2 }[unit.toUpperCase()]) : digits;
     const good = !text || (Number(text) >= least && Number(text) <= most && !(by && Number(text) % by));
     change({ [name]: good && text ? Number(text) : "" });
     if (!good)
