@@ -348,6 +348,14 @@ def test_the_explorer_reads_published_configs_right_or_not_at_all(explorer):
     assert not {"Qwen/Qwen2-VL-2B-Instruct", "google/gemma-4-E2B-it", "HuggingFaceTB/SmolLM3-3B"} & read
 
 
+def test_keys_of_whole_files_that_say_nothing_of_the_rotation_do_not_prevent_drawing(explorer):
+    others = {"moe_layer_freq": 1, "routed_scaling_factor": 2.5, "logits_scaling": 8.0, "use_mrope": False}
+    models = [ra.config.published()[name] | others for name in ("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-7B-Instruct")]
+    for model, found in zip(models, explorer.evaluate(READ, [*map(json.dumps, models)]), strict=True):
+        assert assert_read_right({key: model[key] for key in model.keys() - others}, found)
+    assert isinstance(explorer.evaluate(READ, [json.dumps(models[0] | {"use_mrope": True})])[0], str)
+
+
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 4096}
 LLAMA3 = YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 1.0}
 LISTS = {"short_factor": [1.0, 1.5] * 16, "long_factor": [2.0, 3.0] * 16}
@@ -433,6 +441,73 @@ def test_a_pasted_config_is_drawn(explorer):
 def test_the_explorer_reports_a_wrong_address(explorer):
     explorer.goto(f"{explorer.url}#head_dim=7")
     explorer.get_by_text("head_dim must be an even number from 2 to 1\u00a0024; got 7.", exact=True).wait_for()
+
+
+def test_a_preset_is_chosen_by_its_name(explorer):
+    models = explorer.get_by_role("combobox", name="model")
+    models.select_option("gpt-oss 20B")
+    assert not explorer.get_by_label("truncate").is_checked()
+    explorer.wait_for_function("location.hash.includes('truncate=false')")
+    explorer.reload()
+    assert models.input_value() == "gpt-oss"
+    explorer.get_by_role("slider", name="beta_fast").press("ArrowRight")
+    assert models.input_value() == "" and "beta_fast=48" in explorer.locator("#ex-python").inner_text()
+
+
+def test_values_are_read_under_the_pointer_and_by_keys(explorer):
+    waves, said = explorer.locator("#ex-wavelengths svg"), explorer.locator("#ex-wavelengths output")
+    waves.scroll_into_view_if_needed()
+    box = waves.bounding_box()
+    explorer.mouse.move(box["x"] + box["width"] - 9, box["y"] + 100)
+    rope = executed(explorer.locator("#ex-python").inner_text())["rope"]
+    wrote = said.inner_text()
+    assert wrote.startswith("pair 63: plain 54\u00a0410 tokens, YaRN ")
+    ours = int(wrote.split("YaRN ")[1].removesuffix(" tokens").replace("\u00a0", ""))
+    assert ours == round(2 * np.pi / rope.frequencies[-1])
+    explorer.mouse.move(0, 0)
+    assert said.inner_text() == ""
+    waves.focus()
+    waves.press("Home")
+    waves.press("Home")
+    assert said.inner_text() == "pair 0: plain 6.283 tokens, YaRN 6.283 tokens"
+
+
+def test_a_hand_of_the_clock_shows_the_angle_of_a_query_and_a_key(explorer):
+    clock = explorer.locator("#ex-clock svg")
+    clock.scroll_into_view_if_needed()
+    box = clock.locator("circle.scaled").first.bounding_box()
+    explorer.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    angle = "The angle between them is 10 × 1 = 10 rad, and its cosine -0.839."
+    assert angle in explorer.locator("#ex-relation").inner_text()
+    explorer.get_by_role("slider", name="key at").press("Home")
+    assert "1\u00a0000 × 1 = 1000 rad" in explorer.locator("#ex-relation").inner_text()
+
+
+def test_the_explorer_plays_and_pauses(explorer):
+    button, at = explorer.locator("#ex-play"), explorer.locator("#ex-position + output")
+    assert at.inner_text() == "1\u00a0000"
+    button.click()
+    explorer.wait_for_function("document.querySelector('#ex-position + output').value !== '1\u00a0000'")
+    button.click()
+    assert button.inner_text() == "play"
+    still = at.inner_text()
+    explorer.wait_for_timeout(300)
+    assert at.inner_text() == still
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_on_a_phone_the_picture_comes_first_and_nothing_scrolls_sideways(explorer, name):
+    size = WIDTHS[name]
+    explorer.set_viewport_size(size)
+    explorer.reload()
+    clock, settings = explorer.locator("#ex-clock svg").bounding_box(), explorer.locator("#ex-settings")
+    assert settings.evaluate("e => e.open") == (name != "phone")
+    assert name != "phone" or clock["y"] + clock["height"] < size["height"]
+    explorer.evaluate("document.querySelectorAll('#rope-explorer details').forEach(e => { e.open = true; })")
+    schemes = explorer.get_by_role("combobox", name="scheme")
+    for scheme in schemes.locator("option").all_text_contents():
+        schemes.select_option(scheme)
+        assert explorer.evaluate("document.documentElement.scrollWidth") == size["width"]
 
 
 def test_the_explorer_draws_its_settings(explorer):
