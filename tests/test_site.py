@@ -111,8 +111,13 @@ def collect_faults(page):
         if urlsplit(request.url).scheme not in {"file", "data", "blob"}:
             faults.append(f"requested {request.url}")
 
+    def failed(request):
+        """Record a request that failed, unless the page was left before the answer came."""
+        if request.failure != "net::ERR_ABORTED":
+            faults.append(f"failed: {request.url}")
+
     page.on("request", requested)
-    page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
+    page.on("requestfailed", failed)
     page.on("console", lambda log: log.type in {"error", "warning"} and faults.append(f"{log.type}: {log.text}"))
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     return faults
