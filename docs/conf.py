@@ -269,8 +269,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", public_signature)
     app.connect("html-page-context", describe)
     programs, pages = Path(app.srcdir).parent / "examples", Path(app.srcdir, "examples")
-    listing = not app.tags.has("without_listings")  # tools/words.py counts the words around them
-    app.connect("builder-inited", lambda _: example_pages.write(programs, pages, listing=listing))
+    app.connect("builder-inited", lambda _: example_pages.write(programs, pages))
     app.connect("build-finished", lambda *_: example_pages.remove(pages))
     app.connect("builder-inited", lambda app: pictures.draw(pictures_folder(app.doctreedir)))
     cards = Path(app.srcdir, "gallery", "images", "thumb")

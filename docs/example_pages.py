@@ -7,7 +7,7 @@ from pathlib import Path
 COMMANDS = re.compile(r"(?m)^(?: {4}.+\n?)+")
 
 
-def page(program: Path, *, listing: bool) -> str:
+def page(program: Path) -> str:
     """Return the page of a program, as Markdown; its title is what stands before the colon of the first line."""
     source = program.read_text(encoding="utf-8")
     module = ast.parse(source)
@@ -16,17 +16,16 @@ def page(program: Path, *, listing: bool) -> str:
     text = COMMANDS.sub(lambda found: f"```console\n{re.sub('(?m)^ {4}', '$ ', found[0]).rstrip()}\n```\n", text)
     text = re.sub("``(.*?)``", r"`\1`", text)
     parts = [f"# {title}", f"{summary[0].upper()}{summary[1:]}", text.strip()]
-    if listing:
-        after = module.body[0].end_lineno or 0
-        options = f":language: python\n:lines: {after + 2}-"  # without the docstring
-        parts += ["## Source", f"```{{literalinclude}} ../../examples/{program.name}\n{options}\n```"]
+    after = module.body[0].end_lineno or 0
+    options = f":language: python\n:lines: {after + 2}-"  # without the docstring
+    parts += ["## Source", f"```{{literalinclude}} ../../examples/{program.name}\n{options}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def write(programs: Path, folder: Path, *, listing: bool = True) -> None:
+def write(programs: Path, folder: Path) -> None:
     """Write a page for each program; unchanged pages are not written, so that they are not read again."""
     for program in programs.glob("*.py"):
-        file, text = folder / f"{program.stem}.md", page(program, listing=listing)
+        file, text = folder / f"{program.stem}.md", page(program)
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
 

@@ -164,7 +164,7 @@ def test_every_page_opens_without_faults(site, tab):
 
 def test_the_pages_together_are_short_enough_to_read(site):
     counts = words.pages(site.parent / "docs")
-    assert counts["index"] and counts["examples/generate_torch"] < 150  # without its source
+    assert counts["index"] and counts["examples/generate_torch"] > 300  # with its source
     assert sum(counts.values()) <= 55_000, sorted(counts.items(), key=lambda row: -row[1])[:10]
 
 

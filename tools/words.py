@@ -1,7 +1,7 @@
 """Count the words of each page of the documentation as a reader sees them: code, tables and the reference included.
 
 ``python tools/words.py`` builds the pages as text (extra ``docs``) and prints a line for each, the longest first.
-The sources of whole programs and modules (`examples/`, `_modules/`) are not counted, because they are no page's text.
+The sources of the example programs are counted too, but not those of the package's modules (`_modules/`).
 """
 
 import subprocess
@@ -21,7 +21,7 @@ def pages(docs: Path) -> dict[str, int]:
     """Return the words of each page, by its name."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "text")
-        options = f"-q -b text -t without_listings -d {folder}/doctrees"
+        options = f"-q -b text -d {folder}/doctrees"
         command = [sys.executable, "-m", "sphinx", *options.split(), docs, out]
         subprocess.run(command, check=True)  # noqa: S603  # nothing of it comes from elsewhere
         files = [file for file in out.rglob("*.txt") if "_modules" not in file.parts]

@@ -48,7 +48,7 @@ def advise(
     example = ", ".join(f"{name} {value}" for name, value in PERPLEXITY.items())
     show("\nNumbers alone decide nothing: train at this length, or at least test there.")
     show(f"Perplexity of a small model at 8 times its length: {example}")
-    show("(examples/perplexity.py)")
+    show("(tools/perplexity.py; docs/perplexity.md)")
 
 
 def _row(name: str, outlook: Outlook) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class Advice(NamedTuple):
 
 
 PERPLEXITY = {"none": 22.8, "linear": 21.9, "ntk": 19.8, "yarn": 5.6}
-"""Of `examples/perplexity.py` by scheme: a small model, trained on 128 bytes, with 1024; see docs/perplexity.md."""
+"""Of `tools/perplexity.py` by scheme: a small model, trained on 128 bytes, with 1024; see docs/perplexity.md."""
 
 LIU, MEN = "arXiv:2310.05209", "arXiv:2405.14591"
 WINDOWED = ("sliding_attention", "chunked_attention")

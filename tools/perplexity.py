@@ -12,9 +12,9 @@ fewer bytes before them.
 
 Needs torch and rich (extra ``cli``), and matplotlib for the chart (extra ``plot``).
 
-    python examples/perplexity.py                         # one seed
-    python examples/perplexity.py --seeds 3 --json out.json --markdown out.md --chart out.svg
-    python examples/perplexity.py --steps 20 --windows 4  # a quick test that it runs
+    python tools/perplexity.py                         # one seed
+    python tools/perplexity.py --seeds 3 --json out.json --markdown out.md --chart out.svg
+    python tools/perplexity.py --steps 20 --windows 4  # a quick test that it runs
 """
 
 import argparse
@@ -39,7 +39,7 @@ try:
     from torch import nn
     from torch.nn import functional as F  # noqa: N812  # its usual name
 except ModuleNotFoundError as error:
-    sys.exit(f"this example needs {error.name}, which is not installed")
+    sys.exit(f"this program needs {error.name}, which is not installed")
 
 import rope_any as ra
 from rope_any import scaling
@@ -83,9 +83,7 @@ def as_tensor(text: bytes) -> torch.Tensor:
 def held_out(files: list[bytes], count: int) -> torch.Tensor:
     """Return windows ``(count, longest + 1)``, each of one file, evenly taken."""
     size = max(LENGTHS) + 1
-    windows = torch.cat(
-        [as_tensor(file).unfold(0, size, size) for file in files if len(file) >= size]
-    )
+    windows = torch.cat([as_tensor(file).unfold(0, size, size) for file in files if len(file) >= size])
     return windows[torch.linspace(0, len(windows) - 1, min(count, len(windows))).long()]
 
 
@@ -105,33 +103,20 @@ class Model(nn.Module):
         self.method, self.bytes = method, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
         shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths
         self.layers = nn.ModuleList(
-            nn.ModuleDict(
-                {
-                    name: nn.Linear(WIDTH * n, WIDTH * m, bias=False)
-                    for name, (n, m) in shapes.items()
-                }
-            )
+            nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
             for _ in range(layers)
         )
         # drawn last, so that with one seed all other weights are the same for each method
-        self.places = (
-            nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5)
-            if method == "learned"
-            else None
-        )
+        self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
 
-    def forward(
-        self, text: torch.Tensor, *, rope: ra.Rope | None = None, first: int = 0
-    ) -> torch.Tensor:
+    def forward(self, text: torch.Tensor, *, rope: ra.Rope | None = None, first: int = 0) -> torch.Tensor:
         """
         Return logits ``(batch, seq, 256)`` of the next bytes.
 
         The first byte has position `first`.
         """
         positions = range(first, first + text.shape[-1])
-        x = (
-            F.embedding(text, self.bytes) * WIDTH**0.5
-        )  # an index would add gradients in no fixed order
+        x = F.embedding(text, self.bytes) * WIDTH**0.5  # an index would add gradients in no fixed order
         if self.method == "sinusoidal":
             cos, sin = ra.cos_sin(positions, ra.frequencies(WIDTH, base=BASE), like=x)
             x = x + torch.stack((sin, cos), dim=-1).flatten(-2)
@@ -152,14 +137,10 @@ def norm(x: torch.Tensor) -> torch.Tensor:
 
 def attention(layer: Any, x: torch.Tensor, rope: ra.Rope | None, table: ra.Table | None) -> Any:
     """Return causal attention, with queries and keys rotated by a Rope if there is one."""
-    q, k, v = (
-        y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in layer["qkv"](x).chunk(3, dim=-1)
-    )
+    q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in layer["qkv"](x).chunk(3, dim=-1))
     if rope:
         q, k = rope(q, k, table)
-    return layer["mix"](
-        F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
-    )
+    return layer["mix"](F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2))
 
 
 def ropes(length: int) -> dict[str, ra.Rope]:
@@ -172,11 +153,7 @@ def ropes(length: int) -> dict[str, ra.Rope]:
     }
     recipes = {name: ra.Rope(row, pairing="half") for name, row in rows.items()}
     yarn = scaling.yarn(PLAIN, s, base=BASE, original_length=TRAINED)
-    return recipes | {
-        "RoPE, YaRN": ra.Rope(
-            yarn, pairing="half", attention_factor=scaling.yarn_attention_factor(s)
-        )
-    }
+    return recipes | {"RoPE, YaRN": ra.Rope(yarn, pairing="half", attention_factor=scaling.yarn_attention_factor(s))}
 
 
 # --- the experiment ---------------------------------------------------------------------------
@@ -187,9 +164,7 @@ def nats(logits: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.flatten(0, -2), text.flatten())
 
 
-def trained(
-    name: str, text: torch.Tensor, *, seed: int, steps: int
-) -> tuple[Model, list[float]]:
+def trained(name: str, text: torch.Tensor, *, seed: int, steps: int) -> tuple[Model, list[float]]:
     """
     Return a trained model and its losses.
 
@@ -198,12 +173,8 @@ def trained(
     torch.manual_seed(seed)
     model = Model(name)
     rope = ropes(TRAINED)["RoPE"] if name == "RoPE" else None
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1
-    )
-    rate = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, RATE, total_steps=steps, pct_start=0.1, cycle_momentum=False
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1, cycle_momentum=False)
     draw, losses = torch.Generator().manual_seed(seed), []
     for _ in track(range(steps), f"seed {seed}, {name}", console=STDERR):
         starts = torch.randint(len(text) - TRAINED, (BATCH, 1), generator=draw)
@@ -221,9 +192,7 @@ def trained(
 @torch.no_grad()
 def measured(model: Model, windows: torch.Tensor, length: int, rope: ra.Rope | None) -> float:
     """Return nats per byte over the last bytes of each window, with `length` bytes before."""
-    parts = windows[:, -length - 1 : -1].split(
-        2**14 // length
-    )  # as many bytes at a time for each length
+    parts = windows[:, -length - 1 : -1].split(2**14 // length)  # as many bytes at a time for each length
     logits = torch.cat([model(part, rope=rope)[:, -TARGETS:] for part in parts])
     return float(nats(logits, windows[:, -TARGETS:]))
 
@@ -240,18 +209,11 @@ def run(seed: int, text: torch.Tensor, windows: torch.Tensor, *, steps: int) -> 
     for name in METHODS:
         model, losses = trained(name, text, seed=seed, steps=steps)
         last_losses[name] = mean(losses[-50:])
-        for length in (
-            LENGTHS if name != "learned" else [TRAINED]
-        ):  # it has no vectors for longer ones
+        for length in LENGTHS if name != "learned" else [TRAINED]:  # it has no vectors for longer ones
             rotations: dict[str, Any] = ropes(length) if name == "RoPE" else {name: None}
             for method, rope in rotations.items():
-                found.setdefault(method, {})[str(length)] = measured(
-                    model, windows, length, rope
-                )
-        STDERR.print(
-            f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} "
-            f"with {TRAINED} bytes of context"
-        )
+                found.setdefault(method, {})[str(length)] = measured(model, windows, length, rope)
+        STDERR.print(f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} with {TRAINED} bytes of context")
     times = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     return {"seed": seed, "nats": found, "last_losses": last_losses, **times}
 
@@ -259,15 +221,12 @@ def run(seed: int, text: torch.Tensor, windows: torch.Tensor, *, steps: int) -> 
 # --- the results ------------------------------------------------------------------------------
 
 
-def about(
-    text: bytes, files: list[bytes], windows: torch.Tensor, *, steps: int
-) -> dict[str, Any]:
+def about(text: bytes, files: list[bytes], windows: torch.Tensor, *, steps: int) -> dict[str, Any]:
     """Return facts on the run: date, system, versions, corpus, model, training and testing."""
     parameters = sum(p.numel() for p in Model("RoPE").parameters())
     return {
         "when": dt.datetime.now(dt.UTC).date().isoformat(),
-        "system": f"{platform.system()} {platform.machine()} "
-        f"({torch.backends.cpu.get_cpu_capability()})",
+        "system": f"{platform.system()} {platform.machine()} ({torch.backends.cpu.get_cpu_capability()})",
         "threads": torch.get_num_threads(),
         "versions": {
             "Python": platform.python_version(),
@@ -313,34 +272,20 @@ def shown(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     cpu, wall = (mean(run[key] for run in runs) / 60 for key in ("cpu_s", "wall_s"))
     lines = [
-        "<!-- written by examples/perplexity.py; run it again rather than edit this file -->\n",
-        (
-            f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, "
-            f"with {versions}."
-        ),
-        (
-            f"The library of this Python gave {format_number(corpus['trained_on'])} "
-            "bytes to train on,"
-        ),
-        (
-            f"and {format_number(corpus['held_out'])} "
-            f"in {corpus['held_out_files']} held-out files,"
-        ),
+        "<!-- written by tools/perplexity.py; run it again rather than edit this file -->\n",
+        (f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, with {versions}."),
+        (f"The library of this Python gave {format_number(corpus['trained_on'])} bytes to train on,"),
+        (f"and {format_number(corpus['held_out'])} in {corpus['held_out_files']} held-out files,"),
         f"of which {facts['testing']['windows']} windows were read.",
         f"Each model has {format_number(facts['model']['parameters'])} parameters",
         f"and was trained on {format_number(training['steps'])} batches of {batch} bytes.",
-        (
-            f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, "
-            f"{cpu / facts['threads']:.1f} on each thread,"
-        ),
+        (f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, {cpu / facts['threads']:.1f} on each thread,"),
         f"and {wall:.1f} by the clock.\n",
         f"| positions | {' | '.join(map(format_number, LENGTHS))} |",
         f"| --- {'| ---: ' * len(LENGTHS)}|",
     ]
     for method, row in perplexities(results).items():
-        lines.append(
-            f"| {method} | {' | '.join(cell(row.get(length)) for length in LENGTHS)} |"
-        )
+        lines.append(f"| {method} | {' | '.join(cell(row.get(length)) for length in LENGTHS)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -363,14 +308,9 @@ def draw(results: dict[str, Any], path: Path) -> Any:
         figure = Figure(figsize=(looks.WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
         styles = zip(colors, lines, "sDXo^vP", strict=True)
-        for (method, row), (color, line, marker) in zip(
-            perplexities(results).items(), styles, strict=True
-        ):
+        for (method, row), (color, line, marker) in zip(perplexities(results).items(), styles, strict=True):
             means = [mean(found) for found in row.values()]
-            ends = [
-                (m - min(found), max(found) - m)
-                for m, found in zip(means, row.values(), strict=True)
-            ]
+            ends = [(m - min(found), max(found) - m) for m, found in zip(means, row.values(), strict=True)]
             shape: dict[str, Any] = {
                 "linestyle": line,
                 "marker": marker,
@@ -386,9 +326,7 @@ def draw(results: dict[str, Any], path: Path) -> Any:
                 **shape,
             )
         axes.axvline(TRAINED, color=looks.BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
-        axes.text(
-            TRAINED, 1, " trained", va="top", transform=axes.get_xaxis_transform(), fontsize=8.5
-        )
+        axes.text(TRAINED, 1, " trained", va="top", transform=axes.get_xaxis_transform(), fontsize=8.5)
         axes.set(
             xscale="log",
             yscale="log",
@@ -397,14 +335,7 @@ def draw(results: dict[str, Any], path: Path) -> Any:
             xticks=LENGTHS,
         )
         low, high = axes.get_ylim()
-        axes.set_yticks(
-            [
-                n * 10**k
-                for k in range(4)
-                for n in (1, 1.5, 2, 3, 4, 5, 6, 8)
-                if low < n * 10**k < high
-            ]
-        )
+        axes.set_yticks([n * 10**k for k in range(4) for n in (1, 1.5, 2, 3, 4, 5, 6, 8) if low < n * 10**k < high])
         looks.group_thousands(axes.xaxis)
         looks.group_thousands(axes.yaxis)
         figure.legend(loc="outside lower center", ncols=4)
@@ -428,18 +359,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Print the table, and write the files that the options name.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--seeds",
         type=int,
         default=1,
         help="number of repetitions, each with other weights and batches",
     )
-    parser.add_argument(
-        "--steps", type=int, default=STEPS, help="number of batches to train each model on"
-    )
+    parser.add_argument("--steps", type=int, default=STEPS, help="number of batches to train each model on")
     parser.add_argument(
         "--windows",
         type=int,
