@@ -63,7 +63,8 @@ def test_the_sections_have_the_same_form():
     assert [*SECTIONS] == LIBRARIES
     for each in SECTIONS.values():
         assert len(each.blocks) == 2 and "theirs = " in each.blocks[0] and "ours = " in each.blocks[1]
-        assert [*each.rows] == ROWS
+        missing = {*ROWS} - {*each.rows}
+        assert [*each.rows] == [row for row in ROWS if row not in missing] and missing <= {"beyond a stored table"}
     assert sum(len(each.blocks) for each in SECTIONS.values()) == PAGE.count("```py")  # each block is run
     assert f"agree to {TOLERANCE} " in PAGE
 

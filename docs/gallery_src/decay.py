@@ -4,7 +4,7 @@ The score decays with distance
 
 The score is that of a query and a key whose features are all equal, so it is the mean of the cosines of all pairs. See
 how the line falls: near tokens have all cosines close to 1, and at large distances cosines of both signs cancel out.
-The band reaches from the lowest to the highest score at similar distances, because fast pairs add ripples.
+The band spans the lowest to the highest score at similar distances; fast pairs cause that spread.
 """
 
 import rope_any as ra

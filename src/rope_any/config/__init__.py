@@ -506,7 +506,7 @@ def advise(
     in the other pairs is the critical dimension of Liu et al., *Scaling Laws of RoPE-based Extrapolation*,
     arXiv:2310.05209. By their law, further training needs a base of ``(length / 2π) ** (rotary_dim /
     critical_dimension)``. Men et al., *Base of RoPE Bounds Context Length*, arXiv:2405.14591, fit a lower bound of
-    ``0.0424 * length ** 1.628`` for heads of 128 features and lengths from 1024 to 1 million.
+    ``0.0424 * length ** 1.628`` for heads of 128 features.
 
     Examples
     --------

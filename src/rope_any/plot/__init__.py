@@ -239,10 +239,9 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for the mean score by distance, and a filled band from the lowest to the highest score. The score is
-        that of a query and a key whose features are all equal, relative to that at distance 0: the mean of
-        ``cos(distance · frequency)`` over pairs. Each point of the line and the band stands for all distances that
-        differ from its own by at most a tenth; below 10 tokens that is one distance, and the band has no width.
+        With a line for the mean score by distance, and a filled band from the lowest to the highest score of distances
+        that differ by at most a tenth. The score is that of a query and a key whose features are all equal, relative to
+        that at distance 0: the mean of ``cos(distance · frequency)`` over pairs.
 
     Notes
     -----

@@ -2,8 +2,8 @@
 Check any implementation of RoPE against the exact rotation.
 
 `check_rotary` compares a function of any array library with 60-digit arithmetic; `check_cache` compares an engine's
-cache, row by row; `cases` are test vectors in a file for any language. The exact results are computed without the
-arithmetic of the rest of the package, except those of `check_cache`.
+cache, row by row; `cases` returns test vectors from a file that any language can read. The exact results are computed
+without the arithmetic of the rest of the package, except those of `check_cache`.
 """
 
 from rope_any.testing._caches import CacheReport, check_cache

@@ -138,8 +138,7 @@ def check_cache(
     one rounding to the dtype.
 
     If up to half of the rows are wrong, the cause is a mistake of order, such as repeated rows, or the rows are named.
-    If more are wrong, other layouts are tried, then `others`, then the mistakes that `check_rotary` knows. A cause is
-    named only if it gives the numbers of the cache.
+    If more are wrong, a cause is named only if it gives the numbers of the cache.
 
     Examples
     --------
