@@ -92,13 +92,7 @@ def test_ntk_is_a_larger_base():
     for s in (1.0, 2.5, 40.0):
         assert scaling.ntk(F, s) == pytest.approx(ra.frequencies(16, base=10_000.0 * s ** (16 / 14)), rel=1e-13)
     assert scaling.ntk((0.5,), 8.0) == (0.5,)
-
-
-def test_dynamic_ntk_at_the_trained_length_changes_nothing():
-    for length in (1, 100, 4096):
-        assert scaling.dynamic_ntk(F, 4.0, length=length, trained_length=4096) == F
-    longer = [scaling.dynamic_ntk(F, 4.0, length=n, trained_length=4096)[-1] for n in (4097, 8192, 65_536)]
-    assert F[-1] > longer[0] > longer[1] > longer[2]
+    assert all(scaling.dynamic_ntk(F, 4.0, length=n, trained_length=4096) == F for n in (1, 100, 4096))
 
 
 def test_ntk_by_parts_equals_60_digits():
@@ -194,13 +188,10 @@ def test_riflex_equals_60_digits(seed):
     k, got = distances.index(min(distances)), scaling.riflex(f, n, length=length)
     assert got[k] == pytest.approx(float(mp.mpf("0.9") * 2 * mp.pi / length), 1e-15)
     assert (*got[:k], *got[k + 1 :]) == (*f[:k], *f[k + 1 :])
+    assert scaling.riflex((0.0, 1.0, -0.1), 60, length=9)[:2] == (0.0, 1.0)  # pairs without a period are left out
     for k in range(min(len(f), 8)):  # neighbours at the fast end, and with equal rounded periods, the first of them
         first = [round(2 * math.pi / g) for g in f].index(round(2 * math.pi / f[k]))
         assert scaling.riflex(f, 2 * math.pi / f[k], length=length)[first] == got[distances.index(min(distances))]
-
-
-def test_riflex_ignores_pairs_without_period():
-    assert scaling.riflex((0.0, 1.0, -0.1), 60, length=9)[:2] == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
@@ -214,11 +205,6 @@ def test_clipped_equals_60_digits(count):
     assert count < 2 or got[-1] == 0
 
 
-def test_hard_clipping_equals_proportional():
-    f = ra.frequencies(128, base=500_000.0)
-    assert scaling.proportional(f, 44 / 64) == (*f[:44], *(0.0,) * 20)
-
-
 def test_resonance_makes_positions_repeat():
     f = scaling.resonance(scaling.linear(F, 3.7))
     for wavelength in (2 * math.pi / v for v in f):
@@ -227,18 +213,6 @@ def test_resonance_makes_positions_repeat():
     assert abs(cos[0, 1] - cos[1, 1]) < 1e-13
     assert abs(sin[0, 1] - sin[1, 1]) < 1e-13
     assert scaling.resonance((0.0, 100.0, -0.1)) == (0.0, 2 * math.pi, -2 * math.pi / 63)
-
-
-def test_frequencies_are_between_unscaled_and_interpolated():
-    for scaled in (
-        scaling.yarn(F, 8.0, base=10_000.0, original_length=4096),
-        scaling.llama3(F, 8.0, original_length=4096, low_freq_factor=1.0, high_freq_factor=4.0),
-        scaling.ntk_by_parts(F, 8.0, original_length=4096),
-    ):
-        assert scaled[0] == F[0]
-        assert scaled[-1] == F[-1] / 8
-        assert all(f / 8 <= g <= f for f, g in zip(F, scaled, strict=True))
-        assert list(scaled) == sorted(scaled, reverse=True)
 
 
 def test_attention_factors_of_short_contexts_are_1():
@@ -306,26 +280,28 @@ def test_errors_name_the_wrong_argument(scheme, argument):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "changed", "message"),
+    ("scheme", "changed"),
     [
-        ("linear", {"factor": 0.0}, "^factor must be positive and finite; got 0.0"),
-        ("dynamic_ntk", {"length": 0}, "^length"),
-        ("llama3", {"high_freq_factor": 0.5}, "high_freq_factor must be at least `low_freq_factor`, 1.0"),
-        ("yarn", {"beta_fast": 0.5}, "beta_fast must be at least `beta_slow`, 1.0"),
-        ("yarn", {"base": 1.0}, "base must not be 1"),
-        ("dype", {"base": 1}, "base must not be 1"),
-        ("dype", {"noise": 1000}, "noise must be between 0 and 1"),
-        ("longrope", {"long_factor": [1.0]}, "long_factor must have one number for each of 8 pairs"),
-        ("longrope", {"short_factor": [0.0] * 8}, "short_factor must be positive"),
-        ("riflex", {"repeats_at": 0}, "repeats_at must be positive"),
-        ("clipped", {"count": 9}, "count must be from 0 to 8"),
-        ("proportional", {"proportion": 1.5}, "proportion"),
-        ("longrope_attention_factor", {"original_length": 1}, "original_length must be more than one token"),
+        ("linear", {"factor": 0.0}),
+        ("dynamic_ntk", {"length": 0}),
+        ("llama3", {"high_freq_factor": 0.5}),
+        ("yarn", {"beta_fast": 0.5}),
+        ("yarn", {"base": 1.0}),
+        ("dype", {"base": 1}),
+        ("dype", {"noise": 1000}),
+        ("longrope", {"long_factor": [1.0]}),
+        ("longrope", {"short_factor": [0.0] * 8}),
+        ("riflex", {"repeats_at": 0}),
+        ("clipped", {"count": 9}),
+        ("proportional", {"proportion": 1.5}),
+        ("longrope_attention_factor", {"original_length": 1}),
     ],
 )
-def test_values_without_meaning_are_refused(scheme, changed, message):
-    with pytest.raises(ValueError, match=message):
+def test_values_without_meaning_are_refused(scheme, changed):
+    (argument,) = changed
+    with pytest.raises(ra.ArgumentValueError) as error:
         call(scheme, **changed)
+    assert error.value.argument == argument
 
 
 def test_factor_and_frequencies_in_the_wrong_order_are_told_apart():
