@@ -333,6 +333,23 @@ def test_the_calls_are_valid(name):
     function(*arguments, **options)
 
 
+class Unknown:
+    """A value that no argument takes."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_argument_of_no_type_that_it_takes_is_refused(name):
+    function, arguments, options = CALLS[name]
+    for i in range(len(arguments)):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            function(*arguments[:i], Unknown(), *arguments[i + 1 :], **options)
+        assert isinstance(caught.value, ra.ArgumentTypeError), (i, caught.value)
+    for option in options:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            function(*arguments, **{**options, option: Unknown()})
+        assert isinstance(caught.value, ra.ArgumentTypeError) and option in str(caught.value), (option, caught.value)
+
+
 @pytest.mark.parametrize("name", CALLS)
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -27,7 +27,18 @@ from rope_any._arrays import (
     refuse_foreign,
     require_array,
 )
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, positive, real
+from rope_any._checks import (
+    NOTHING,
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    brief,
+    choice,
+    flag,
+    int32,
+    positive,
+    real,
+)
 from rope_any._positions import Positions, as_position_array, consecutive, int32_or_symbol, is_number
 
 __all__ = [
@@ -426,8 +437,7 @@ def grid(
     if not axes:
         raise ArgumentValueError("positions", "have at least one axis", Text("none"))
     sizes = _window_shape(window, [axis.shape[0] for axis in axes])
-    if not isinstance(order, str) or order not in ("rows", "columns"):
-        raise ArgumentValueError("order", "be 'rows' or 'columns'", order)
+    choice("order", order, ("rows", "columns"), "be 'rows' or 'columns'")
     reals = [axis.dtype for axis in axes if not lib.is_integer(axis)]
     dtype = max(reals, key=lib.dtype_name, default=axes[0].dtype)  # float64 before float32
     axes = [lib.cast(axis, dtype) for axis in axes]
