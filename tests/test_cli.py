@@ -117,6 +117,7 @@ def test_files_are_overwritten_only_on_request(files):
         ("rotate cut_header.npy -o out", "got one that is cut off; np.save(name, array) writes one"),
         ("rotate empty.npy -o out", "got an empty file; np.save(name, array) writes one"),
         ("rotate pickle.npy -o out", "pickle.npy must be a .npy file"),
+        ("rotate strings.npy -o out", "one array of numbers; got an array of str"),
         ("rotate odd.npy -o out", "features, or --rotary-dim be given; got shape (3, 63)"),
         ("rotate scalar.npy --rotary-dim 8 -o out", "got -2 for shape ()"),
         ("rotate q.npy -o text.npy", "--output must be a folder; got text.npy, the name of a file"),
@@ -129,6 +130,7 @@ def test_files_are_overwritten_only_on_request(files):
 def test_errors_are_one_line_and_write_no_file(files, args, words):
     np.save(files / "integers.npy", np.ones((3, 16), dtype=int))
     np.save(files / "pickle.npy", np.asarray([{}], dtype=object), allow_pickle=True)
+    np.save(files / "strings.npy", np.asarray(["half"]))
     np.save(files / "scalar.npy", np.float32(1))
     np.save(files / "odd.npy", np.ones((3, 63), dtype=np.float32))
     np.savez(files / "many.npz", q=np.ones(3))

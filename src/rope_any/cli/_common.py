@@ -363,7 +363,7 @@ def _console(stream: TextIO) -> Any:
 
 
 def load_array(file: Path, *, otherwise: str = "") -> "np.ndarray[Any, Any]":
-    """Return the array in a .npy file, memory-mapped; raise if it is anything else. The error ends in `otherwise`."""
+    """Return the numbers in a .npy file, memory-mapped; else raise that it must be one, or what `otherwise` says."""
     from zipfile import is_zipfile
 
     import numpy as np  # --help does not need it
@@ -377,12 +377,14 @@ def load_array(file: Path, *, otherwise: str = "") -> "np.ndarray[Any, Any]":
                     raise ArgumentTypeError(file, wanted, got, hint)
         array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
         raise ArgumentValueError(file, wanted, NOTHING, why) from None
     except (EOFError, ValueError) as error:
         cut = "one that is cut off" if re.search("^EOF|file size", str(error)) else ""
         got = Text("an empty file" if isinstance(error, EOFError) else cut)
         raise ArgumentValueError(file, wanted, got, hint) from error
+    if array.dtype.kind in "USMm":
+        raise ArgumentTypeError(file, wanted, Text(f"an array of {array.dtype.name}"), hint)
     return array
 
 

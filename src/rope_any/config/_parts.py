@@ -150,7 +150,7 @@ def is_pipeline(path: Path, /) -> bool:
 
 
 def _pipeline_readers(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
-    """Return readers of components that may rotate: "folder" for the only or main part of each, else "folder.part"."""
+    """Return the readers of a pipeline's parts by name: the folder of the component, "folder.part" if it has several."""
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
         name = file.parent.name

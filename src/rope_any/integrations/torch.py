@@ -664,7 +664,7 @@ def _name_frequencies(f: Sequence[float], eps: float) -> str:
 
 
 def _shard_like(values: Tensor, x: Tensor) -> Tensor:
-    """Return values in the shape of a tensor, sharded as it is, without communication."""
+    """Return values in the shape of x; for a DTensor x with its placements, which sends nothing."""
     values = values.reshape(x.shape)
     return replicated(values, like=x).redistribute(placements=x.placements) if is_sharded(x) else values  # type: ignore[attr-defined]  # of a DTensor
 
