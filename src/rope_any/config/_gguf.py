@@ -248,7 +248,7 @@ def _may_lack_scaling(keys: Keys, arch: str, arch_keys: Keys) -> bool:
 
 
 def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return transformers' ``rope_scaling``, {} if none; `names` has the file's key for each. Raise if tensors hold it."""
+    """Return transformers' ``rope_scaling``, {} if none; `names` has the file's keys. Raise if tensors hold it."""
     given = {ours: arch_keys[key] for ours, key in names.items() if key in arch_keys}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     attention_factor = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))

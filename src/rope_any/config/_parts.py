@@ -150,7 +150,7 @@ def is_pipeline(path: Path, /) -> bool:
 
 
 def _pipeline_readers(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
-    """Return the readers of a pipeline's parts by name: the folder of the component, "folder.part" if it has several."""
+    """Return readers of a pipeline's parts by name: the folder of the component; if it has several, "folder.part"."""
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
         name = file.parent.name
