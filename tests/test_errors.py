@@ -286,6 +286,7 @@ HINTS = {
             "h.0.c_attn.weight may be one, with `heads` if it has values too"
         ),
     ),
+    "a list for a state dict": (lambda: convert_state([]), ""),
     "no names": (lambda: convert_state(names={}), ""),
     "a name without its axis": (lambda: convert_state(names={"*": None}), ""),
     "a state dict of integers": (lambda: convert_state({1: W}), ""),

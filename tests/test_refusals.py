@@ -125,6 +125,7 @@ MISTAKES = {
     # positions
     "write list(p)": [lambda: ROPE(Q, K, (p for p in range(10)))],
     "write range(a, b) for slice(a, b)": [lambda: ROPE(Q, K, slice(0, 10))],
+    "write stack(p)": [lambda: ROPE(Q, K, [np.asarray(1), np.asarray(2)])],
     "write stack(p, axis=-1) for positions on several axes": [lambda: ROPE(Q, K, [*np.arange(10)[:, None]][:3])],
     "write int(p) for a start p, [p] for one token": [lambda: ROPE(Q, K, 3.0)],
     "cast it to an integer, or give a position for each token": [lambda: ROPE(Q, K, np.asarray(3.0))],
@@ -145,7 +146,8 @@ MISTAKES = {
     AXIAL: [lambda: ROPE.apply(Q[:1], at.grid(2, 5, like=Q))],
     STACK: [lambda: AXES.apply(Q, np.zeros((2, 10), int))],
     f"{STACK}; moveaxis(p, 0, -1) moves its first axis, if that has the 3 axes of positions": [
-        lambda: AXES.apply(Q, np.zeros((3, 2, 10), int))
+        lambda: AXES.apply(Q, np.zeros((3, 2, 10), int)),
+        lambda: AXES.apply(Q, np.zeros((3, 10), int)),
     ],
     "reshape x to (..., 6, 8): the points of a grid are along one axis": [
         lambda: ROPE.apply(Q[:, :, None, :6].reshape(2, 8, 2, 3, 8), range(6))
@@ -253,6 +255,7 @@ MISTAKES = {
         lambda: ra.frequencies(6.5),
         *(lambda base=base: ra.frequencies(8, base=base) for base in (0, "llama", "nan")),
         lambda: ROPE(Q, K, float("inf")),
+        lambda: ra.rotate(Q, COS, SIN, pairing="half", start=7),
         lambda: ROPE(Q, K, seq_axis=np.asarray([1])),
         lambda: ROPE(Q, K, out=(Q[:, ::-1], K)),
         lambda: ROPE.apply(Q, [0, np.array(2)]),
