@@ -14,14 +14,13 @@ import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
 
-TOOLS = Path(__file__).parent.parent / "tools"
 F = ra.frequencies(24)
 
 
 def failures(script, *arguments, **environment):
     """Run a script; return the failures that it reports, by case."""
     run = subprocess.run(
-        [sys.executable, TOOLS / f"{script}.py", *map(str, arguments)],
+        [sys.executable, Path(__file__).with_name(f"{script}.py"), *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

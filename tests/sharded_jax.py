@@ -1,24 +1,23 @@
 """
 Run the JAX cases of `test_sharded` on eight devices: compiled programs don't communicate, and keep shardings.
 
-``python tools/sharded_jax.py`` prints the tracebacks of the cases that failed, by name, as JSON.
+``python tests/sharded_jax.py`` prints the tracebacks of the cases that failed, by name, as JSON.
 """
 
 import json
 import re
-import traceback
-from functools import partial
 from itertools import islice, product
 
 import jax
 import numpy as np
+from cases import failures, registry
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import rope_any as ra
 from rope_any import positions as at
 
-CASES = {}
+CASES, case = registry()
 COLLECTIVES = re.compile(r"all-reduce|all-gather|all-to-all|collective|reduce-scatter|(?<![\w-])send|recv")
 F = ra.frequencies(24)
 ROPES = {
@@ -39,18 +38,6 @@ LAYOUTS = {
 }
 ROWS = (5, 6)  # of all forms of positions, those that are sharded by the batch and the tokens
 KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
-
-
-def case(*parameters):
-    """Return a decorator that adds a function to CASES under its name and each tuple of parameters."""
-
-    def add(function):
-        """Add the function to CASES, once for each tuple of parameters."""
-        for parameter in parameters:
-            CASES[f"{function.__name__.replace('_', ' ')}: {', '.join(parameter)}"] = partial(function, *parameter)
-        return function
-
-    return add
 
 
 def mesh_of(kind, layout):
@@ -143,7 +130,7 @@ def outside_of_the_context_of_the_mesh(kind, name):
     agree(ROPES[name].apply(x), ROPES[name].apply(whole), x)
 
 
-@case(["auto"])
+@case("auto")
 def communication_is_detected(kind):
     """Check that communication is detected: x is sharded along its features."""
     x = put(mesh_of(kind, "seq"), random(*SHAPE), None, None, None, "one")
@@ -182,17 +169,6 @@ def shard_map(kind, order):
     agree(got, rope.apply(whole[:, :, order_of_tokens], order_of_tokens), x)
 
 
-def main():
-    """Run all cases; print the failures as JSON."""
-    assert jax.device_count() == 8
-    failed = {}
-    for name, run in CASES.items():
-        try:
-            run()
-        except Exception:  # noqa: BLE001  # reported to pytest by name
-            failed[name] = traceback.format_exc()
-    print(json.dumps(failed))
-
-
 if __name__ == "__main__":
-    main()
+    assert jax.device_count() == 8
+    print(json.dumps(failures(CASES)))
