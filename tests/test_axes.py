@@ -207,39 +207,3 @@ def test_one_block_equals_no_blocks():
     # adjacent pairs are the same in any number of blocks
     x, adjacent = np.ones((3, 16)), ra.Rope(F, pairing="interleaved", blocks=4)
     np.testing.assert_array_equal(adjacent.apply(x), ra.Rope(F, pairing="interleaved").apply(x))
-
-
-# --- refusals -------------------------------------------------------------------------------------------
-
-RNG = random.Random(0)
-WRONG = {
-    "frequencies must be given for at least one axis": axes.axial,
-    "frequencies must have at least one pair": lambda: axes.axial(F, ()),
-    r"sections must .* sum to .* 8; got .*\[3, 4\]": lambda: axes.chunked(F, [3, 4]),
-    "sections must be positive": lambda: axes.chunked(F, [8, 0]),
-    r"sections must fit 8 pairs assigned alternately, as \[4, 4\] do": lambda: axes.strided(F, [2, 6]),
-    "axes must be from 1 to .* 8; got 9": lambda: axes.alternating(F, 9),
-    "axis_of must have an axis up to .* each of 8 pairs": lambda: axes.assigned(F, [0, 1]),
-    "axis_of must be from 0 to .* got -1": lambda: axes.assigned(F, [-1] * 8),
-    "axis_of must have an axis up to 131072": lambda: axes.assigned(F, [2**30] * 8),
-    "axes must be from 1 to .* got 0": lambda: axes.golden(F, 0, heads=1),
-    "axes and heads must make at most 1048576": lambda: axes.golden(F, 2, heads=2**20),
-    "rotary_dim must be a multiple of 4 .* got 6": lambda: axes.mixed(6, heads=1, rng=RNG),
-    "heads must be from 1 to .* got 0": lambda: axes.mixed(8, heads=0, rng=RNG),
-    "base must be positive": lambda: axes.mixed(8, heads=1, rng=RNG, base=0),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_axes_without_pairs_or_beyond_memory_are_refused(message):
-    with pytest.raises(ValueError, match=message):
-        WRONG[message]()
-
-
-def test_arguments_of_other_types_are_refused():
-    with pytest.raises(TypeError, match="sections must be an integer; got bool"):
-        axes.chunked(F, [7, True])
-    with pytest.raises(TypeError, match=r"frequencies\[0\] must be a real number"):
-        axes.golden((F, F), 2, heads=1)
-    with pytest.raises(TypeError, match=r"rng must have a method random\(\)"):
-        axes.mixed(8, heads=1, rng=None)

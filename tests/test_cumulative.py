@@ -116,22 +116,6 @@ def test_the_gradient_of_mlx_is_the_reversed_sum(rng):
     np.testing.assert_allclose(np.array(grad), reversed_sum(g), atol=3e-6)
 
 
-WRONG = {
-    "steps must have shape": (np.ones(3), None),
-    "steps must be floating-point": (np.ones((2, 3), int), None),
-    r"carry must be a pair of arrays \(3,\).*give the second result": (np.ones((2, 3)), 5),
-    "of int64 and float64; got float64": (np.ones((2, 3)), (np.ones(3), np.ones(3))),
-    r"got int64 \(2,\)": (np.ones((2, 3)), (np.ones(2, int), np.ones(2))),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_wrong_steps_and_carries_are_refused(message):
-    steps, carry = WRONG[message]
-    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
-        ra.cumulative_angles(steps, carry=carry)
-
-
 # --- from_angles ------------------------------------------------------------------------------------------------------
 
 
@@ -158,10 +142,3 @@ def test_angles_by_head_rotate_each_head(torch):
     rope = ra.Rope(ra.frequencies(6), pairing="interleaved")
     torch.testing.assert_close(rope.apply(x, ra.from_angles(angles)), expected, atol=1e-14, rtol=0)
     assert torch.autograd.gradcheck(lambda a: ra.rotate(x, *ra.from_angles(a), pairing="half"), (angles,))
-
-
-def test_wrong_angles_are_refused():
-    with pytest.raises(ValueError, match=r"angles must have shape \(\.\.\., pairs\); got \(\)"):
-        ra.from_angles(np.asarray(1.0))
-    with pytest.raises(TypeError, match="angles must be floating-point"):
-        ra.from_angles(np.ones(3, int))

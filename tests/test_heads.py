@@ -76,12 +76,6 @@ def test_heads_that_are_no_multiple_of_the_rows_are_refused(rows):
         rope(np.ones((1, 4, SEQ, 6)), np.ones((1, 3, SEQ, 6)))
 
 
-@pytest.mark.parametrize("frequencies", [(((1.0,), (1.0,)), ((1.0,),)), (((1.0,),), (1.0,)), ((((1.0,),),),)])
-def test_rows_that_differ_are_refused(frequencies):
-    with pytest.raises(ra.ArgumentValueError, match=r"frequencies must .* got (shapes|deeper rows)"):
-        ra.Rope(frequencies, pairing="half")
-
-
 ONE_ROW = {
     "plot": ra.plot.wavelengths,
     "pack": lambda rope: ra.layouts.pack(rope, "mlx", like=np.ones(1, np.float32)),

@@ -162,41 +162,7 @@ def test_gradients_reach_the_keys(keys):
     assert torch.autograd.gradcheck(lambda k: LONG.reposition(k, 3, 9, source=ROPE), (k,))
 
 
-K = np.ones((2, 3, 6, 16), np.float32)
 # --- refusals ---------------------------------------------------------------------------------------------------------
-
-
-WRONG = {
-    "a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* got a table"),
-    "a real number": (lambda: ROPE.reposition(K, np.asarray(0.5), 0), TypeError, "^old must be an integer if 0-d"),
-    "a number too large": (lambda: ROPE.reposition(K, 0, 2**60), ValueError, "^new must not exceed"),
-    "too few": (lambda: ROPE.reposition(K, [1, 2], 0), ValueError, r"old must be \(seq,\) .* got \(2,\)"),
-    "axes missing": (lambda: GRID.reposition(K, range(6), 0), ValueError, r"old must end in an axis of length 2"),
-    "axes of the source": (
-        lambda: ROPE.reposition(K, range(6), 0, source=GRID),
-        ValueError,
-        r"old must end in an axis of length 2.*\(6,\)",
-    ),
-    "source no Rope": (lambda: ROPE.reposition(K, 0, 0, source=F), TypeError, "source must be a Rope; got tuple"),
-    "source of another pairing": (
-        lambda: ROPE.reposition(K, 0, 0, source=ra.Rope(F, pairing="interleaved")),
-        ValueError,
-        "source must rotate the same pairs of features, half pairing .* got interleaved pairing",
-    ),
-    "keys of integers": (lambda: ROPE.reposition(K.astype(int), 0, 0), TypeError, "keys must be floating-point"),
-    "out overlaps": (
-        lambda: ROPE.reposition(K[:, :, 1:], 0, 0, out=K[:, :, :-1]),
-        ValueError,
-        "out must be keys itself or not overlap it",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_arguments_are_refused(name):
-    call, kind, message = WRONG[name]
-    with pytest.raises(kind, match=message):
-        call()
 
 
 def test_positions_of_another_library_are_refused(lib):
