@@ -527,8 +527,10 @@ else:
     call()
 if "fork" in sys.argv:
     child = os.fork()
-    if child == 0:
-        os._exit(0 if np.array_equal(rope.apply(x, 5, fused=True), expected) else 1)
+    if child == 0:  # with the plans of its parent, and without
+        kept = np.array_equal(rope.apply(x, 5, fused=True), expected) and np.array_equal(rope.apply(x, 5), expected)
+        ra.clear_caches()
+        os._exit(0 if kept and np.array_equal(rope.apply(x, 5), expected) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
 

@@ -1,15 +1,11 @@
 """A call like an earlier one does less work, has the same bits, and is refused for the same reasons."""
 
 import gc
-import itertools
-import os
-import subprocess
 import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 
 import ml_dtypes
 import numpy as np
@@ -185,279 +181,199 @@ def test_a_second_table_has_the_numbers_of_cos_sin(put, fused):
 # --- the outcome of a call does not depend on the plans of similar calls ----------------------------------------------
 
 
-def _views(put, start, length=192, *, shape=(6, 32), table_at=None):
-    """Return x, out that begins at `start` in the memory of x (or None), and a table, in that memory or elsewhere."""
-    memory = data(1000)
-    x, out = (None if at is None else put(memory[at : at + length].reshape(shape)) for at in (0, start))
-    cos, sin = ROPE.table(np.arange(6))
-    if table_at is not None:
-        view = memory[table_at : table_at + 96].reshape(6, 16)
+# What similar calls differ in, and what is refused. As keys True, 1 and 1.0 are equal.
+POSITIONS = [None, 0, 1, np.int64(1), 3, 6, range(6), range(9, 15), range(60, 0, -10), range(3, 4), [5, 4, 3, 2, 1, 0]]
+POSITIONS += [np.asarray(3), np.arange(6), np.arange(6.0) / 3]
+WRONG_POSITIONS = [True, 1.0, 2**60, [0] * 7, range(7), range(2**60, 2**60 + 6)]
+WRONG_POSITIONS += [np.asarray(3.0), np.arange(7), np.ones(6, bool)]
+OPTIONS = [{}, {"inverse": True}, {"fused": np.False_}]
+OPTIONS += [{"seq_axis": axis} for axis in (-3, 1, 0, np.int8(0))]
+WRONG_OPTIONS = [{"inverse": 1}, {"seq_axis": True}, {"seq_axis": False}, {"seq_axis": -2.0}, {"fused": 0}]
+OF_ROTATE = [{}, {"start": 0}, {"inverse": True}, {"pairing": "interleaved"}]
+WRONG_OF_ROTATE = [{"start": False}, {"start": 0.0}, {"inverse": 0}, {"inverse": 1}, {"fused": 0}, {"pairing": None}]
+OTHER_ROPES = [
+    ra.Rope(F, pairing="half", attention_factor=1.5),
+    ra.Rope(F[::-1], pairing="half"),
+    ROPES["interleaved"],
+    ra.Rope(F[:8], pairing="half"),
+    ra.Rope(F[:8], pairing="half", start=8),
+    ra.Rope(F, pairing="half", blocks=2),
+    ra.Rope((F, F), pairing="half"),
+    ra.Rope((F,), pairing="half"),
+]
+# Views ``(6, 6, 32)``, and the shapes of their arrays.
+VIEWS = {
+    "in order": (lambda x: x, (6, 6, 32)),
+    "transposed": (lambda x: x.swapaxes(0, 1), (6, 6, 32)),
+    "features first in memory": (lambda x: x.swapaxes(0, 2), (32, 6, 6)),
+    "every other feature": (lambda x: x[..., ::2], (6, 6, 64)),
+    "unaligned start": (lambda x: x[1:].reshape(6, 6, 32), (6 * 6 * 32 + 1,)),
+    "one row six times": (lambda x: x[[0] * 6], (1, 6, 32)),
+    "broadcast": (lambda x: array_namespace(x).broadcast_to(x, (6, 6, 32)), (6, 32)),
+}
+VIEWS_OF_NUMPY = {
+    "backwards in memory": (lambda x: x[:, ::-1, ::-1], (6, 6, 32)),
+    "not aligned": (lambda x: np.frombuffer(b"." + x.tobytes(), "f4", offset=1).reshape(x.shape), (6, 6, 32)),
+    **{d: (lambda x, d=d: x.astype(d), (6, 6, 32)) for d in ("f2", "f8", ">f4", ml_dtypes.bfloat16)},
+}
+WRONG_OF_NUMPY = {
+    "int32": (lambda x: x.astype("i4"), (6, 6, 32)),
+    "complex64": (lambda x: x.astype("c8"), (6, 6, 32)),
+    "np.matrix": (lambda x: x.view(np.matrix), (6, 32)),
+    "np.ma": (np.ma.asarray, (6, 6, 32)),
+    "a list": (lambda x: x.tolist(), (6, 6, 32)),
+}
+# Outputs, from q, k, another q and another k; those of NumPy, from an array.
+OUTS = {"others": lambda _, __, a, b: (a, b), "q and k": lambda q, k, *_: (q, k)}
+WRONG_OUTS = {
+    "one for both": lambda _, __, a, ___: (a, a),
+    "k and q": lambda q, k, *_: (k, q),
+    "missing": lambda _, __, a, ___: (a, None),
+}
+WRONG_OUTS_OF_NUMPY = {
+    "other shape": lambda x: x[:, :16],
+    "other dtype": lambda x: x.astype("f8"),
+    "read-only": lambda x: np.broadcast_to(x, x.shape),
+    "broadcast": lambda x: as_strided(x, (6, 32), (0, 4)),
+}
+
+
+def table_at(put, *starts):
+    """Return the table of six positions from a start on, or a tuple of such tables."""
+    tables = tuple(ROPE.table(put(np.arange(6) + start)) for start in starts)
+    return tables if len(tables) > 1 else tables[0]
+
+
+def into(put, start, *, cos_at=None, rotate=ROPE.apply):
+    """Rotate x into an out that begins at an offset in the memory of x, as cos may."""
+    memory, (cos, sin) = data(1000), ROPE.table(np.arange(6))
+    if cos_at is not None:
+        view = memory[cos_at : cos_at + 96].reshape(6, 16)
         view[...] = cos
         cos = view
-    return x, out, ra.Table(put(cos), put(sin))
+    x, out = (None if at is None else put(memory[at : at + 192].reshape(6, 32)) for at in (0, start))
+    return rotate(x, ra.Table(put(cos), put(sin)), out=out)
 
 
-def _out(start, table_at=None, rotate=lambda x, table, out: ROPE.apply(x, table, out=out)):
-    """Return a maker of calls with `out` at an offset in one array with x."""
-
-    def call(put):
-        """Return the call."""
-        x, out, table = _views(put, start, table_at=table_at)
-        return lambda: rotate(x, table, out)
-
-    return call
+def one_row(put, rope):
+    """Rotate many tokens backwards by one row of a table, which is divided by the factor if there is one."""
+    x = put(data(1, 1, 4096, 32))
+    row = ROPE.table(range(5, 6), like=x)
+    wide = ra.Table(*(array_namespace(x).broadcast_to(part, (4096, 16)) for part in row))
+    return tuple(rope.apply(x, wide, inverse=True, fused=fused) for fused in (False, True))
 
 
-_rotate_out = partial(_out, rotate=lambda x, table, out: ra.rotate(x, *table, pairing="half", out=out))
+def into_others(put, choose):
+    """Rotate q and k into outputs chosen from q, k, another q and another k."""
+    arrays = [put(data(6, 32, seed=seed)) for seed in range(4)]
+    return ROPE(*arrays[:2], out=choose(*arrays))
 
 
-def _out_of_call(choose):
-    """Return a call whose out is chosen from q, k, another q and another k."""
-
-    def call(put):
-        """Return a call of a Rope with the `out` that `choose` returns."""
-        q, k, to_q, to_k = (put(data(6, 32, seed=seed)) for seed in range(4))
-        return lambda: ROPE(q, k, out=choose(q, k, to_q, to_k))
-
-    return call
+def by_table(x, table, out=None, **options):
+    """Rotate by a table, with other options."""
+    return ra.rotate(x, *table, **{"pairing": "half", **options}, out=out)
 
 
-def _view(view, *shape):
-    """Return a maker of calls with a view ``(6, 6, 32)`` of an array of a shape."""
-
-    def call(put):
-        """Return a call on the view of an array."""
-        x = view(put(data(*(shape or (6, 6, 32)))))
-        return lambda: (ROPE.apply(x, 3), ROPE.apply(x, 3, fused=True))
-
-    return call
-
-
-def _numpy(change):
-    """Return a maker of calls with NumPy's x, changed by a function."""
-    return lambda _: partial(ROPE.apply, change(data(6, 6, 32)), 3)
+def with_arguments(put, positions, options, of_rotate, outs):
+    """Return calls with each of the positions, options and outputs, by name."""
+    x, table = put(data(6, 6, 32)), table_at(put, 0)
+    given = [put(p) if isinstance(p, np.ndarray) else p for p in positions]
+    return {
+        **{f"positions {i}: {p!r}": partial(ROPE.apply, x, p) for i, p in enumerate(given)},
+        **{f"options {given}": partial(ROPE.apply, x, 3, **given) for given in options},
+        **{f"rotate {given}": partial(by_table, x, table, **given) for given in of_rotate},
+        **{f"out: {name}": partial(into_others, put, choose) for name, choose in outs.items()},
+    }
 
 
-def _dtype(dtype):
-    """Return a maker of calls with NumPy's x of a dtype."""
-    return _numpy(lambda x: x.astype(dtype))
+def of_views(put, views):
+    """Return calls of views by name, eager and fused."""
+    pairs = [(name, view(put(data(*shape)))) for name, (view, shape) in views.items()]
+    return {f"{name}, {fused}": partial(ROPE.apply, x, 3, fused=fused) for name, x in pairs for fused in (False, True)}
 
 
-def _at(positions, rope=ROPE, **options):
-    """Return a call at positions, which can be a function of `put`."""
-
-    def call(put):
-        """Return a call at positions."""
-        x, at = put(data(6, 6, 32)), positions(put) if callable(positions) else positions
-        return lambda: rope.apply(x, at, **options)
-
-    return call
-
-
-def _rotate_with(**options):
-    """Return a maker of `rotate` calls with options."""
-
-    def call(put):
-        """Return the call."""
-        x, table = put(data(6, 32)), ROPE.table(put(np.arange(6)))
-        return lambda: ra.rotate(x, *table, **{"pairing": "half", **options})
-
-    return call
-
-
-def _table(first=0, change=lambda table: table, **options):
-    """Return a maker of a changed table of six positions from the first on."""
-    return lambda put: change(ROPE.table(put(np.arange(6) + first), **options))
-
-
-def _bent_table(put):
-    """Return a table of xPos."""
-    return ra.bending.xpos(ROPE.table(put(np.arange(6))), range(6), centre=2)[0]
+def similar_calls(put):
+    """Return calls that are like another one here, and need a plan of their own."""
+    x, tables, factor = put(data(6, 6, 32)), table_at(put, 0, 4), OTHER_ROPES[0]
+    bent, wide = ra.bending.xpos(tables[0], range(6), centre=2)[0], ROPE.table(put(np.arange(6)), dtype="float64")
+    moves = [(0, 5, None), (5, 0, None), (0, 5, factor), (None, put(np.arange(6)), factor)]
+    calls = with_arguments(put, POSITIONS, OPTIONS, OF_ROTATE, OUTS) | of_views(put, VIEWS)
+    if put is np.asarray:
+        calls |= of_views(put, VIEWS_OF_NUMPY)
+        calls["out runs backwards"] = lambda: ROPE.apply(data(6, 32), out=np.zeros((6, 32), "f4")[::-1, ::-1])
+    for start in (None, 0, 200):
+        calls[f"out at {start}"] = partial(into, put, start)
+        calls[f"out of rotate at {start}"] = partial(into, put, start, rotate=by_table)
+    return {
+        **calls,
+        **{f"{rope}": partial(rope.apply, x, 3) for rope in OTHER_ROPES},
+        **{f"table {i}": partial(ROPE.apply, x, table) for i, table in enumerate((*tables, wide, bent))},
+        **{
+            f"tables {pair}": partial(ROPE, *qk(put), tuple(tables[i] for i in pair))
+            for pair in ((0, 1), (1, 0), (0, 0))
+        },
+        **{f"move {i}": partial(ROPE.reposition, x, *move[:2], source=move[2]) for i, move in enumerate(moves)},
+        "a table backwards": partial(ROPE.apply, x, tables[0], inverse=True),
+        "another factor backwards": partial(factor.apply, x, 3, inverse=True),
+        "one row backwards": partial(one_row, put, ROPE),
+        "one row backwards with a factor": partial(one_row, put, factor),
+    }
 
 
-def _tables_at(*starts):
-    """Return a maker of tables, one for each start."""
-    return lambda put: tuple(_table(first)(put) for first in starts)
-
-
-def _with_tables(make):
-    """Return a maker of calls of q and k with a pair of tables."""
-    return lambda put: partial(ROPE, *qk(put), make(put))
-
-
-def _read_only(x):
-    """Return x, made read-only."""
-    x.setflags(write=False)
-    return x
-
-
-def _numpy_out(view):
-    """Return a call of NumPy arrays whose out is a view of another array."""
-
-    def call(_):
-        """Return a call with a view as `out`."""
-        x, out = data(6, 32), view(np.zeros((6, 32), np.float32))
-        return lambda: ROPE.apply(x, out=out)
-
-    return call
-
-
-OTHERS, AT_3, ARRAY = _out_of_call(lambda _, __, a, b: (a, b)), _at(3), _at(lambda put: put(np.arange(6)))
-A_TABLE, A_RANGE, F4, NEW = _at(_table()), _at(range(6)), _dtype("f4"), _numpy_out(lambda x: x)
-IN_ORDER = _view(lambda x: x)
-
-# A call that makes a plan, and a similar call that needs another one.
-SIMILAR = {
-    # the output
-    "out is x": (_out(200), _out(0)),
-    "out of rotate is x": (_rotate_out(200), _rotate_out(0)),
-    "out is q and k": (OTHERS, _out_of_call(lambda q, k, *_: (q, k))),
-    "out runs backwards": (NEW, _numpy_out(lambda x: x[::-1, ::-1])),
-    # memory and dtypes
-    "transposed": (IN_ORDER, _view(lambda x: x.swapaxes(0, 1))),
-    "features first in memory": (IN_ORDER, _view(lambda x: x.swapaxes(0, 2), 32, 6, 6)),
-    "every other feature": (IN_ORDER, _view(lambda x: x[..., ::2], 6, 6, 64)),
-    "unaligned start": (IN_ORDER, _view(lambda x: x[1:].reshape(6, 6, 32), 6 * 6 * 32 + 1)),
-    "one row six times": (IN_ORDER, _view(lambda x: x[[0] * 6], 1, 6, 32)),
-    "broadcast": (IN_ORDER, _view(lambda x: array_namespace(x).broadcast_to(x, (6, 6, 32)), 6, 32)),
-    "backwards in memory": (F4, _numpy(lambda x: x[:, ::-1, ::-1])),
-    "not aligned": (F4, _numpy(lambda x: np.frombuffer(b"." + x.tobytes(), "f4", offset=1).reshape(x.shape))),
-    "float16": (F4, _dtype("f2")),
-    "float64": (F4, _dtype("f8")),
-    "the other byte order": (F4, _dtype(">f4")),
-    "the other byte order first": (_dtype(">f4"), F4),
-    "bfloat16": (_dtype("f2"), _dtype(ml_dtypes.bfloat16)),
-    "float16 after bfloat16": (_dtype(ml_dtypes.bfloat16), _dtype("f2")),
-    # positions
-    "positions 0": (_at(None), _at(0)),
-    "no positions": (_at(0), _at(None)),
-    "an int of NumPy": (_at(1), _at(np.int64(1))),
-    "a 0-d array": (AT_3, _at(lambda put: put(np.asarray(3)))),
-    "positions of a float dtype": (ARRAY, _at(lambda put: put(np.arange(6.0) / 3))),
-    "a range with another start": (A_RANGE, _at(range(9, 15))),
-    "a range with steps": (A_RANGE, _at(range(60, 0, -10))),
-    "a range of one": (A_RANGE, _at(range(3, 4))),
-    "an int for a range of as many": (A_RANGE, _at(6)),
-    "a list of ints": (ARRAY, _at([5, 4, 3, 2, 1, 0])),
-    # tables
-    "a table of other positions": (A_TABLE, _at(_table(5))),
-    "a pair of other tables": (_with_tables(_tables_at(0, 4)), _with_tables(_tables_at(4, 0))),
-    "one table twice, then two": (_with_tables(lambda put: (_table()(put),) * 2), _with_tables(_tables_at(0, 4))),
-    "a table of float64": (A_TABLE, _at(_table(dtype="float64"))),
-    "a bent table": (A_TABLE, _at(_bent_table)),
-    # options
-    "backwards": (AT_3, _at(3, inverse=True)),
-    "seq_axis from the front": (_at(3, seq_axis=-3), _at(3, seq_axis=1)),
-    "seq_axis of NumPy": (_at(3, seq_axis=0), _at(3, seq_axis=np.int8(0))),
-    "fused of NumPy": (AT_3, _at(3, fused=np.False_)),
-    "the other pairing": (_rotate_with(), _rotate_with(pairing="interleaved")),
-    # Ropes
-    "another factor": (AT_3, _at(3, ra.Rope(F, pairing="half", attention_factor=1.5))),
-    "another factor backwards": (
-        _at(3, inverse=True),
-        _at(3, ra.Rope(F, pairing="half", attention_factor=1.5), inverse=True),
-    ),
-    "other frequencies": (AT_3, _at(3, ra.Rope(F[::-1], pairing="half"))),
-    "the other pairing of a Rope": (AT_3, _at(3, ROPES["interleaved"])),
-    "fewer pairs": (AT_3, _at(3, ra.Rope(F[:8], pairing="half"))),
-    "another start": (_at(3, ra.Rope(F[:8], pairing="half")), _at(3, ra.Rope(F[:8], pairing="half", start=8))),
-    "blocks": (AT_3, _at(3, ra.Rope(F, pairing="half", blocks=2))),
-    "rows of frequencies": (AT_3, _at(3, ra.Rope((F, F), pairing="half"))),
-    "one row of frequencies": (AT_3, _at(3, ra.Rope((F,), pairing="half"))),
-}
-# A call that makes a plan, and a similar call that is refused.
-REFUSED = {
-    # the output
-    "out overlaps x": (_out(200), _out(32)),
-    "out overlaps x by one number": (_out(200), _out(191)),
-    "out overlaps cos": (_out(200), _out(200, table_at=300)),
-    "out of rotate overlaps x": (_rotate_out(200), _rotate_out(31)),
-    "out of rotate overlaps cos": (_rotate_out(200), _rotate_out(200, table_at=391)),
-    "out of rotate after none": (_rotate_out(None), _rotate_out(31)),
-    "out after none": (_out(None), _out(32)),
-    "one out for both": (OTHERS, _out_of_call(lambda _, __, a, ___: (a, a))),
-    "out is k and q": (OTHERS, _out_of_call(lambda q, k, *_: (k, q))),
-    "out is missing": (OTHERS, _out_of_call(lambda _, __, a, ___: (a, None))),
-    "out of other shape": (_out(200), _numpy_out(lambda x: x[:, :16])),
-    "out of other dtype": (_out(200), _numpy_out(lambda x: x.astype("f8"))),
-    "out is read-only": (NEW, _numpy_out(_read_only)),
-    "out is broadcast": (NEW, _numpy_out(lambda x: as_strided(x, (6, 32), (0, 4)))),
-    # memory and dtypes
-    "int32": (F4, _dtype("i4")),
-    "complex64": (F4, _dtype("c8")),
-    "np.matrix": (_numpy(lambda x: x[0]), _numpy(lambda x: x[0].view(np.matrix))),
-    "np.ma": (F4, _numpy(np.ma.asarray)),
-    "np.ma as a table": (A_TABLE, _at(lambda _: ra.Table(*map(np.ma.asarray, ROPE.table(np.arange(6)))))),
-    "a list": (F4, _numpy(lambda x: x.tolist())),
-    # positions
-    "True": (_at(1), _at(True)),
-    "a float": (_at(1), _at(1.0)),
-    "an int beyond 53 bits": (_at(1), _at(2**60)),
-    "a 0-d array of a float": (_at(lambda put: put(np.asarray(3))), _at(lambda put: put(np.asarray(3.0)))),
-    "positions of a bool dtype": (ARRAY, _at(lambda put: put(np.ones(6, bool)))),
-    "a longer range": (A_RANGE, _at(range(7))),
-    "a range beyond 53 bits": (A_RANGE, _at(range(2**60, 2**60 + 6))),
-    "a longer list": (A_RANGE, _at([0] * 7)),
-    "a longer array": (ARRAY, _at(lambda put: put(np.arange(7)))),
-    # tables
-    "a plain tuple of a table": (A_TABLE, _at(_table(change=tuple))),
-    "a table of integers": (A_TABLE, _at(lambda put: ra.Table(*[put(np.ones((6, 16), int))] * 2))),
-    "a table of fewer pairs": (A_TABLE, _at(_table(change=lambda table: ra.Table(*(part[:, :8] for part in table))))),
-    "a bent table backwards": (_at(_table(), inverse=True), _at(_bent_table, inverse=True)),
-    "a pair of tables for one array": (A_TABLE, _at(_tables_at(0, 1))),
-    # options
-    "backwards as 1": (_at(3, inverse=True), _at(3, inverse=1)),
-    "seq_axis True": (_at(3, seq_axis=1), _at(3, seq_axis=True)),
-    "seq_axis False": (_at(3, seq_axis=0), _at(3, seq_axis=False)),
-    "seq_axis of a float": (AT_3, _at(3, seq_axis=-2.0)),
-    "fused 0": (AT_3, _at(3, fused=0)),
-    "start False": (_rotate_with(start=0), _rotate_with(start=False)),
-    "start of a float": (_rotate_with(start=0), _rotate_with(start=0.0)),
-    "inverse 0": (_rotate_with(), _rotate_with(inverse=0)),
-    "inverse 1": (_rotate_with(inverse=True), _rotate_with(inverse=1)),
-    "fused of rotate 0": (_rotate_with(), _rotate_with(fused=0)),
-    "no pairing": (_rotate_with(), _rotate_with(pairing=None)),
-}
+def refused_calls(put):
+    """Return calls that are like one of `similar_calls`, and are refused."""
+    x, (table, other) = put(data(6, 6, 32)), table_at(put, 0, 4)
+    bent, few = ra.bending.xpos(table, range(6), centre=2)[0], ra.Table(*(part[:, :8] for part in table))
+    tables = [tuple(table), ra.Table(*[put(np.ones((6, 16), int))] * 2), few, (table, other)]
+    calls = with_arguments(put, WRONG_POSITIONS, WRONG_OPTIONS, WRONG_OF_ROTATE, WRONG_OUTS)
+    if put is np.asarray:
+        tables.append(ra.Table(*map(np.ma.asarray, table)))
+        calls |= of_views(put, WRONG_OF_NUMPY)
+        outs = {name: change(np.zeros((6, 32), "f4")) for name, change in WRONG_OUTS_OF_NUMPY.items()}
+        calls |= {f"out of {name}": partial(ROPE.apply, data(6, 32), out=out) for name, out in outs.items()}
+    return {
+        **calls,
+        **{f"wrong table {i}": partial(ROPE.apply, x, table) for i, table in enumerate(tables)},
+        "a bent table backwards": partial(ROPE.apply, x, bent, inverse=True),
+        "out overlaps x": partial(into, put, 32),
+        "out overlaps x by one number": partial(into, put, 191),
+        "out overlaps cos": partial(into, put, 200, cos_at=300),
+        "out of rotate overlaps x": partial(into, put, 31, rotate=by_table),
+        "out of rotate overlaps cos by one number": partial(into, put, 200, cos_at=391, rotate=by_table),
+    }
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("name", [*SIMILAR, *REFUSED])
-def test_a_similar_call_does_not_use_a_wrong_plan(name, put):
-    first, similar = (SIMILAR | REFUSED)[name]
-    before = outcome(similar(put))
-    ra.clear_caches()
-    assert isinstance(outcome(first(put)), list)  # it is not refused, so there is a plan
-    after = outcome(similar(put))
-    again = outcome(similar(put))  # by its own plan, if it has one
-    assert after == again == before
-    assert isinstance(before, str) is (name in REFUSED)
+def test_the_outcome_of_a_call_does_not_depend_on_the_plans_of_similar_calls(put):
+    calls, refused, expected = similar_calls(put), refused_calls(put), {}
+    for name, call in (calls | refused).items():
+        ra.clear_caches()
+        expected[name] = outcome(call)
+        assert isinstance(expected[name], str) is (name in refused), name
+    names = [*expected, *expected]  # after all others, and by its own plan
+    for order in (names, names[::-1]):
+        ra.clear_caches()
+        for name in order:
+            assert outcome((calls | refused)[name]) == expected[name], name
 
 
 def test_arrays_of_two_libraries_are_refused_after_a_plan(torch):
     x, theirs = data(6, 32), torch.ones(6, 32)
-    ROPE.apply(x)
-    ROPE.apply(theirs)
-    ROPE(x, x)
-    ROPE.apply(x, np.arange(6))
-    for call in (
-        lambda: ROPE(x, theirs),
-        lambda: ROPE.apply(x, torch.arange(6)),
-        lambda: ROPE.apply(theirs, np.arange(6)),
-        lambda: ROPE.apply(x, out=theirs),
-    ):
+    for first in (x, theirs):
+        ROPE(first, first)
+    calls = [lambda: ROPE(x, theirs), lambda: ROPE.apply(x, torch.arange(6)), lambda: ROPE.apply(x, out=theirs)]
+    for call in calls:
         with pytest.raises(TypeError, match="must come from one array library"):
             call()
 
 
 def test_out_of_q_that_overlaps_the_table_of_k_is_refused(put):
     q, k, to_k = (put(data(6, 32, seed=seed)) for seed in range(3))
-    memory = np.zeros((6, 32), np.float32)
-    cos, sin = ROPE.table(np.arange(6))
+    memory, (cos, sin) = np.zeros((6, 32), np.float32), ROPE.table(np.arange(6))
     memory[:3].reshape(6, 16)[...] = cos
     of_k = ra.Table(put(memory[:3].reshape(6, 16)), put(sin))
-    of_q = ROPE.table(put(np.arange(6)))
     with pytest.raises(ValueError, match="overlap"):
-        ROPE(q, k, (of_q, of_k), out=(put(memory), to_k))
+        ROPE(q, k, (table_at(put, 0), of_k), out=(put(memory), to_k))
 
 
 # --- values of arrays are read in each call ---------------------------------------------------------------------------
@@ -476,32 +392,7 @@ def test_modified_arrays_are_read_again(put):
     assert all(a != b for a, b in zip(before, after, strict=True))
 
 
-def test_reposition_reads_modified_positions_again(put):
-    k, source = put(data(2, 6, 32)), ra.Rope(F[::-1], pairing="half", attention_factor=1.5)
-    moves = [(0, 5, None), (5, 0, None), (0, 5, source), (None, put(np.arange(6)), source), ([1] * 6, range(6), None)]
-    expected = []
-    for old, new, before in moves:
-        ra.clear_caches()
-        expected.append(bits(ROPE.reposition(k, old, new, source=before)))
-    assert [bits(ROPE.reposition(k, old, new, source=before)) for old, new, before in moves] == expected
-    assert all(a != b for a, b in itertools.combinations(expected, 2))
-
-
-@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-def test_plans_with_and_without_attention_factor_are_separate(put):
-    """A table with one row for all tokens is divided by a factor if there is one, and otherwise used unchanged."""
-    with_factor, without = (ra.Rope(F, pairing="half", attention_factor=factor) for factor in (2.0, 1.0))
-    x = put(data(1, 1, 4096, 32))
-    rows = without.table(range(5, 6), like=x)
-    wide = ra.Table(*(array_namespace(x).broadcast_to(part, (4096, 16)) for part in rows))
-    for fused in (False, True):
-        with_factor.apply(x, wide, inverse=True, fused=fused)
-        got = without.apply(x, wide, inverse=True, fused=fused)
-        expected = without.apply(x, [5] * 4096, inverse=True)
-        np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=0, atol=1e-6)
-
-
-# --- threads and processes --------------------------------------------------------------------------------------------
+# --- threads ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -532,42 +423,3 @@ def test_threads_can_rotate_while_another_clears_the_caches(library):
             done.set()
             sys.setswitchinterval(before)
     cleared.result()
-
-
-_FORK = """
-import os, sys
-import numpy as np
-import rope_any as ra
-
-arrays = [np.random.default_rng(0).uniform(-1, 1, (2, 6, 32)).astype("f4")]
-if len(sys.argv) > 1:
-    import torch
-    arrays.append(torch.from_numpy(arrays[0]))
-    torch.set_num_threads(1)
-rope = ra.Rope(ra.frequencies(32), pairing="half")
-at = [x[0, :, 0] * 10 for x in arrays]
-rotate_all = lambda: [np.asarray(rope.apply(x, p)).tobytes() for x, p in zip(arrays, at)]
-expected = rotate_all()
-child = os.fork()
-if child == 0:
-    try:
-        kept = rotate_all() == expected
-        ra.clear_caches()
-        os._exit(0 if kept and rotate_all() == expected else 1)
-    finally:
-        os._exit(2)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert rotate_all() == expected
-"""
-
-
-def _python(program, *arguments):
-    """Run a program in a new process."""
-    run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_process_inherits_the_caches():
-    _python(_FORK, *(["torch"] if find_spec("torch") else []))
