@@ -1,21 +1,20 @@
 """
 The score scale of each model with rotary, compared with the scale of its own attention, built from its config.
 
-The attention classes are found in the source of transformers by the config class that their constructor names.
-Classes that name another config class, or none, are listed. They are built without memory for their weights (torch's
-device ``meta``), from default configs and from configs with other values. If a class has no attribute for its scale,
-it is run.
+The attention classes are found in the source of transformers by the config class that their constructor names. If none
+names it, it is the only one beside those for other inputs, or it is listed. They are built without memory for their
+weights (torch's device ``meta``), from default configs and from configs with other values. If a class has no attribute
+for its scale, it is run.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any
 
 import pytest
 from newer import skip_if_absent
@@ -39,61 +38,20 @@ SWITCHES = {
 }
 
 
-def scale(**keys):
-    """Return the score scale of a config with its source."""
-    one, *_ = config.explain(keys)
-    return one.facts["score_scale"]
-
-
 # --- the attention of each model --------------------------------------------------------------------------
 
 ROOT = Path(transformers.__file__).parent / "models"
 CLASS = re.compile(r"^class (\w+)\(.*?\n(?=^\S)", re.MULTILINE | re.DOTALL)
+OTHER_INPUTS = re.compile("(Cross|Vision|Audio)Attention$")
 _OMNI = "qwen3_omni_moe.modeling_qwen3_omni_moe"
-_POCKET = "pocket_tts_audio_tokenizer.modeling_pocket_tts_audio_tokenizer"
-# Attention classes whose constructor names no config class, or that of a whole model or of another part.
+# Attention classes that neither name the config class of their model nor are the only ones beside it.
 OTHER_PROGRAMS = {
-    "blt_global_transformer": "blt.modeling_blt.BltSelfAttention",
-    "blt_local_decoder": "blt.modeling_blt.BltSelfAttention",
-    "blt_local_encoder": "blt.modeling_blt.BltSelfAttention",
-    "blt_patcher": "blt.modeling_blt.BltSelfAttention",
-    "clvp_encoder": "clvp.modeling_clvp.ClvpSelfAttention",
-    "codegen": "codegen.modeling_codegen.CodeGenAttention",
-    "csm_depth_decoder_model": "csm.modeling_csm.CsmAttention",
-    "dbrx": "dbrx.modeling_dbrx.DbrxAttention",
     "deepseek_ocr2_encoder": "deepseek_ocr2.modeling_deepseek_ocr2.DeepseekOcr2VisionAttention",
-    "emu3_text_model": "emu3.modeling_emu3.Emu3Attention",
-    "ernie4_5_vl_moe_text": "ernie4_5_vl_moe.modeling_ernie4_5_vl_moe.Ernie4_5_VLMoeTextAttention",
-    "esm": "esm.modeling_esm.EsmSelfAttention",
     "exaone": "llama.modeling_llama.LlamaAttention",
-    "falcon": "falcon.modeling_falcon.FalconAttention",
-    "glmasr_encoder": "glmasr.modeling_glmasr.GlmAsrAttention",
-    "gpt_neox": "gpt_neox.modeling_gpt_neox.GPTNeoXAttention",
-    "gpt_neox_japanese": "gpt_neox_japanese.modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention",
-    "gptj": "gptj.modeling_gptj.GPTJAttention",
-    "idefics": "idefics.modeling_idefics.IdeficsAttention",
     "internlm3": "llama.modeling_llama.LlamaAttention",
     "iquestcoder": "llama.modeling_llama.LlamaAttention",
-    "mimi_decoder": "mimi.modeling_mimi.MimiAttention",
-    "mimi_encoder": "mimi.modeling_mimi.MimiAttention",
-    "ministral": "ministral.modeling_ministral.MinistralAttention",
-    "modernbert": "modernbert.modeling_modernbert.ModernBertAttention",
     "moonshine_streaming": "moonshine_streaming.modeling_moonshine_streaming.MoonshineStreamingAttention",
-    "nemotron3_5_transcribe_word_timestamp": (
-        "nemotron3_5_transcribe.modeling_nemotron3_5_transcribe.Nemotron3_5TranscribeAttention"
-    ),
-    "nomic_bert": "nomic_bert.modeling_nomic_bert.NomicBertAttention",
-    "paddleocr_vl_text": "paddleocr_vl.modeling_paddleocr_vl.PaddleOCRAttention",
-    "pe_audio_encoder": "pe_audio.modeling_pe_audio.PeAudioEncoderAttention",
-    "pe_audio_video_encoder": "pe_audio_video.modeling_pe_audio_video.PeAudioVideoEncoderAttention",
-    "pe_video_encoder": "pe_video.modeling_pe_video.PeVideoEncoderAttention",
-    "pocket_tts_audio_tokenizer_decoder": f"{_POCKET}.PocketTTSAudioTokenizerAttention",
-    "pocket_tts_audio_tokenizer_encoder": f"{_POCKET}.PocketTTSAudioTokenizerAttention",
     "qwen2_5_omni_dit": "qwen2_5_omni.modeling_qwen2_5_omni.DiTAttention",
-    "qwen2_5_omni_talker": "qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniAttention",
-    "qwen2_5_omni_text": "qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniAttention",
-    "qwen3_5_moe_text": "qwen3_5_moe.modeling_qwen3_5_moe.Qwen3_5MoeAttention",
-    "qwen3_5_text": "qwen3_5.modeling_qwen3_5.Qwen3_5Attention",
     "qwen3_omni_moe_talker_code_predictor": f"{_OMNI}.Qwen3OmniMoeTalkerCodePredictorAttention",
     "qwen3_omni_moe_talker_text": f"{_OMNI}.Qwen3OmniMoeThinkerTextAttention",
     "qwen3_omni_moe_text": f"{_OMNI}.Qwen3OmniMoeThinkerTextAttention",
@@ -104,8 +62,6 @@ OTHER_PROGRAMS = {
     "t5_gemma_module": "t5gemma.modeling_t5gemma.T5GemmaSelfAttention",
     "t5gemma2_decoder": "t5gemma2.modeling_t5gemma2.T5Gemma2MergedAttention",
     "voxtral_realtime_encoder": "voxtral_realtime.modeling_voxtral_realtime.VoxtralRealtimeAttention",
-    "wav2vec2-bert": "wav2vec2_bert.modeling_wav2vec2_bert.Wav2Vec2BertSelfAttention",
-    "wav2vec2-conformer": "wav2vec2_conformer.modeling_wav2vec2_conformer.Wav2Vec2ConformerSelfAttention",
 }
 
 
@@ -160,17 +116,24 @@ def has_own_attention(name):
         return "must be given" in str(error)
 
 
-def attention_classes(model_type) -> Iterator[Any]:
-    """Yield the classes of a model's attention: listed, or those that build a scale from its config class."""
+def attention_classes(model_type):
+    """Return the classes of a model's attention: a listed one, or those of its config class, or the only one."""
     if model_type in OTHER_PROGRAMS:
         module, name = OTHER_PROGRAMS[model_type].rsplit(".", 1)
-        yield getattr(import_module(f"transformers.models.{module}"), name)
-        return
+        return [getattr(import_module(f"transformers.models.{module}"), name)]
     cls = config_class(model_type)
+    named, scaled, others = [], [], []
     for path in sorted((ROOT / cls.__module__.split(".")[2]).glob("modeling_*.py")):
+        module = import_module(f"transformers.models.{path.parent.name}.{path.stem}")
         for name, body in ((match[1], match[0]) for match in CLASS.finditer(path.read_text(encoding="utf-8"))):
-            if "self.scaling = " in body and re.search(rf'config: "?{cls.__name__}\b', body):
-                yield getattr(import_module(f"transformers.models.{path.parent.name}.{path.stem}"), name)
+            has_scale = "self.scaling = " in body
+            if has_scale and re.search(rf'config: "?{cls.__name__}\b', body):
+                named.append(getattr(module, name))
+            elif name.endswith("Attention") and not OTHER_INPUTS.search(name):
+                (scaled if has_scale else others).append(getattr(module, name))
+    if not named:
+        (named,) = ([one] for one in scaled or others)
+    return named
 
 
 YARN = {
@@ -221,15 +184,7 @@ COMPLETED = {
 }
 # Constructor arguments besides the config and the layer index.
 ARGUMENTS = {
-    "IdeficsAttention": lambda config, index: (
-        config.hidden_size,
-        config.num_attention_heads,
-        0,
-        False,
-        config,
-        False,
-        index,
-    ),
+    "IdeficsAttention": lambda config, _: (config.hidden_size, config.num_attention_heads, 0, False, config),
     "LagunaAttention": lambda config, index: (config, index, 8),
     "MoonshineStreamingAttention": lambda config, index: (config, index, True, 8, 8),
     "MoonshineAttention": lambda config, index: (config, index, True, *2 * [config.decoder_num_attention_heads]),
@@ -247,29 +202,22 @@ def odd(model_type):
 
 
 def built(model_type, **changes):
-    """Yield the config, the layer type and the attention of each kind of layer of a model."""
+    """Return the config, the layer type and the attention of each kind of layer of a model, without memory."""
     theirs = config_class(model_type)(**{**COMPLETED.get(model_type, {}), **changes})
-    kinds = getattr(theirs, "layer_types", None) or [None]
+    kinds, layers = getattr(theirs, "layer_types", None) or [None], []
     for index in sorted({kinds.index(kind) for kind in kinds}):
         layer = theirs.per_layer_config[index] if kinds[index] else theirs
         for cls in attention_classes(model_type):
-            attention = attention_layer(cls, layer, index)
-            if attention is not None:
-                yield theirs, kinds[index], attention
+            with torch.device("meta"), suppress(TypeError):  # the layer is of another kind
+                layers.append((theirs, kinds[index], attention_layer(cls, layer, index)))
+    return layers
 
 
 def attention_layer(cls, config, index):
-    """Return an attention layer without memory, or None if the layer is of another kind."""
-    several = (
-        [ARGUMENTS[cls.__name__]] if cls.__name__ in ARGUMENTS else [lambda *both: both, lambda config, _: (config,)]
-    )
-    with torch.device("meta"):
-        for arguments in several:
-            try:
-                return cls(*arguments(config, index))
-            except TypeError:
-                continue
-    return None
+    """Return an attention layer; raise a TypeError if it takes other arguments."""
+    has_index = "layer_idx" in signature(cls).parameters
+    arguments = ARGUMENTS.get(cls.__name__, lambda config, index: (config, index) if has_index else (config,))
+    return cls(*arguments(config, index))
 
 
 MODELS = sorted(filter(has_own_attention, {name for names in types_of_files().values() for name in names}))
@@ -316,10 +264,10 @@ SMALL = {"hidden_size": HEAD * HEADS, "num_attention_heads": HEADS}
 def small(model_type, **changes):
     """Return the config of a small model, and its attention with random weights."""
     cls = config_class(model_type)
-    config = cls(**SMALL | ({"head_dim": HEAD} if "head_dim" in cls.__dataclass_fields__ else {}) | changes)
+    keys = SMALL | ({"head_dim": HEAD} if "head_dim" in cls.__dataclass_fields__ else {}) | changes
+    config = cls(**keys, attn_implementation="probe")  # which attention_inputs() registers
     (attention_class,) = attention_classes(model_type)
-    attention = attention_class(config, 0) if "layer_idx" in signature(attention_class).parameters else None
-    attention = attention or attention_class(config)
+    attention = attention_layer(attention_class, config, 0)
     torch.manual_seed(0)
     for weight in attention.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -340,7 +288,6 @@ def attention_inputs(attention, *, width=HEAD, names=(), **arguments):
         made.setdefault(module, []).append(output)
 
     transformers.AttentionInterface.register("probe", probe)
-    attention.config._attn_implementation = "probe"
     modules = [attention.get_submodule(name) for name in names]
     for module in dict.fromkeys(modules):
         module.register_forward_hook(keep)
@@ -424,11 +371,8 @@ FIGURES = [
     ("kimi_k2", scaled(factor=64.0, mscale_all_dim=1.0), 0.1446796),
     ("mistral4", scaled(factor=128.0, mscale_all_dim=1.0) | {"qk_nope_head_dim": 64}, 0.1949695),
     ("glm_moe_dsa", MLA | {"qk_nope_head_dim": 192}, 0.0625),
-    ("gemma2", {"head_dim": 320}, 0.0625),
-    ("llama", {"head_dim": 128, "rope_parameters": YARN_40}, 128**-0.5),
     ("deepseek_v3", MLA | {"rope_parameters": {"rope_type": "linear", "factor": 40.0}}, 192**-0.5),
     ("deepseek_v3", scaled(mscale_all_dim=0), 192**-0.5),
-    ("deepseek_v3", MLA, 192**-0.5),
 ]
 
 
@@ -437,59 +381,41 @@ def test_the_scale_has_known_values(model_type, keys, expected):
     assert config.score_scale({"model_type": model_type, **keys}) == pytest.approx(expected, rel=1e-6)
 
 
-MLA_SOURCE = "1 / sqrt(qk_nope_head_dim + qk_rope_head_dim)"
-BY_POSITION = "q is also scaled by position: rope_any.bending.temperature"
+BY_POSITION = YARN_40 | {"llama_4_scaling_beta": 0.1}
 KINDS = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("hybrid", "hybrid_sliding")}
 SOURCES = [
     ("llama", {"head_dim": 64}, "1 / sqrt(head_dim)"),
     ("gemma2", {"query_pre_attn_scalar": 144}, "(query_pre_attn_scalar) ** -0.5"),
     ("gemma2", {}, "(query_pre_attn_scalar 256, default of gemma2) ** -0.5"),
-    ("granite", {"head_dim": 64, "attention_multiplier": 0.0078125}, "attention_multiplier"),
-    (
-        "zaya",
-        {"head_dim": 64, "rope_parameters": KINDS},
-        "1 / sqrt(head_dim), in layers of type hybrid; the norm of k, before the rotation",
-    ),
+    ("zaya", {"head_dim": 64, "rope_parameters": KINDS}, "1 / sqrt(head_dim), in layers of type hybrid; the norm of k"),
     ("deepseek_v3", {}, "1 / sqrt(qk_nope_head_dim 128, default of deepseek_v3 + qk_rope_head_dim 64, default of"),
-    (
-        "deepseek_v3",
-        scaled(mscale_all_dim=1.0),
-        f"{MLA_SOURCE} * mscale², mscale = 1 + 0.1 * rope_parameters.mscale_all_dim * ln(rope_parameters.factor)",
-    ),
-    ("ministral3", {"head_dim": 64, "rope_parameters": YARN_40}, "1 / sqrt(head_dim)"),
+    ("deepseek_v3", scaled(mscale_all_dim=1.0), "qk_nope_head_dim + qk_rope_head_dim) * mscale², mscale = 1 +"),
     (
         "ministral3",
-        {"head_dim": 64, "rope_parameters": YARN_40 | {"llama_4_scaling_beta": 0.1}},
-        f"1 / sqrt(head_dim); {BY_POSITION}",
+        {"head_dim": 64, "rope_parameters": BY_POSITION},
+        "1 / sqrt(head_dim); q is also scaled by position",
     ),
 ]
 
 
 @pytest.mark.parametrize(("model_type", "keys", "source"), SOURCES)
 def test_the_source_names_the_factors(model_type, keys, source):
-    assert scale(model_type=model_type, **keys).source.startswith(source)
+    first, *_ = config.explain({"model_type": model_type, **keys})
+    assert source in first.facts["score_scale"].source
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
 
+GGUF = {"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4}
+WITHOUT_FACTOR = {"rope_parameters": {"rope_type": "dynamic", "mscale_all_dim": 1.0}}
 REFUSALS = [
-    (
-        {"model_type": "mistral_large4_text", "rope_parameters": YARN_40},
-        "mistral_large4_text is unknown: it is learned",
-    ),
-    ({"model_type": "internlm2", "head_dim": 64}, "internlm2 is unknown: its code comes with the weights"),
-    ({"model_type": "deepseek_v3", **MLA, "qk_head_dim": 128}, "qk_head_dim must agree with qk_nope_head_dim [+] qk_r"),
-    (
-        {"model_type": "deepseek_v3", **MLA, "rope_parameters": {"rope_type": "dynamic", "mscale_all_dim": 1.0}},
-        "must",
-    ),
+    ({"model_type": "mistral_large4_text", "rope_parameters": YARN_40}, "learned"),
+    ({"model_type": "internlm2", "head_dim": 64}, "comes with the weights"),
+    ({"model_type": "deepseek_v3", **MLA, "qk_head_dim": 128}, "qk_head_dim must agree"),
+    ({"model_type": "deepseek_v3", **MLA, **WITHOUT_FACTOR}, "factor must be given"),
     ({"model_type": "gemma2", "query_pre_attn_scalar": None}, "query_pre_attn_scalar must be a number"),
     ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be positive"),
-    ({"model_type": "granite", "head_dim": 64, "attention_multiplier": [1]}, "attention_multiplier must be a real"),
-    (
-        {"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4},
-        "GGUF metadata does not give the score scale",
-    ),
+    (GGUF, "read the config.json of the model"),
 ]
 
 
