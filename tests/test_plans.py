@@ -182,7 +182,20 @@ def test_a_second_table_has_the_numbers_of_cos_sin(put, fused):
 
 
 # What similar calls differ in, and what is refused. As keys True, 1 and 1.0 are equal.
-POSITIONS = [None, 0, 1, np.int64(1), 3, 6, range(6), range(9, 15), range(60, 0, -10), range(3, 4), [5, 4, 3, 2, 1, 0]]
+POSITIONS = [
+    None,
+    0,
+    1,
+    np.int64(1),
+    3,
+    6,
+    range(6),
+    range(9, 15),
+    range(0, 6, 6),
+    range(60, 0, -10),
+    range(3, 4),
+    [5, 4, 3, 2, 1, 0],
+]
 POSITIONS += [np.asarray(3), np.arange(6), np.arange(6.0) / 3]
 WRONG_POSITIONS = [True, 1.0, 2**60, [0] * 7, range(7), range(2**60, 2**60 + 6)]
 WRONG_POSITIONS += [np.asarray(3.0), np.arange(7), np.ones(6, bool)]

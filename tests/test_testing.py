@@ -8,7 +8,9 @@ import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 
 import make_vectors
 import ml_dtypes
@@ -79,40 +81,30 @@ def test_tables_equal_those_of_rational_arithmetic(name):
 
 def ours(parameters):
     """Return the frequencies and the attention factor of rope_any for the parameters of a case."""
-    numbers = dict(parameters)
-    base, dim = numbers.pop("base"), numbers.pop("rotary_dim", 16)
-    f = ra.frequencies(dim, base=base)
-    numbers.pop("start", None)
-    if "axes" in numbers:
-        return rows(f, **numbers), 1.0
-    scheme = numbers.pop("scheme")
-    if scheme == "plain":
-        return f, 1.0
-    given = [] if scheme == "longrope" or "factor" not in numbers else [numbers.pop("factor")]
-    given = given or [numbers.pop(key) for key in ("proportion", "repeats_at", "count") if key in numbers]
+    f = ra.frequencies(parameters.get("rotary_dim", 16), base=parameters["base"])
+    kind, rng = parameters.get("axes") or parameters["scheme"], SimpleNamespace()
+    rng.random = lambda: parameters["angle"] / (2 * math.pi)
+    arrangements = {
+        "plain": lambda: f,
+        "axial": lambda: axes.axial(*map(ra.frequencies, parameters["rotary_dims"])),
+        "alternating": lambda: axes.alternating(f, parameters["count"]),
+        "mixed": lambda: axes.mixed(16, heads=1, rng=rng)[0],
+        "golden": lambda: axes.golden(f, parameters["count"], heads=1)[0],
+    }
+    if kind in arrangements:
+        return arrangements[kind](), 1.0
+    function = getattr(axes if "axes" in parameters else scaling, kind)
+    accepted = [p for p in signature(function).parameters.values() if p.name in parameters]
+    given = [parameters[p.name] for p in accepted if p.kind is p.POSITIONAL_ONLY]
+    options = {p.name: parameters[p.name] for p in accepted if p.kind is p.KEYWORD_ONLY}
     factor = 1.0
-    if scheme == "yarn":
-        factor = scaling.yarn_attention_factor(*given)
-    elif scheme == "dynamic_yarn":
-        factor = scaling.yarn_attention_factor(numbers["length"] / numbers["original_length"])
-    elif scheme == "longrope":
-        factor = scaling.longrope_attention_factor(numbers.pop("factor"), original_length=numbers["original_length"])
-    if scheme in {"yarn", "dynamic_yarn", "dype"}:
-        numbers["base"] = base
-    return getattr(scaling, scheme)(f, *given, **numbers), factor
-
-
-def rows(f, **numbers):
-    """Return the frequencies by axis of a case."""
-    kind = numbers.pop("axes")
-    if kind == "axial":
-        return axes.axial(*(ra.frequencies(d) for d in numbers["rotary_dims"]))
-    if kind == "mixed":
-        draw = type("", (), {"random": lambda _: numbers["angle"] / (2 * math.pi)})()
-        return axes.mixed(16, heads=1, rng=draw)[0]
-    if kind == "golden":
-        return axes.golden(f, numbers["count"], heads=1)[0]
-    return getattr(axes, kind)(f, *numbers.values())
+    if kind.endswith("yarn"):
+        ratio = parameters.get("factor") or parameters["length"] / parameters["original_length"]
+        factor = scaling.yarn_attention_factor(ratio)
+    elif kind == "longrope":
+        original_length = parameters["original_length"]
+        factor = scaling.longrope_attention_factor(parameters["factor"], original_length=original_length)
+    return function(f, *given, **options), factor
 
 
 @pytest.mark.parametrize("name", cases())
@@ -214,7 +206,6 @@ def rotary(
     count="int64",
     angles="float64",
     freqs="float64",
-    power="float64",
     table="float64",
     rotation="float64",
     out=None,
@@ -222,8 +213,7 @@ def rotary(
 ):
     """Return the textbook rotary in plain NumPy, with the given faults and the dtypes of its steps."""
     d = rotary_dim or head_dim - start
-    i = np.arange(d // 2).astype(power)
-    f = (1 / np.asarray(base, dtype=power) ** (2 * i / np.asarray(exponent or d, dtype=power)) * scale).astype(freqs)
+    f = (base ** -(2 * np.arange(d // 2) / (exponent or d)) * scale).astype(freqs)
 
     def function(x, positions):
         """Rotate x with the faults of the options."""
@@ -248,32 +238,6 @@ def rotary(
 BFLOAT = ml_dtypes.bfloat16
 YARN = scaling.yarn(F, 16.0, base=10_000.0, original_length=4096)
 PARTIAL = {"rotary_dim": 16}
-# the fault, options of the check, and the expected causes
-BROKEN = {
-    "other pairing": ({"pairing": "interleaved"}, {}, ["the other pairing: interleaved"]),
-    "base": ({"base": 500_000.0}, {}, ["other frequencies: those of base 500000"]),
-    "unexpected factor": ({"factor": 1.2079}, {}, ["an attention factor of 1.2079 rather than 1"]),
-    "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: those of base 10000, without scaling"]),
-    "interpolated": ({"scale": 0.25}, {}, ["all frequencies times 0.25"]),
-    "factor left out": ({}, {"attention_factor": 1.3}, ["the attention factor left out"]),
-    "exponents": ({"exponent": 32} | PARTIAL, PARTIAL, ["exponents over head_dim rather than rotary_dim"]),
-    "last slice": ({"start": 16}, PARTIAL, ["another slice: features 16 to 31 are rotated"]),
-    "order": (
-        {"pairing": "interleaved", "out": "half"},
-        {"pairing": "interleaved"},
-        ["features are returned in the order half"],
-    ),
-    "float32 frequencies": ({"freqs": np.float32}, {}, ["frequencies in float32"]),
-    "float32 angles": ({"freqs": np.float32, "angles": np.float32}, {}, ["angles in float32"]),
-    "bfloat16 positions": ({"count": BFLOAT, "angles": np.float64}, {}, ["positions in bfloat16"]),
-    "bfloat16 table": ({"table": BFLOAT}, {}, ["the table in bfloat16"]),
-    "bfloat16 rotation": ({"rotation": BFLOAT}, {}, ["the rotation itself in bfloat16"]),
-    "two faults and rounding": (
-        {"pairing": "interleaved", "shift": 1, "freqs": np.float32, "angles": np.float32},
-        {},
-        ["the other pairing: interleaved", "positions one too large", "angles in float32"],
-    ),
-}
 
 
 def textbook(x, angle, *, swap=lambda x: np.roll(x, 16, -1), sign=None, wide=lambda t: np.tile(t, 2)):
@@ -282,57 +246,71 @@ def textbook(x, angle, *, swap=lambda x: np.roll(x, 16, -1), sign=None, wide=lam
     return (x * wide(np.cos(angle)) + sign * swap(x) * wide(np.sin(angle))).astype(x.dtype)
 
 
-def angles(p, f=F):
-    """Return (seq, pairs) angles."""
-    return np.outer(p, f)
-
-
 def swap_adjacent(x):
     """Return x with the two features of each interleaved pair exchanged."""
     return x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
 
 
 SWAPPED = {"swap": swap_adjacent, "sign": np.tile([-1, 1], 16)}
-UNROTATED = "nothing is rotated, as if all positions were 0"
 FROM_0 = "positions ignored: each call counts from 0"
-# the causes of common mistakes, and functions that make them
-MISTAKES = {
-    (UNROTATED,): lambda x, _: x.copy(),
-    (FROM_0,): lambda x, p: textbook(x, angles(np.arange(len(p)))),
-    ("positions one too large", FROM_0): lambda x, p: textbook(x, angles(np.arange(1, len(p) + 1))),
-    ("all tokens of a call are rotated as its first",): lambda x, p: textbook(x, angles(0 * p + p[0])),
-    ("cosines and sines exchanged",): lambda x, p: textbook(x, np.pi / 2 - angles(p)),
-    ("all frequencies times π/180: angles treated as degrees",): lambda x, p: textbook(x, angles(p, np.deg2rad(F))),
-    ("frequencies inverted: positive powers of the base",): lambda x, p: textbook(x, angles(p, 1 / np.asarray(F))),
-    ("the minus left out: a·c + b·s",): lambda x, p: textbook(x, angles(p), sign=1),
-    ("tables in the feature order of interleaved",): lambda x, p: textbook(
-        x, angles(p), wide=lambda t: np.repeat(t, 2, -1)
+ADJACENT = {"pairing": "interleaved"}
+
+
+def repeated(table):
+    """Return a table as wide as x, for interleaved pairs."""
+    return np.repeat(table, 2, -1)
+
+
+# What the causes of wrong results are, functions that give them, and options of the check.
+WRONG = {
+    ("the other pairing: interleaved",): (rotary(pairing="interleaved"), {}),
+    ("other frequencies: those of base 500000",): (rotary(base=500_000.0), {}),
+    ("an attention factor of 1.2079 rather than 1",): (rotary(factor=1.2079), {}),
+    ("other frequencies: those of base 10000, without scaling",): (rotary(), {"frequencies": YARN}),
+    ("all frequencies times 0.25",): (rotary(scale=0.25), {}),
+    ("the attention factor left out",): (rotary(), {"attention_factor": 1.3}),
+    ("exponents over head_dim rather than rotary_dim",): (rotary(exponent=32, rotary_dim=16), PARTIAL),
+    ("another slice: features 16 to 31 are rotated",): (rotary(start=16), PARTIAL),
+    ("features are returned in the order half",): (rotary(**ADJACENT, out="half"), ADJACENT),
+    ("frequencies in float32",): (rotary(freqs=np.float32), {}),
+    ("angles in float32",): (rotary(freqs=np.float32, angles=np.float32), {}),
+    ("positions in bfloat16",): (rotary(count=BFLOAT), {}),
+    ("the table in bfloat16",): (rotary(table=BFLOAT), {}),
+    ("the rotation itself in bfloat16",): (rotary(rotation=BFLOAT), {}),
+    ("the other pairing: interleaved", "positions one too large", "angles in float32"): (
+        rotary(**ADJACENT, shift=1, freqs=np.float32, angles=np.float32),
+        {},
     ),
-    ("the other pairing: interleaved", "tables in the feature order of half"): lambda x, p: textbook(
-        x, angles(p), **SWAPPED
+    ("nothing is rotated, as if all positions were 0",): (lambda x, _: x.copy(), {}),
+    (FROM_0,): (lambda x, p: rotary()(x, p - p[0]), {}),
+    ("positions one too large", FROM_0): (lambda x, p: rotary()(x, p - p[0] + 1), {}),
+    ("all tokens of a call are rotated as its first",): (lambda x, p: rotary()(x, 0 * p + p[0]), {}),
+    ("cosines and sines exchanged",): (lambda x, p: textbook(x, np.pi / 2 - np.outer(p, F)), {}),
+    ("all frequencies times π/180: angles treated as degrees",): (rotary(scale=np.pi / 180), {}),
+    ("frequencies inverted: positive powers of the base",): (
+        lambda x, p: textbook(x, np.outer(p, 1 / np.array(F))),
+        {},
+    ),
+    ("the minus left out: a·c + b·s",): (lambda x, p: textbook(x, np.outer(p, F), sign=1), {}),
+    ("tables in the feature order of interleaved",): (lambda x, p: textbook(x, np.outer(p, F), wide=repeated), {}),
+    ("the other pairing: interleaved", "tables in the feature order of half"): (
+        lambda x, p: textbook(x, np.outer(p, F), **SWAPPED),
+        {},
     ),
 }
 
 
-@pytest.mark.parametrize("causes", MISTAKES, ids="; ".join)
-def test_common_mistakes_are_named(causes):
-    report = check_rotary(MISTAKES[causes], **PLAIN)
+@pytest.mark.parametrize("causes", WRONG, ids="; ".join)
+def test_the_causes_of_wrong_results_are_named(causes):
+    function, options = WRONG[causes]
+    report = check_rotary(function, **(PLAIN | options))
     assert not report.passed
     assert report.causes == causes, str(report)
 
 
 def test_the_textbook_rotary_passes():
-    assert check_rotary(lambda x, p: textbook(x, angles(p)), **PLAIN)
-    wide = {"wide": lambda t: np.repeat(t, 2, -1)} | SWAPPED
-    assert check_rotary(lambda x, p: textbook(x, angles(p), **wide), pairing="interleaved", head_dim=32)
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_faults_are_found(name):
-    faults, options, causes = BROKEN[name]
-    report = check_rotary(rotary(**faults), **(PLAIN | options))
-    assert not report.passed
-    assert list(report.causes) == causes, str(report)
+    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F)), **PLAIN)
+    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F), wide=repeated, **SWAPPED), **(PLAIN | ADJACENT))
 
 
 # --- properties, and what is returned ---------------------------------------------------------------------------------
@@ -343,9 +321,9 @@ def changed(change):
     return rotary(after=change)
 
 
-def leaking(y, _, __):
-    """Let each token leak into the next one."""
-    y[..., 1:, :] += 1e-2 * y[..., :-1, :]
+def change_written(y, _, __, *, at=..., to=np.zeros_like):
+    """Change a part of the result."""
+    y[at] = to(y[at])
     return y
 
 
@@ -363,24 +341,6 @@ def failing_of(report):
     return [name for name, found in report.properties.items() if not found.holds]
 
 
-WRONG_PROPERTIES = {
-    "an offset": (changed(lambda y, *_: y + 1e-2), "is the identity at position 0"),
-    "lengths grow": (changed(lambda y, _, p: y * (1 + p[:, None] / 1000)), "preserves lengths"),
-    "squared positions": (lambda x, p: rotary()(x, p * p), "scores depend only on the distance"),
-    "rotations don't add up": (lambda x, p: rotary()(x, 3 * p + 5), "rotations by m and n add up to m + n"),
-    "tokens mix": (changed(leaking), "tokens, heads, rows are independent"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_PROPERTIES)
-def test_the_failing_property_is_named(name):
-    function, failing = WRONG_PROPERTIES[name]
-    report = check_rotary(function, **PLAIN, longest=1000)
-    assert not report
-    assert not report.properties[failing].holds
-    assert f"{failing:<36} {report.properties[failing].error:.1e}  FAILS" in str(report)
-
-
 def far(change):
     """Return a correct partial rotary; a function of y, x and positions changes its result from position 1000 on."""
 
@@ -389,12 +349,6 @@ def far(change):
         return change(y, x, positions) if positions[0] >= 1000 else y
 
     return rotary(rotary_dim=16, after=after)
-
-
-def change_passed(y, _, __, *, to):
-    """Change the features that pass through."""
-    y[..., 16:] = to(y[..., 16:])
-    return y
 
 
 def write_x(y, x, _):
@@ -409,22 +363,54 @@ def write_positions(y, _, positions):
     return y
 
 
-CHANGES = {
-    "zeros": (partial(change_passed, to=np.zeros_like), "passes the other features through"),
-    "through bfloat16": (partial(change_passed, to=lambda x: x.astype(BFLOAT)), "passes the other features through"),
-    "another dtype": (lambda y, *_: y.astype(np.float64), "keeps the dtype"),
-    "x is written": (write_x, "does not change x"),
-    "positions are written": (write_positions, "does not change positions"),
+def through(dtype):
+    """Return a function that rounds the features that pass through to a dtype."""
+    return partial(change_written, at=np.s_[..., 16:], to=lambda x: x.astype(dtype))
+
+
+def zeroed(at):
+    """Return a correct partial rotary, but for a part of its result that is 0."""
+    return rotary(rotary_dim=16, after=partial(change_written, at=at))
+
+
+# Rotaries whose angles are correct, the dtype of x, and what fails.
+FAILURES = {
+    "zeros pass": (far(partial(change_written, at=np.s_[..., 16:])), "float32", "passes the other features through"),
+    "bfloat16 passes": (far(through(BFLOAT)), "float32", "passes the other features through"),
+    "float32 passes": (far(through("float32")), "float64", "passes the other features through"),
+    "bfloat16 passes for float16": (far(through(BFLOAT)), "float16", "passes the other features through"),
+    "another dtype": (far(lambda y, *_: y.astype(np.float64)), "float32", "keeps the dtype"),
+    "x is written": (far(write_x), "float32", "does not change x"),
+    "positions are written": (far(write_positions), "float32", "does not change positions"),
+    "8 tokens": (zeroed(np.s_[..., 8:, :16]), "float32", "one large call equals its parts"),
+    "3 heads": (zeroed(np.s_[:, 3:, :, :16]), "float32", "one large call equals its parts"),
+    "2 rows": (zeroed(np.s_[2:, ..., :16]), "float32", "one large call equals its parts"),
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_pass_through_features_and_inputs_are_checked_in_every_call(name):
-    change, failing = CHANGES[name]
-    report = check_rotary(far(change), **PLAIN, **PARTIAL, longest=2000)
+@pytest.mark.parametrize("name", FAILURES)
+def test_pass_through_features_inputs_and_many_tokens_are_checked(name):
+    function, dtype, failing = FAILURES[name]
+    report = check_rotary(function, **PLAIN, **PARTIAL, longest=2000, like=np.zeros(1, dtype))
     assert failing_of(report) == [failing]
     assert max(report.errors.values()) <= report.bound
     assert str(report).endswith("\n  likely cause: not the angles, which are correct; see the failures above")
+
+
+WRONG_PROPERTIES = {
+    "is the identity at position 0": changed(lambda y, *_: y + 1e-2),
+    "preserves lengths": changed(lambda y, _, p: y * (1 + p[:, None] / 1000)),
+    "scores depend only on the distance": lambda x, p: rotary()(x, p * p),
+    "rotations by m and n add up to m + n": lambda x, p: rotary()(x, 3 * p + 5),
+    "tokens, heads, rows are independent": changed(lambda y, *_: y + 1e-2 * np.roll(y, 1, -2)),
+}
+
+
+@pytest.mark.parametrize("failing", WRONG_PROPERTIES)
+def test_the_failing_property_is_named(failing):
+    report = check_rotary(WRONG_PROPERTIES[failing], **PLAIN, longest=1000)
+    assert failing in failing_of(report)
+    assert f"{failing:<36} {report.properties[failing].error:.1e}  FAILS" in str(report)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT])
@@ -435,14 +421,6 @@ def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype):
     assert failing_of(report) == ["keeps the dtype"] and report.causes == ()
 
 
-@pytest.mark.parametrize(("dtype", "through"), [("float64", "float32"), ("float16", "bfloat16")])
-def test_pass_through_features_must_keep_all_digits_of_the_dtype(dtype, through):
-    like, through = np.zeros(1, dtype), getattr(ml_dtypes, through, through)
-    rounded = far(partial(change_passed, to=lambda x: x.astype(through)))
-    report = check_rotary(rounded, **PLAIN, **PARTIAL, longest=2000, like=like)
-    assert failing_of(report) == ["passes the other features through"]
-
-
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT])
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_tables_in_half_precision_fail(dtype, pairing):
@@ -451,18 +429,6 @@ def test_tables_in_half_precision_fail(dtype, pairing):
     assert correct, str(correct)
     report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **options)
     assert report.causes == (f"the table in {np.dtype(dtype).name}",), str(report)
-
-
-@pytest.mark.parametrize("index", [np.s_[..., 8:, :], np.s_[:, 3:], np.s_[2:]])
-def test_many_tokens_heads_and_rows_are_checked(index):
-    def zeroed(y, *_):
-        """Set some values to 0."""
-        y[index] = 0
-        return y
-
-    report = check_rotary(changed(zeroed), **PLAIN)
-    assert failing_of(report) == ["one large call equals its parts"]
-    assert max(report.errors.values()) <= report.bound
 
 
 # --- reports and refusals ---------------------------------------------------------------------------------------------
@@ -477,34 +443,37 @@ def test_exceptions_are_reported():
     assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
 
 
-def test_wrong_shapes_and_types_are_reported():
-    flat = check_rotary(lambda x, _: x[0], **PLAIN)
-    assert flat.refusals[0] == "returned shape (3, 8, 32) for x of shape (2, 3, 8, 32)"
-    assert flat.causes == (f"function(x, positions) must return the rotated x; it {flat.refusals[0]}",)
-    assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is numpy.ndarray"
-    assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"
+REFUSALS = {
+    "returned shape (3, 8, 32) for x of shape (2, 3, 8, 32)": lambda x, _: x[0],
+    "returned list, where x is numpy.ndarray": lambda x, _: x.tolist(),
+    "returned complex64 for x of float32": lambda x, _: x * 1j,
+    "raised TypeError: dumps() takes 1 positional argument": json.dumps,
+}
 
 
-def test_a_fault_of_every_call_is_reported_once():
-    report = check_rotary(json.dumps, **PLAIN)
-    cause = "function(x, positions) must return the rotated x; it raised TypeError: dumps() takes 1 positional argument"
-    assert (report.passed, report.errors) == (False, {}) and len({*report.refusals.values()}) == 1
-    (said,) = report.causes
-    assert said.startswith(cause)
-    assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {said}"
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_fault_of_every_call_is_reported_once(refusal):
+    report = check_rotary(REFUSALS[refusal], **PLAIN)
+    assert (report.passed, report.errors) == (False, {})
+    (cause,) = report.causes
+    assert report.refusals[0].startswith(refusal)
+    assert cause == f"function(x, positions) must return the rotated x; it {report.refusals[0]}"
+    if refusal.startswith("raised"):  # in the same words for each call
+        assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
 
 
-HINTS = [
-    (lambda x, _: x.fill(0), "a function that writes into x needs in_place=True, on the command line --in-place"),
-    (lambda q, k, _: (q, k), "function(q, k, positions) needs keys=True, on the command line --keys"),
-    (lambda x, _: x.to(0), "a function of torch needs like=torch.empty(0), on the command line --library torch"),
-]
+# The hint for a function of other arguments is the feature.
+HINTS = {
+    "a function that writes into x needs in_place=True, on the command line --in-place": lambda x, _: x.fill(0),
+    "function(q, k, positions) needs keys=True, on the command line --keys": lambda q, k, _: (q, k),
+    "a function of torch needs like=torch.empty(0), on the command line --library torch": lambda x, _: x.to(0),
+}
 
 
-@pytest.mark.parametrize(("function", "hint"), HINTS)
-def test_a_function_of_other_arguments_has_a_hint(function, hint):
-    cause, *hints = check_rotary(function, **PLAIN).causes
-    assert cause.startswith("function(x, positions) must return the rotated x; it ") and hints == [hint]
+@pytest.mark.parametrize("hint", HINTS)
+def test_a_function_of_other_arguments_has_a_hint(hint):
+    _, *hints = check_rotary(HINTS[hint], **PLAIN).causes
+    assert hints == [hint]
 
 
 def test_results_without_numbers_fail():
