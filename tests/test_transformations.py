@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from array_api_compat import array_namespace
+from bits import outcome
 from public_calls import CALLS, READING
 
 import rope_any as ra
@@ -50,14 +52,15 @@ def assert_close(got, expected, atol=1.5e-6):
 )
 def test_torch_compile_makes_one_graph(torch, rng, rope, positions):
     q, k = qk(rng, torch.tensor)
+    tokens = torch.arange(70_000, 70_006)
     given = {
-        "array": torch.tensor(70_000),
+        "array": tokens[0],
         "int": 70_000,
         "none": None,
-        "table": rope.table(torch.arange(70_000, 70_006)),
-        "list": list(range(70_000, 70_006)),
+        "table": rope.table(tokens),
+        "list": tokens.tolist(),
         "range": range(70_000, 70_006),
-        "rows": torch.arange(70_000, 70_006)[None, :] + torch.tensor([[0], [5]]),
+        "rows": tokens[None, :] + torch.tensor([[0], [5]]),
     }[positions]
     # inductor for one case of each pairing; the graphs of the others differ only in the form of the positions
     backend = "inductor" if (positions, rope.pairing) in {("array", "half"), ("table", "interleaved")} else "aot_eager"
@@ -84,13 +87,6 @@ def test_torch_computes_the_gradient_of_each_example(torch, rng, rope):
     y = torch.ones_like(x)
     grads = torch.func.vmap(torch.func.grad(lambda x, y: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum()))(x, y)
     assert_close([grads], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
-
-
-def test_torch_vmap_writes_in_place(torch, rng, rope):
-    x = torch.tensor(rng.uniform(-2, 2, (3, 6, 20)).astype(np.float32))
-    expected = rope.apply(x, 9)
-    torch.func.vmap(lambda row: rope.apply(row, 9, out=row))(x)
-    assert_close([x], [expected])
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
@@ -160,36 +156,37 @@ def same(torch, got, expected):
 EAGER = [name for name in CALLS if "fused" not in name]  # with `fused`, a mode makes calls warn
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_torch_autocast_changes_no_call(torch, dtype):
-    changed = []
-    for name in EAGER:
-        call, *arrays = CALLS[name]
-        tensors = [torch.tensor(x) for x in arrays]
-        expected = call(*tensors)
-        with torch.autocast("cpu", dtype=getattr(torch, dtype)):
-            if not same(torch, call(*tensors), expected):
-                changed.append(name)
-    assert not changed
+def of_table(change):
+    """Return a call that makes a table of the dtype of x, and changes it."""
+    return lambda x, p: change(ROPES[0].table(p, dtype=x.dtype))
+
+
+def fope(table):
+    """Return a table of FoPE with coefficients of another dtype."""
+    eye = array_namespace(table.cos).eye(8)
+    return bending.fope(table, eye, eye, pairs=9, sine_padding=1.0)
 
 
 @pytest.mark.parametrize("autocast", ["bfloat16", "float16"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
-def test_torch_autocast_joins_arrays_of_any_dtype(torch, rng, dtype, autocast):
-    x, p = torch.tensor(rng.uniform(-1, 1, (2, 6, 16))).to(getattr(torch, dtype)), torch.arange(6)
-    table = ROPES[0].table(p, dtype=x.dtype)
-    blocks, eye = ra.Rope(F, pairing="half", blocks=2), torch.eye(8)
-    calls = [
-        lambda: blocks.apply(x, p),
-        lambda: torch.func.vmap(ROPES[0].apply, (0, None))(x, p),
-        lambda: ra.layouts.pack(table, "transformers"),
-        lambda: ra.layouts.pack(table, "vllm", dtype=None if dtype != "float64" else "float32"),
-        lambda: bending.fope(table, eye, eye, pairs=9, sine_padding=1.0),
-    ]
-    for call in calls:
-        expected = call()
+def test_torch_autocast_changes_no_call(torch, dtype, autocast):
+    x, p = np.linspace(-1, 1, 192, dtype=np.float32).reshape(2, 6, 16), np.arange(6)
+    calls = {name: CALLS[name] for name in EAGER} | {
+        "vmap": (torch.func.vmap(ROPES[0].apply, (0, None)), x, p),
+        "pack, table": (of_table(lambda table: ra.layouts.pack(table, "transformers")), x, p),
+        "pack, table for vllm": (of_table(lambda table: ra.layouts.pack(table, "vllm", dtype="float32")), x, p),
+        "fope, table": (of_table(fope), x, p),
+    }
+    changed = []
+    for name, (call, *arrays) in calls.items():
+        tensors = [torch.tensor(array) for array in arrays]
+        tensors = [t.to(getattr(torch, dtype)) if t.is_floating_point() else t for t in tensors]
+        run = lambda call=call, tensors=tensors: outcome(lambda: tuple(leaves(call(*tensors))))  # noqa: E731
+        expected = run()
         with torch.autocast("cpu", dtype=getattr(torch, autocast)):
-            assert same(torch, call(), expected)
+            if run() != expected:
+                changed.append(name)
+    assert not changed
 
 
 def test_torch_tables_of_inference_mode_can_be_trained_with(torch, rng, rope):
@@ -328,17 +325,16 @@ def test_jax_vmap_and_grad_work(jax, rng, rope):
 
 @pytest.mark.parametrize("x64", [False, True])
 def test_jax_gradients_reach_frequencies_and_positions(jax, rng, x64):
+    given = rng.uniform(0, 40, 5).astype(np.float32), np.asarray(F, dtype=np.float32)
+    _, sin = ra.cos_sin(given[0], F)
+    by_p, by_f = -(sin * given[1]).sum(-1), -(sin * given[0][:, None]).sum(0)
     with jax.enable_x64(x64):
-        given = rng.uniform(0, 40, 5).astype(np.float32), np.asarray(F, dtype=np.float32)
-        cos, sin = ra.cos_sin(given[0], F)
         p, f = map(jax.numpy.asarray, given)
         as_called = jax.jit if x64 else lambda function: function  # without x64, operation by operation
-        grad_p = as_called(jax.grad(lambda p: ra.cos_sin(p, F).cos.sum()))(p)
-        assert_close([grad_p], [-(sin * given[1]).sum(-1)], atol=2e-6)
-        grad_f = as_called(jax.grad(lambda f: ra.cos_sin(p, f).sin.sum()))(f)
-        assert_close([grad_f], [(cos * given[0][:, None]).sum(0)], atol=1e-3)
-        jitted = jax.jit(jax.grad(lambda p, f: ra.cos_sin(p, f).cos.sum(), argnums=(0, 1)))(p, f)
-        assert_close(jitted, [-(sin * given[1]).sum(-1), -(sin * given[0][:, None]).sum(0)], atol=1e-3)
+        assert_close([as_called(jax.grad(lambda p: ra.cos_sin(p, F).cos.sum()))(p)], [by_p], atol=2e-6)
+        for compiled in (as_called, jax.jit):
+            gradients = compiled(jax.grad(lambda p, f: ra.cos_sin(p, f).cos.sum(), argnums=(0, 1)))(p, f)
+            assert_close(gradients, [by_p, by_f], atol=1e-3)
 
 
 _TWO_DEVICES = """
@@ -365,11 +361,6 @@ def test_jax_results_are_on_the_device_of_x():
     run = subprocess.run([sys.executable, "-c", _TWO_DEVICES], capture_output=True, text=True, env=env, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("x and cos must be on one device; got")
-
-
-def test_jax_table_is_a_pytree(jax, rope):
-    table = jax.jit(lambda t: t)(rope.table([0, 1, 2], like=jax.numpy.zeros(1)))
-    assert isinstance(table, ra.Table)
 
 
 # --- dask -------------------------------------------------------------------------------------------------
@@ -420,19 +411,14 @@ import rope_any as ra
 import numpy as np
 q = np.ones((1, 2, 3, 8), dtype=np.float32)
 ra.Rope(ra.frequencies(8), pairing="half")(q, q)
-{extra}
-print(sorted({{"torch", "jax", "dask", "mlx", "cupy", "array_api_strict", "typer"}} & set(sys.modules)))
+print(sorted({"torch", "jax", "dask", "mlx", "cupy", "array_api_strict", "typer", *sys.argv[1:]} & set(sys.modules)))
 """
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
-@pytest.mark.parametrize(("extra", "found"), [("", "[]"), ("import array_api_strict", "['array_api_strict']")])
-def test_no_other_library_is_imported(extra, found):
-    # the second case shows that an import is detected
-    if extra:
-        pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
-    run = subprocess.run([sys.executable, "-c", _PROBE.format(extra=extra)], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == found
+def test_no_other_library_is_imported():
+    run = subprocess.run([sys.executable, "-c", _PROBE, "numpy"], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "['numpy']"  # numpy shows that imports are found
 
 
 # --- exporters: lengths and starts are symbols ----------------------------------------------------------------
@@ -561,16 +547,12 @@ def test_torch_compiles_a_step_twice_for_all_lengths(torch, rng):
     def step(cache, n):
         """Return what all forms of positions give that grow with a cache."""
         return [
+            *rotations(q, k, cache),
             *rope(q, k, n),
-            *rope(q, k, cache.shape[2]),
             *rope(q, k, rope.table(torch.arange(n, n + 1))),
-            *rope(q, k, p.from_starts([n], 1, like=q)),
             *rope(q, torch.cat([cache, k], dim=2)),
-            rope.apply(q, [n]),
-            rope.reposition(cache, n, 0),
             p.segments((cache[:, 0, :, 0] > 0).to(torch.int64)),
             p.grid(n, 4, like=q),
-            p.packed([0, 3, n], like=q),
             p.shard(4 * n, 2, 1, zigzag=True, like=q),
             p.mrope([n, (1, 2, 3)], like=q),
         ]
