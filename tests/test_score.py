@@ -390,11 +390,7 @@ SOURCES = [
     ("zaya", {"head_dim": 64, "rope_parameters": KINDS}, "1 / sqrt(head_dim), in layers of type hybrid; the norm of k"),
     ("deepseek_v3", {}, "1 / sqrt(qk_nope_head_dim 128, default of deepseek_v3 + qk_rope_head_dim 64, default of"),
     ("deepseek_v3", scaled(mscale_all_dim=1.0), "qk_nope_head_dim + qk_rope_head_dim) * mscale², mscale = 1 +"),
-    (
-        "ministral3",
-        {"head_dim": 64, "rope_parameters": BY_POSITION},
-        "1 / sqrt(head_dim); q is also scaled by position",
-    ),
+    ("ministral3", {"head_dim": 64, "rope_parameters": BY_POSITION}, "; q is also scaled by position: "),
 ]
 
 
