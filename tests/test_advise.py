@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import refused, run, write_config
 
 import rope_any as ra
-from rope_any.cli import app
 from rope_any.config import advise, explain, published, wavelengths
 
 LIU, MEN = "arXiv:2310.05209", "arXiv:2405.14591"  # the papers that the bases come from
@@ -19,22 +18,7 @@ PUBLISHED = published()
 LLAMA2 = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
 
 
-def text_models():
-    """Return the names of the published configs of text models."""
-    names = []
-    for name, config in PUBLISHED.items():
-        try:
-            explain(config)
-        except (TypeError, ValueError):
-            continue
-        names.append(name)
-    return names
-
-
-def advice_of(config, length):
-    """Return the advice, for a trained length of 4096 if the config gives none."""
-    known = any("trained_length" in explanation.facts for explanation in explain(config))
-    return advise(config, length, trained_length=None if known else 4096)
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_critical_dimension_of_llama_2_is_that_of_the_paper():
@@ -68,22 +52,21 @@ def test_scores_are_the_mean_over_distances():
 
 def test_pairs_that_are_slowed_and_pairs_at_unseen_angles():
     (one,) = advise(LLAMA2, 8192)
-    plain = np.asarray(ra.frequencies(128))
-    for name, scaled in {
-        "none": plain,
-        "linear": plain / 2,
-        "ntk": np.asarray(ra.scaling.ntk(plain.tolist(), 2.0)),
-    }.items():
+    plain, ntk = np.asarray(ra.frequencies(128)), np.asarray(ra.scaling.ntk(ra.frequencies(128), 2.0))
+    for name, scaled in (("none", plain), ("linear", plain / 2), ("ntk", ntk)):
         reached = scaled * 8192 > plain * 4096 * (1 + 1e-9)
         assert one.schemes[name].unseen == np.count_nonzero(reached & (plain * 4096 < 2 * np.pi))
         assert one.schemes[name].slowed == np.count_nonzero(scaled < plain * (1 - 1e-9))
     assert [one.schemes[name].unseen for name in ("none", "linear", "yarn")] == [18, 0, 0]
 
 
-@pytest.mark.parametrize("name", text_models())
+# --- parameters to try ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_to_try_are_read_and_reach_the_length(name):
-    length = 2**24
-    for one in advice_of(PUBLISHED[name], length):
+    length, known = 2**24, any("trained_length" in one.facts for one in explain(PUBLISHED[name]))
+    for one in advise(PUBLISHED[name], length, trained_length=None if known else 4096):
         assert one.reason
         if one.rope_parameters is None:
             assert one.code is None
@@ -118,13 +101,10 @@ def test_layers_with_a_window_need_no_scaling():
     sliding, full = advise(PUBLISHED["google/gemma-3-1b-it"], 2**20)
     assert (sliding.in_window, sliding.rope_parameters) == (True, None)
     assert full.rope_parameters["factor"] == 32.0
-
-
-def test_models_with_a_window_in_all_layers_need_no_scaling():
-    mistral = {"model_type": "mistral", "hidden_size": 4096, "num_attention_heads": 32, "sliding_window": 4096}
-    (one,) = advise(mistral | {"max_position_embeddings": 32768}, 65536)
+    mistral = PUBLISHED["mistralai/Mistral-7B-v0.1"]
+    (one,) = advise(mistral | {"sliding_window": 4096}, 65536)  # in all layers
     assert (one.in_window, one.rope_parameters) == (True, None)
-    (one,) = advise(mistral | {"max_position_embeddings": 32768, "sliding_window": None}, 65536)
+    (one,) = advise(mistral | {"sliding_window": None}, 65536)
     assert one.rope_parameters["factor"] == 2.0
 
 
@@ -150,19 +130,15 @@ def test_the_outlook_has_the_parameters_to_try_beside_the_scaling_of_the_config(
 
 def test_the_outlook_does_not_depend_on_the_direction_of_rotation():
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
-    one, other = (
-        advise({"model_type": name, "head_dim": 64, "rope_parameters": yarn}, 65_536)[0]
-        for name in ("llama", "nanochat")
-    )
+    model = {"head_dim": 64, "rope_parameters": yarn}
+    one, other = (advise(model | {"model_type": name}, 65_536)[0] for name in ("llama", "nanochat"))
     assert one.schemes == other.schemes
     assert one.schemes["config"].slowed > 0
 
 
 def test_another_trained_length_is_refused_only_if_the_config_scales_from_it():
     llama31 = PUBLISHED["meta-llama/Llama-3.1-8B"]
-    with pytest.raises(
-        ra.ArgumentValueError, match=r"trained_length must be 8192 \(rope_scaling.original_max_.*got 131072"
-    ):
+    with pytest.raises(ra.ArgumentValueError, match=r"must be 8192 \(rope_scaling.original_max_.*got 131072"):
         advise(llama31, 524_288, trained_length=131_072)
     assert advise(llama31, 524_288, trained_length=8192) != ()
     (one,) = advise(LLAMA2, 16384, trained_length=2048)
@@ -175,51 +151,10 @@ def test_a_length_within_the_trained_one_needs_no_scaling():
     assert one.reason == "the config is for 4096 tokens already"
 
 
-@pytest.mark.parametrize(
-    ("config", "length", "message"),
-    [
-        ({"model_type": "llama", "head_dim": 128}, 4096, "trained_length must be given; the config gives none"),
-        (LLAMA2, 0, "length must be"),
-        (LLAMA2, "32K", "length must be an integer; got str '32K'; write 32768 without quotes$"),
-        (LLAMA2, "32T", "length must be an integer; got str '32T'$"),
-        ({"model_type": "bert", "head_dim": 64}, 4096, "got none: bert has no rotary embedding$"),
-    ],
-)
-def test_configs_without_advice_are_refused(config, length, message):
-    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
-        advise(config, length)
-
-
-# --- the command line -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def config_path(tmp_path):
-    """Return the path of a config."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA2))
-    return str(path)
-
-
-def run(*arguments):
-    """Run `rope-any advise`."""
-    return CliRunner().invoke(app, ["advise", *arguments])
-
-
-@pytest.mark.parametrize(("length", "tokens"), [("16384", 16384), ("16K", 16384), ("1M", 2**20)])
-def test_the_command_prints_what_advise_returns(config_path, length, tokens):
-    got = run(config_path, "--length", length)
-    (one,) = advise(LLAMA2, tokens)
-    assert got.exit_code == 0
-    assert f"from 4096 tokens (max_position_embeddings) to {tokens}" in got.output
-    assert json.dumps(one.rope_parameters, indent=2) in got.output
-    (record,) = json.loads(run(config_path, "--length", length, "--json").output)
-    assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
-
-
-def test_the_message_about_a_wrong_length_names_the_option(config_path):
-    assert "--length must be a number of tokens" in run(config_path, "--length", "1G").output
-    assert run(config_path, "--length", "1G").exit_code == 2
+def test_configs_without_a_length_or_a_rotation_are_refused():
+    for config, message in (({}, "trained_length must be given"), ({"model_type": "bert"}, "has no rotary embedding$")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            advise({"model_type": "llama", "head_dim": 128, **config}, 4096)
 
 
 def test_an_odd_rotary_dim_has_the_pairs_of_its_rope():
@@ -229,11 +164,28 @@ def test_an_odd_rotary_dim_has_the_pairs_of_its_rope():
     assert one.schemes["linear"].wavelengths[0] == pytest.approx(4 * 2 * math.pi)
 
 
-def test_the_perplexities_printed_equal_those_of_the_docs(config_path):
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.thread_unsafe(reason="captures the output of all threads")
+@pytest.mark.parametrize(("length", "tokens"), [("16384", 16384), ("16K", 16384), ("1m", 2**20)])
+def test_the_command_prints_what_advise_returns(length, tokens, tmp_path):
+    write_config(tmp_path, LLAMA2)
+    shown = run("advise", tmp_path, "--length", length)
+    (one,) = advise(LLAMA2, tokens)
+    assert shown.returncode == 0
+    assert f"from 4096 tokens (max_position_embeddings) to {tokens}" in shown.stdout
+    assert json.dumps(one.rope_parameters, indent=2) in shown.stdout
+    (record,) = json.loads(run("advise", tmp_path, "--length", length, "--json").stdout)
+    assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
+    assert refused("advise", tmp_path, "--length", "1G").startswith("--length must be a number of tokens")
+
+
+@pytest.mark.thread_unsafe(reason="captures the output of all threads")
+def test_the_perplexities_printed_equal_those_of_the_docs():
     runs = json.loads((ROOT / "docs/perplexity.json").read_text())["runs"]
-    printed = dict(
-        re.findall(r"(none|linear|ntk|yarn) (\d+\.\d+)(?=[,;.)\s])", run(config_path, "--length", "16K").output)
-    )
+    shown = run("advise", "-", "--length", "16K", stdin=json.dumps(LLAMA2)).stdout
+    printed = dict(re.findall(r"(none|linear|ntk|yarn) (\d+\.\d+)(?=[,;.)\s])", shown))
     names = {"none": "RoPE", "linear": "RoPE, linear", "ntk": "RoPE, NTK", "yarn": "RoPE, YaRN"}
     for name, method in names.items():
         mean = sum(math.exp(one["nats"][method]["1024"]) for one in runs) / len(runs)
