@@ -4,7 +4,6 @@ import io
 import json
 import math
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -47,37 +46,21 @@ for _ in range(100_000):
 
 # Each kind of value once: what is wrong, and the beginning of the message.
 VALUES = [
-    (LLAMA | {"rope_theta": "10000"}, "rope_theta must be a real number; got str '10000'"),
-    (scaled(**YARN | {"factor": True}), "rope_scaling.factor must be a real number; got bool True$"),
-    (scaled(**YARN | {"beta_fast": math.nan}), "rope_scaling.beta_fast must be positive and finite; got nan"),
     (LLAMA | {"rope_theta": math.inf}, "rope_theta must be positive and finite; got inf"),
-    (LLAMA | {"rope_theta": 1e-300}, "rope_theta must be from 1e-100 to 1e100"),
     (LLAMA | {"rope_theta": 1e-50}, "frequencies must be at most 65536"),
     (scaled(**YARN | {"factor": 0}), "rope_scaling.factor must be positive"),
     (scaled(rope_type="linear", factor=0.7), "rope_scaling.factor must be at least 1; got 0.7$"),
-    (scaled(**YARN | {"truncate": 1}), "rope_scaling.truncate must be True or False; got int 1"),
     (scaled(rope_type="linear", factor=DEEPLY_NESTED), "rope_scaling.factor must be a real number; got list"),
     (LLAMA | {"rope_theta": DEEPLY_NESTED}, r"rope_theta\[0\] must be a number"),
-    (LLAMA | {"head_dim": 64.0}, "head_dim must be an integer; got float 64.0"),
-    (LLAMA | {"head_dim": 10**5000}, "head_dim must be an integer that 64 bits hold"),
     (LLAMA | {"head_dim": 65}, "head_dim must give an even number of features; got 65"),
-    (GPTJ | {"rotary_dim": 130}, "rotary_dim must be from 1 to 128 features; got 130"),
     (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
-    (LLAMA | {"partial_rotary_factor": 1e-6}, "partial_rotary_factor must be from 1 to 128 features; got 0"),
-    ({"model_type": "llama"}, "head_dim must be given, or hidden_size to derive it"),
     ({"model_type": "llama", "hidden_size": 64}, "head_dim must be given, or num_attention_heads to derive it"),
     (LLAMA | {"num_attention_heads": 0}, "hidden_size and num_attention_heads must be positive"),
     (LONG | {"head_dim": 64}, "rope_scaling.short_factor must have one number for each of 32 pairs; got 64"),
-    (LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": "1"}}, "rope_scaling.long_factor must be a list"),
     (LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": [0.0] * 64}}, "rope_scaling.long_factor must be p"),
-    (LLAMA | {"rope_parameters": [1]}, "rope_parameters must be an object or null; got list"),
     ({"model_type": 3}, "model_type must be a name; got int 3"),
-    (scaled(type=3), "rope_scaling.type must be a name; got int 3"),
     ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
     ([], "config must be a dict, a path to a config.json or an object with to_dict"),
-    (gguf("llama", rope__freq_base=0), "llama.rope.freq_base must be positive and finite; got 0.0"),
-    (gguf("llama", rope__scaling__type=3), "llama.rope.scaling.type must be a name"),
-    ({"general.architecture": 3}, "general.architecture must be a name"),
 ]
 
 
@@ -86,19 +69,17 @@ def test_a_wrong_value_is_refused_under_the_name_of_its_key(model, message):
     assert re.match(message, refusal(Rope.from_config, model))
 
 
+def of_kinds(count):
+    """Return a config of an unknown model with a number of kinds of layers."""
+    return STATED | {"head_dim": 64, "rope_parameters": {str(i): {} for i in range(count)}}
+
+
 # Numbers with limits: a function that reads one, the minimum, the maximum, and the error message.
 LIMITS = {
     "head_dim": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "from 2 to 4096"),
     "rotary_dim": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
     "num_hidden_layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "from 1 to 1024"),
-    "kinds of layers": (
-        lambda n: config.explain(
-            STATED | {"head_dim": 64, "rope_parameters": {str(i): {} for i in range(n)}}, pairing="half"
-        ),
-        0,
-        64,
-        "at most 64 kinds",
-    ),
+    "kinds of layers": (lambda n: config.explain(of_kinds(n), pairing="half"), 0, 64, "at most 64 kinds"),
     "sequence_length": (lambda n: Rope.from_config(LLAMA, sequence_length=n), 1, 2**53, "from 1 to 9007199254740992"),
     "letters of a key": (lambda n: Rope.from_config(LLAMA | {"a" * n: 0}), 0, 100, "have names as keys"),
 }
@@ -113,52 +94,44 @@ def test_numbers_at_their_limits_are_read_and_beyond_are_refused(name):
         assert message in refusal(read, wrong)
 
 
-@pytest.mark.parametrize("length", [0, -1, 2.5, True, "4096", 2**60])
-def test_wrong_lengths_are_refused(length):
+@pytest.mark.parametrize("length", [2.5, True, "4096"])
+def test_lengths_of_a_wrong_type_are_refused(length):
     assert "sequence_length must be" in refusal(Rope.from_config, LONG, sequence_length=length)
 
 
 # --- schemes --------------------------------------------------------------------------------------------------
 
+LLAMA3 = YARN | {"rope_type": "llama3", "low_freq_factor": 1.0}
+
+
+def sections(sizes, **keys):
+    """Return a config of a model with several axes and a section of these sizes for each."""
+    return QWEN_VL | {"head_dim": 128, "rope_scaling": {"rope_type": "default", "mrope_section": sizes}} | keys
+
+
 # What would be another rotation if it were ignored.
 SCHEMES = [
-    (scaled(**YARN | {"rope_type": "yarm"}), "rope_scaling.rope_type must be one of .*yarm'; did you mean yarn"),
+    (scaled(**YARN | {"rope_type": "yarm"}), "rope_scaling.rope_type must be one of .*did you mean yarn"),
     (scaled(**YARN | {"type": "linear"}), "rope_scaling.type must agree with rope_scaling.rope_type"),
     (scaled(rope_type="yarn", factor=2.0), "rope_scaling.original_max_position_embeddings must be given"),
-    (scaled(rope_type="linear"), "rope_scaling.factor must be given"),
-    (FOUR_HEADS | scaled(type="dynamic") | {"max_position_embeddings": None}, "rope_scaling.factor must be given"),
     (scaled(type="dynamic", factor=2.0) | {"max_position_embeddings": None}, "max_position_embeddings must be given"),
     (LONG | {"max_position_embeddings": None}, "max_position_embeddings must be given .* without a factor"),
     (scaled(type="su"), r"rope_scaling.short_factor must be given .*'longrope' \(rope_scaling.type su\)$"),
     (scaled(rope_type="default", factor=8.0), "rope_scaling.factor must not be given for rope type 'default'"),
     (scaled(factor=8.0), "rope_scaling.factor must not be given .*; give rope_type too, one of linear, dynamic"),
-    (scaled(type="su", beta_fast=32.0), r"rope_scaling.beta_fast must not be given .*\(rope_scaling.type su\)$"),
     (scaled(type="dynamic", factor=2.0, mscale=0.5), "rope_scaling.mscale must not be given for rope type 'dynamic'"),
     (scaled(**YARN | {"rope_theta": 1.0}), "rope_scaling.rope_theta must not be 1"),
-    (
-        scaled(**YARN | {"rope_type": "llama3", "low_freq_factor": 4.0, "high_freq_factor": 1.0}),
-        "rope_scaling.high_freq_factor must be at least `low_freq_factor`",
-    ),
+    (scaled(**LLAMA3 | {"high_freq_factor": 0.5}), "rope_scaling.high_freq_factor must be at least `low_freq_factor`"),
     ({"model_type": "gpt_oss", "head_dim": 64}, "rope_parameters must be given for gpt_oss"),
     (GEMMA3 | {"rope_scaling": None, "rope_parameters": STATED}, "rope_parameters must be by kind of layer"),
     (LLAMA | {"rope_parameters": {"full_attention": {}, "rope_theta": 1e4}}, "rope_parameters must have either only"),
-    (QWEN_VL | {"rope_scaling": {"mrope_section": [16, 24, 23]}}, "rope_scaling.mrope_section: sections must .* sum"),
-    (QWEN_VL | {"rope_scaling": {"mrope_section": [16.0, 24, 24]}}, "rope_scaling.mrope_section: .*an integer"),
-    (QWEN_VL | {"rope_scaling": {"mrope_section": "16, 24"}}, "rope_scaling.mrope_section must be a list of integers"),
+    (sections([16, 24, 23]), "rope_scaling.mrope_section: sections must .* sum"),
+    (sections([16.0, 24, 24]), "rope_scaling.mrope_section: .*an integer"),
+    (sections([4, 30, 30], model_type="qwen3_vl_text"), "rope_scaling.mrope_section: .* fit 64 pairs .* alternately"),
+    (sections([20, 24, 20], model_type="ernie4_5_vl_moe_text"), "rope_scaling.mrope_section: .*equal numbers for h"),
     (QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_interleaved": True}}, "rope_scaling.mrope_interleaved must a"),
     (scaled(mrope_section=[16, 24, 24]), "rope_scaling.mrope_section must not be given for llama, .*one axis"),
-    (
-        QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": {"mrope_section": [4, 30, 30]}},
-        "rope_scaling.mrope_section: sections must fit 64 pairs assigned alternately",
-    ),
-    (
-        {"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_scaling": {"mrope_section": [20, 24, 20]}},
-        "rope_scaling.mrope_section: .*equal numbers for height and width",
-    ),
-    (
-        {"model_type": "neomme", "rope_scaling": {"rope_type": "default", "mrope_section": [16, 16]}},
-        "rope_scaling.mrope_section must not be given for neomme: its class does not use them",
-    ),
+    (sections([16, 16], model_type="neomme"), "rope_scaling.mrope_section must not be given for neomme: its class"),
 ]
 
 
@@ -170,18 +143,12 @@ def test_a_scheme_that_cannot_be_applied_as_written_is_refused(model, message):
 OF_OTHER_MODELS = {
     "no_rope_layers": [1, 0],
     "no_rope_layer_interval": 4,
-    "layer_rope_theta": [1, 0],
     "rope_local_base_freq": 1e4,
     "indexer_rope_interleave": True,
     "rotary_pct": 0.5,
-    "rope_pct": 0.5,
-    "rotary_emb_fraction": 0.5,
     "partial_rotary_factors": [0.5],
-    "rotary_dim": 64,
     "attn_rotary_emb": 64,
     "qk_rope_head_dim": 64,
-    "rotary_emb_base": 777,
-    "rotary_embedding_base": 777,
     "use_mem_rope": False,
 }
 
@@ -207,103 +174,50 @@ def test_a_key_whose_meaning_the_code_decides_is_refused_for_an_unknown_model(mo
 # --- contradictions -------------------------------------------------------------------------------------------
 
 VL_TEXT = {"model_type": "qwen2_5_vl_text", **FOUR_HEADS}
+DBRX = {"model_type": "dbrx", "d_model": 64, "n_heads": 1}
+DEEPSEEK = LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64}
+MIMO = {"model_type": "mimo_v2_flash", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]}
+NOMIC = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12}
+QWEN3 = LLAMA | {"model_type": "qwen3", "head_dim": 128}
+DEEPSEEK4 = {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 32}
+HALF = {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+OF_2048 = LONG["rope_scaling"] | {"original_max_position_embeddings": 2048}
 # Configs from which two programs read different rotations, or whose keys contradict each other.
 TWO_READINGS = [
+    # two keys of one value
     (LLAMA | {"rope_parameters": YARN, "rope_scaling": YARN | {"factor": 8.0}}, "rope_scaling must agree"),
-    (
-        LLAMA | {"rope_parameters": {"rope_theta": 5e5}, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-        "rope_scaling must agree with rope_parameters: transformers reads rope_scaling alone",
-    ),
-    (
-        LLAMA | {"rope_parameters": {"rope_type": "linear", "factor": 2.0}, "rope_scaling": {"type": "linear"}},
-        "rope_scaling must agree .*got rope_scaling alone: rope_scaling.factor must be given",
-    ),
+    (LLAMA | {"rope_parameters": {"rope_theta": 5e5}, "rope_scaling": LINEAR}, "rope_scaling must .* alone"),
+    (LLAMA | {"rope_parameters": LINEAR, "rope_scaling": {"type": "linear"}}, "rope_scaling .*factor must be given"),
     (LLAMA | {"rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}}, "rope_theta must agree with rope_parameters"),
-    (LLAMA | {"rope_theta": 1e4, "rope_parameters": {"rope_theta": DEEPLY_NESTED}}, "rope_theta must agree"),
-    (
-        {"model_type": "dbrx", "d_model": 64, "n_heads": 1, "rope_theta": 1e4, "attn_config": {"rope_theta": 5e5}},
-        "attn_config.rope_theta must agree with rope_theta",
-    ),
+    (DBRX | {"rope_theta": 1e4, "attn_config": {"rope_theta": 5e5}}, "attn_config.rope_theta must agree with"),
     (GPT | {"rotary_pct": 0.5, "partial_rotary_factor": 0.25}, "rotary_pct must agree with partial_rotary_factor"),
     (GPTJ | {"rotary_dim": 64, "partial_rotary_factor": 0.25}, "rotary_dim must agree with partial_rotary_factor"),
-    (LLAMA | {"use_mrope": True}, "use_mrope must be False, the only supported value"),
-    (LLAMA | {"rope_interleaved": True}, "rope_interleaved must agree with llama, whose pairing is 'half'"),
+    (scaled(**YARN) | {"original_max_position_embeddings": 512}, "rope_scaling.original_max_.* must agree .* 512"),
+    ({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "head_dim": 192}, "head_dim must agree with qk_rope_head_d"),
+    (DEEPSEEK | {"partial_rotary_factor": 0.3}, "partial_rotary_factor must give the 64 features of qk_rope_head_dim"),
+    (DEEPSEEK4 | {"partial_rotary_factor": 0.125}, "qk_rope_head_dim must agree with .*, which gives 64"),
+    # keys of a whole model and of its text part
     ({"model_type": "qwen2_5_vl", "rope_scaling": YARN, "text_config": VL_TEXT}, "rope_scaling must be in text_config"),
-    ({"model_type": "llava", "partial_rotary_factor": 0.5, "text_config": LLAMA}, "partial_rotary_factor must be in t"),
     ({"model_type": "llava", "rotary_emb_base": 1e6, "text_config": LLAMA}, "rotary_emb_base must be in text_config"),
-    (
-        {
-            "model_type": "qwen2_vl",
-            "rope_scaling": {"type": ["linear"]},
-            "text_config": scaled(type="linear", factor=2),
-        },
-        "rope_scaling must agree with text_config, the part that is read",
-    ),
+    ({"model_type": "llava", "rope_scaling": {"type": []}, "text_config": scaled(**LINEAR)}, "rope_scaling must agree"),
+    # what the class of the model does not do
+    (LLAMA | {"use_mrope": True}, "use_mrope must be False"),
+    (LLAMA | {"rope_interleaved": True}, "rope_interleaved must agree with llama"),
     ({"model_type": "xlm-roberta", "rotary_emb_base": 20_000}, "rotary_emb_base .* which has no rotary embedding"),
-    (
-        LLAMA | {"partial_rotary_factor": 0.5},
-        "partial_rotary_factor must be 1: .* the first 64 shall rotate, as in vLLM",
-    ),
-    (
-        LLAMA | {"model_type": "qwen3", "head_dim": 128, "rope_parameters": {"partial_rotary_factor": 0.25}},
-        "rope_parameters.partial_rotary_factor must be 1: .* all 128 features of qwen3; got 0.25; .* the first 32",
-    ),
-    (scaled(type="dynamic", factor=2.0, alpha=5.0), "rope_scaling.alpha must not be given for llama, whose code does"),
+    (LLAMA | {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1: .* first 64 .*, as in vLLM"),
+    (QWEN3 | {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters.partial_.* must be 1: .* first 32"),
+    (scaled(type="dynamic", factor=2.0, alpha=5.0), "rope_scaling.alpha must not be given for llama"),
     (LONG | {"rope_scaling": LONG["rope_scaling"] | {"short_mscale": 1.2}}, "rope_scaling.short_mscale must not be g"),
-    (
-        scaled(**YARN) | {"original_max_position_embeddings": 512},
-        "rope_scaling.original_max_position_embeddings must agree with original_max_position_embeddings, 512; got 1024",
-    ),
-    (
-        LONG
-        | {"model_type": "phi3", "rope_scaling": LONG["rope_scaling"] | {"original_max_position_embeddings": 2048}},
-        "rope_scaling.original_max_position_embeddings must agree with default of phi3, 4096; got 2048",
-    ),
+    (LONG | {"model_type": "phi3", "rope_scaling": OF_2048}, "rope_scaling.original_max_.* must agree with default"),
     (LLAMA | {"model_type": "olmo3", "num_hidden_layers": 4, "rope_theta": 1e4}, "rope_theta must .*default of olmo3"),
     (GPT | {"rope_theta": 5e5}, "rope_theta must agree .* its gpt_neox class .*; give it in rope_param.*; if not"),
-    (
-        {"model_type": "mimo_v2_flash", "num_hidden_layers": 4, "layer_types": ["sliding_attention"] * 4}
-        | {"swa_rope_theta": 777.0},
-        "swa_rope_theta must agree .* its mimo_v2_flash class",
-    ),
-    (GPTJ | {"rope_theta": 5e5}, "rope_theta must agree .* its gptj class"),
     (GEMMA3 | {"rope_scaling": {"type": "linear", "factor": 8.0}}, "rope_scaling must agree .* its gemma3_text class"),
-    (
-        {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "rotary_emb_base": 1e4},
-        "rotary_emb_base must agree .*; give it in rope_parameters if the weights were trained with it",
-    ),
+    (MIMO | {"swa_rope_theta": 777.0}, "swa_rope_theta must agree .* its mimo_v2_flash class"),
+    (NOMIC | {"rotary_emb_base": 1e4}, "rotary_emb_base must agree .*; give it in rope_parameters if the weights were"),
     (LLAMA | {"model_type": "deepseek_ocr2_text", "head_dim": 96}, "head_dim must agree with what transformers uses"),
-    ({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "head_dim": 192}, "head_dim must agree with qk_rope_head_d"),
-    (
-        LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "partial_rotary_factor": 0.3},
-        "partial_rotary_factor must give the 64 features of qk_rope_head_dim",
-    ),
-    (
-        {"model_type": "mistral_large4_text", "qk_rope_head_dim": 64, "qk_nope_head_dim": 64}
-        | {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},
-        "rope_parameters.partial_rotary_factor must give the 64 features of qk_rope_head_dim; got 0.5",
-    ),
-    (
-        {"model_type": "mistral4", "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
-        "rope_parameters.partial_rotary_factor must be given, with a rope type other than default",
-    ),
-    (
-        {"model_type": "deepseek_v3", "rope_scaling": {"rope_type": "proportional", "partial_rotary_factor": 0.5}},
-        "rope_scaling.rope_type must not be proportional with a rotary slice",
-    ),
-    (
-        {"model_type": "dots3_note_text", "num_hidden_layers": 2, "rope_scaling": {"rope_type": "default"}}
-        | {"layer_types": ["sliding_attention", "indexed_attention"]},
-        "rope_scaling must be by kind of layer for dots3_note_text",
-    ),
-    (
-        {"model_type": "mpt", "d_model": 64, "n_heads": 1, "attn_config": {"rope": True, "alibi": False}},
-        "attn_config.rope must be False, .*; llm-foundry rotates with it, but the class of transformers does",
-    ),
-    (
-        {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 32, "partial_rotary_factor": 0.125},
-        "qk_rope_head_dim must agree with partial_rotary_factor, which gives 64; got 32",
-    ),
+    (HALF | {"model_type": "mistral4"}, "rope_parameters.partial_rotary_factor must be given, with a rope type other"),
+    (DEEPSEEK | {"rope_scaling": {"rope_type": "proportional"}}, "rope_scaling.rope_type must not be proportional"),
 ]
 
 
@@ -315,7 +229,6 @@ def test_a_config_with_two_readings_is_refused(model, message):
 SEVERAL_KEYS_WITH_ONE_READING = {
     "equal parameters": LLAMA | {"rope_parameters": {"rope_theta": 1e4}, "rope_scaling": {"type": "default"}},
     "a share of 1": LLAMA | {"partial_rotary_factor": 1.0},
-    "the base of the class": {"model_type": "gpt_neox", "head_dim": 128, "rotary_pct": 1.0, "rope_theta": 1e4},
     "the constant base": LLAMA | {"model_type": "roformer", "head_dim": 128, "rope_theta": 1e4, "rope_scaling": None},
     "no rope": LLAMA | {"attn_config": {"rope": False}},
 }
@@ -328,42 +241,23 @@ def test_a_key_that_changes_nothing_is_accepted(name):
 
 # --- GGUF -----------------------------------------------------------------------------------------------------
 
-OF_OTHER_ARCHITECTURES = {
-    "full_attention_interval": 4,
-    "attention__recurrent_layers": [True],
-    "attention__sliding_window_pattern": [True],
-    "attention__rope_pattern": [True],
-    "attention__key_length_swa": 64,
-    "rope__dimension_count_swa": 64,
-    "rope__scaling__yarn_ext_factor": 1.0,
-    "rope__scaling__yarn_log_multiplier": 0.1,
-    "rope__scaling__alpha": 1000.0,
-    "ssm__conv_kernel": 4,
-    "shortconv__l_cache": 3,
-    "kda__head_dim": 128,
-}
+OLMO2 = gguf("olmo2", rope__scaling__factor=8.0, rope__scaling__yarn_attn_factor=1.5, **YARN_KEYS)
 GGUF = [
     ({"general.architecture": "lama"}, "general.architecture must be one whose pairing is known; got 'lama'; read the"),
-    ({"general.architecture": "exaone-moe"}, "general.architecture must be one whose pairing is known"),
     (gguf("llama", rope__freq_bse=1e4), "llama.rope.freq_bse must be a known name; .*did you mean rope.freq_base"),
     (gguf("llama", rope__scaling__type="yarm", rope__scaling__factor=2.0), "llama.rope.scaling.type must be one of"),
-    (gguf("phi3", rope__scaling__attn_factor=1.19), ".* must have its scaling in the metadata"),
-    (gguf("minicpm", rope__scaling__type="longrope"), ".* must have its scaling in the metadata"),
     (gguf("phi3"), ".*rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond"),
     (gguf("minicpm3"), ".*rope_factors_short.weight up to the trained length"),
-    (
-        gguf("olmo2", rope__scaling__factor=8.0, rope__scaling__yarn_attn_factor=1.5, **YARN_KEYS),
-        "olmo2.rope.scaling.yarn_attn_factor must equal what llama.cpp derives from the factor, 1.2079",
-    ),
+    (OLMO2, "olmo2.rope.scaling.yarn_attn_factor must equal what llama.cpp derives from the factor, 1.2079"),
     (gguf("lfm2", attention__head_count_kv=8), "lfm2.attention.head_count_kv must be a list, with 0 for each layer"),
     (gguf("qwen3", attention__head_count_kv=[8, 0, 8, 0]), "qwen3.attention.head_count_kv must have no 0"),
     (gguf("llama4", attention__sliding_window=0), "llama4.attention.sliding_window must not be 0"),
     (gguf("gpt-oss", rope__freq_base_swa=1e4), "gpt-oss.rope.freq_base_swa must equal rope.freq_base"),
     (gguf("qwen2vl", rope__dimension_sections="abc"), "qwen2vl.rope.dimension_sections must be a list"),
-    *[
-        (gguf("qwen3", **{key: value}), f"qwen3.{key.replace('__', '.')} must not be given for architecture qwen3, ")
-        for key, value in OF_OTHER_ARCHITECTURES.items()
-    ],
+    (gguf("qwen3", full_attention_interval=4), "qwen3.full_attention_interval must not be given"),
+    (gguf("qwen3", rope__dimension_count_swa=64), "qwen3.rope.dimension_count_swa must not be given for architecture"),
+    (gguf("qwen3", rope__scaling__alpha=1000.0), "qwen3.rope.scaling.alpha must not be given for architecture qwen3"),
+    (gguf("qwen3", ssm__conv_kernel=4), "qwen3.ssm.conv_kernel must not be given for architecture qwen3"),
 ]
 
 
@@ -375,69 +269,30 @@ def test_metadata_that_may_mean_another_rotation_are_refused(metadata, message):
 # --- layers ---------------------------------------------------------------------------------------------------
 
 SLIDING = ["sliding_attention", "full_attention"] * 2
+FULL = ["full_attention"] * 4
+DEFAULT = {"rope_type": "default"}
 LAYERS = [
     ("bamba", {"attn_layer_indices": "1,3"}, "attn_layer_indices must be a list of integers; got str"),
-    ("bamba", {"attn_layer_indices": [True]}, "attn_layer_indices must be a list of integers"),
     ("smollm3", {"no_rope_layers": {"0": 0}}, "no_rope_layers must be a list with an entry for each layer; got dict"),
     ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers must have an entry for layer 2"),
     ("smollm3", {"no_rope_layers": [1, 0, 2, 1]}, r"no_rope_layers\[2\] must be 0 or 1; got 2"),
-    ("smollm3", {"no_rope_layer_interval": 0}, "no_rope_layer_interval must be positive; got 0"),
     ("gemma3_text", {"sliding_window_pattern": "2"}, "sliding_window_pattern must be an integer; got str '2'"),
-    ("exaone4", {"sliding_window_pattern": "GLL"}, "sliding_window_pattern must be an integer; got str 'GLL'"),
-    ("granite_swa", {"layer_rope_theta": {"0": 1e4}}, "layer_rope_theta must be a list with an entry for each layer"),
     ("granite_swa", {"layer_rope_theta": [1e4]}, "layer_rope_theta must have an entry for layer 1; got 1 entries"),
     ("granite_swa", {"layer_rope_theta": [1e4, 0, -1, 1]}, r"layer_rope_theta\[2\] must be positive"),
     ("ultrabert", {"attention_windows": [128]}, "attention_windows must have 4 entries"),
-    (
-        "cohere2_moe",
-        {"layer_types": ["full_attention"] * 4, "mlp_layer_types": ["dense", "moe", "sparse", "sparse"]},
-        r"mlp_layer_types\[1\] must be 'dense' or 'sparse'",
-    ),
+    ("cohere2_moe", {"layer_types": FULL, "mlp_layer_types": ["dense", "moe"] * 2}, r"mlp_layer_types\[1\] must be"),
     ("deepseek_v4", {"compress_ratios": [0, 4, 8, 4]}, r"compress_ratios\[2\] must be 0 or 4 or 128"),
     ("cohere2", {"layer_types": ["sliding_atention"] * 4}, ".*did you mean sliding_attention"),
-    ("llama", {"layer_types": ["a", "b", "c", "d"]}, r"layer_types\[0\] must be a known name"),
     ("llama", {"layer_types": "full"}, "layer_types must be a list of names; got str 'full'"),
     ("llama", {"layer_types": SLIDING[:2]}, "layer_types must have 4 entries, one for each layer; got 2"),
-    ("llama", {"layer_types": SLIDING + SLIDING[:2]}, "layer_types must have 4 entries, one for each layer; got 6"),
-    ("gemma3_text", {"layer_types": SLIDING[:2]}, "layer_types must have 4 entries, one for each layer; got 2"),
-    ("llama", {"num_hidden_layers": "x"}, "num_hidden_layers must be an integer; got str 'x'"),
     ("llama", {"num_hidden_layers": None}, "num_hidden_layers must be given"),
-    (
-        "laguna",
-        {"layer_types": ["full_attention"] * 4, "rope_parameters": {"ful_attention": {"rope_theta": 1e4}}},
-        "rope_parameters.ful_attention must be a known name.*did you mean full_attention",
-    ),
-    (
-        "laguna",
-        {"layer_types": SLIDING, "rope_parameters": {"full_attention": {"rope_type": "default"}}},
-        "rope_parameters must have an entry for str 'sliding_attention'",
-    ),
-    (
-        "llama",
-        {"rope_parameters": {"rope_type": {"rope_theta": 1e4}}},
-        "rope_parameters.rope_type must not be an object, since it is a parameter",
-    ),
-    (
-        "llama",
-        {"rope_parameters": {kind: {"rope_type": "default"} for kind in SLIDING}},
-        "layer_types must be given, since layers differ",
-    ),
-    (
-        "llama",
-        {"per_layer_config": [{"head_dim": 32}]},
-        "per_layer_config must hold an object for each layer; got list",
-    ),
-    ("llama", {"per_layer_config": {"0": 32}}, "per_layer_config must hold an object for each layer; got dict"),
-    ("llama", {"per_layer_config": {"first": {}}}, "per_layer_config must have each layer once, .*got 'first'"),
-    ("llama", {"per_layer_config": {"4": {}}}, "per_layer_config must have each layer once, by its number below 4"),
+    ("laguna", {"layer_types": FULL, "rope_parameters": {"ful_attention": DEFAULT}}, ".* mean full_attention"),
+    ("laguna", {"layer_types": SLIDING, "rope_parameters": {"full_attention": DEFAULT}}, ".* entry for .*'sliding_"),
+    ("llama", {"rope_parameters": {"rope_type": DEFAULT}}, "rope_parameters.rope_type must not be an object"),
+    ("llama", {"rope_parameters": dict.fromkeys(SLIDING, DEFAULT)}, "layer_types must be given, since layers differ"),
+    ("llama", {"per_layer_config": [{"head_dim": 32}]}, "per_layer_config must hold an object for each layer"),
     ("llama", {"per_layer_config": {"1": {}, "01": {}}}, "per_layer_config must have each layer once, .*got '01'"),
     ("llama", {"per_layer_config": {"0": {"rope_theta": 1e6}}}, "per_layer_config.0 must not have 'rope_theta'"),
-    ("llama", {"per_layer_config": {"0": {"head_dim": 32.0}}}, "per_layer_config.0.head_dim must be an integer"),
-    (
-        "llama",
-        {"num_hidden_layers": None, "per_layer_config": {"0": {"head_dim": 32}}},
-        "num_hidden_layers must be given",
-    ),
 ]
 
 
@@ -447,9 +302,12 @@ def test_what_must_be_given_for_each_layer_is_refused_if_it_is_not(model_type, k
 
 
 def test_a_wrong_list_of_layers_is_refused_for_one_kind_of_layer_too():
-    for model in (GEMMA3 | {"layer_types": SLIDING[:2]}, GEMMA3 | {"num_hidden_layers": "x"}):
-        for read in (lambda: Rope.from_config(model, layer_type="full_attention"), lambda: config.explain(model)):  # noqa: B023 -- called at once
-            assert re.match("layer_types must have 8 entries|num_hidden_layers must be an integer", refusal(read))
+    for keys, message in (
+        ({"layer_types": SLIDING[:2]}, "layer_types must have 8"),
+        ({"num_hidden_layers": "x"}, "num_"),
+    ):
+        assert refusal(Rope.from_config, GEMMA3 | keys, layer_type="full_attention").startswith(message)
+        assert refusal(config.explain, GEMMA3 | keys).startswith(message)
 
 
 @pytest.mark.parametrize(("depth", "message"), [("27", "27 without quotes"), (-3, "from 1 to 1024"), (None, "given")])
@@ -467,42 +325,24 @@ HINTS = [
     ({"_class_name": "AutoencoderKL"}, "it is no transformer of diffusers$"),
     ({"model_type": "bert", "base": 1e6}, "has no rotary emb"),
     (LLAMA | {"rope_tetha": 5e5}, "^rope_tetha must be left out: .*; did you mean rope_theta"),
-    (LLAMA | {"rotary_emb_base": 1e6}, "got 1000000.0; did you mean rope_theta\\?$"),
-    (GEMMA3 | {"rotary_emb_base": 1e6}, "did you mean rope_theta\\?$"),
     (LLAMA | {"rotary_pct": 0.5}, "got 0.5; did you mean partial_rotary_factor\\?$"),
     (LLAMA | {"rope_ratio": 2}, "^rope_ratio must be left out: .*; got 2; in most of ChatGLM rope_theta"),
     ({"rope_theta": 1e4, "rope_type": "default"}, "; rope_type belongs in the rope_parameters"),
-    (LLAMA | {"rope_type": "default"}, "got 'default'; rope_type belongs in the rope_parameters"),
     (scaled(**YARN | {"beta_fsat": 32.0}), "rope_scaling.beta_fsat must be .*; did you mean beta_fast?"),
-    (scaled(type="linear", scaling_factor=2.0), "rope_scaling.scaling_factor must be .*; did you mean factor\\?$"),
-    (scaled(type="linear", beta_fsat=32.0), "rope_scaling.beta_fsat must be a known name; got 'beta_fsat'$"),
-    (scaled(rope_tpye="yarn"), "did you mean rope_type"),
     (scaled(type="linear", factor=2.0, use_fope=True), "it is a key of the config itself; use_fope: .*bending.fope"),
     (scaled(rope_type="linear", factor=0.25), "rope_scaling.factor must be at least 1; got 0.25; write 4.0$"),
     (LLAMA | {"rope_scaling": "linear"}, "got str 'linear'; write {'rope_type': 'linear', 'factor': ...}$"),
     (LLAMA | {"rope_scaling": "{}"}, "; got str '{}'; give json.loads of it if it is JSON$"),
-    (scaled(type="mrope"), "rope_scaling.type must be that of positions with one axis, as llama has; got 'mrope'"),
     ({"model_type": "qwen2", **FOUR_HEADS, "rope_scaling": {"type": "mrope"}}, "several axes, such as qwen2_vl_text$"),
-    ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'; if the model rotates"),
     ({"head_dim": 64}, "^model_type must be given, since it decides the rotation"),
-    ({"encoder": {"model_type": "t5"}}, "its parts may be read separately: encoder"),
     ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\? If"),
-    ({"architectures": [["Llama"], 3]}, "^model_type must .* be given; if the model rotates as a .*"),
     ({"do_sample": True}, "; give the config.json: this is a generation_config.json$"),
-    ({"added_tokens_decoder": {}}, "give the config.json: this is a file of the tokenizer$"),
-    ({"image_processor_type": {}}, "give the config.json: this is a file of the processor$"),
-    ({"weight_map": {}}, "give the config.json: this is the index of the weights$"),
     ({"peft_type": {}}, "give the config.json of the base model: this is an adapter_config.json$"),
-    ({"general.architecture": "gemma5"}, "got 'gemma5'; read the config.json of the model"),
     ("someone/some-model-8B", "there is none at someone/some-model-8B; nothing is fetched"),
-    ("https://hf.co/a/config.json", "there is none at https://hf.co/a/config.json; nothing is fetched"),
     ("~/m/config.json", r"/config.json; ~ is not expanded: give os.path.expanduser\(path\)$"),
-    ("ab\n" * 30, r"there is none at '(ab\\n){30}'$"),
     ("x" * 1000, "there is none at x{255}…$"),
     ("a\0b", "must be a path to a config.json"),
-    (Path(__file__).parent, f"there is none in {re.escape(str(Path(__file__).parent))}$"),
     ('{"a": 1}', r'there is none at {"a": 1}; give json.loads\(config\) if it is JSON$'),
-    (b"{}", r"; got bytes b'{}'; give json.loads\(config\) if it is JSON$"),
     (io.StringIO("{}"), r"; got StringIO .*; give json.load\(config\) if it is JSON$"),
     (SimpleNamespace(**LLAMA), r"; got SimpleNamespace; give vars\(config\)$"),
     (SimpleNamespace(config=SimpleNamespace(to_dict=dict)), "got the model; give model.config"),
@@ -511,21 +351,14 @@ HINTS = [
 NAMES_OF_THE_BASE = ("base", "theta", "rope_base", "rotary_base", "theta_base", "freq_base", "rope_freq_base")
 NAMES_OF_MODELS = {
     "llama3": "llama",
-    "LLAMA2": "llama",
     "qwen2.5": "qwen2",
-    "Llama-3.1": "llama",
-    "LlamaForCausalLM": "llama",
     "Qwen2VLForConditionalGeneration": "qwen2_vl",
-    "DeepseekV3Model": "deepseek_v3",
 }
 NAMES_OF_SCHEMES = {
     "pi": "linear",
     "NTK-aware": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
     "deepseek_yarn": "yarn",
-    "su_rope": "longrope",
-    "abf": "default, and raise rope_theta",
     "xpos": "default, and bend the table by rope_any.bending.xpos",
-    "fope": "default, and bend the table by rope_any.bending.fope",
 }
 
 
@@ -552,7 +385,6 @@ def test_names_of_other_programs_get_the_ones_to_write():
 
 FILES = [
     (b'{"model_type": "llama", ', "config.json must be a config.json; .*: line 1 column 25"),
-    (b"[1, 2]", "must hold a JSON object; got list"),
     (b"", "config.json must be a config.json; it is empty$"),
     (b'{"model_type": "\xff"}', "not in UTF-8"),
     (b'{"model_type": "llama", "rope_theta": 1, "rope_theta": 2}', "key twice; got 'rope_theta'"),
@@ -576,31 +408,28 @@ def test_a_config_beside_a_missing_file_is_named(tmp_path):
     assert "there is one" not in refusal(Rope.from_config, tmp_path / "a" / "config.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("m.gguf", "; give the metadata of a GGUF file as a dict"),
-        ("m.safetensors", "; give the config.json beside the weights"),
-        ("m.yaml", "; give its content as a dict"),
-        ("config.json", ""),
-    ],
-)
-def test_files_of_other_kinds_have_a_hint_and_large_ones_are_not_read(name, hint, tmp_path):
+OF_OTHER_KINDS = {
+    "m.gguf": "; give the metadata of a GGUF file as a dict",
+    "m.safetensors": "; give the config.json beside the weights",
+    "m.yaml": "; give its content as a dict",
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_KINDS)
+def test_files_of_other_kinds_have_a_hint_and_large_ones_are_not_read(name, tmp_path):
     for size, got in ((8, ""), (100 * 2**20, " of at most 67108864 bytes; got 104857600")):
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
-        if hint or got:
-            assert refusal(Rope.from_config, tmp_path / name).endswith(f"{name} must be a config.json{got}{hint}")
+        assert refusal(Rope.from_config, tmp_path / name).endswith(f"be a config.json{got}{OF_OTHER_KINDS[name]}")
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("snapshots", "give one of the folders in its snapshots"), ("model_index.json", "a pipeline .* no text model")],
-)
-def test_folders_of_other_kinds_have_a_hint(name, hint, tmp_path):
-    (tmp_path / name).touch()
-    for function in (config.modernize, lambda folder: config.advise(folder, 8192)):
-        assert re.search(f"there is none in {re.escape(str(tmp_path))}; {hint}$", refusal(function, tmp_path))
+def test_folders_of_other_kinds_have_a_hint(tmp_path):
+    for name, hint in (
+        ("snapshots", "give one of the folders"),
+        ("model_index.json", "a pipeline of diffusers has no"),
+    ):
+        (tmp_path / name).touch()
+        assert f"there is none in {tmp_path}; {hint}" in refusal(config.modernize, tmp_path)
 
 
 # --- random JSON ----------------------------------------------------------------------------------------------
