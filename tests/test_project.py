@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def read(name):
 
 def test_versions_agree():
     top = re.search(r"^## (\S+) - (unreleased|\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.MULTILINE)
-    assert top[1] == ra.__version__
+    assert top[1] == ra.__version__ == version("rope-any")
     assert yaml.safe_load(read("CITATION.cff"))["version"] == ra.__version__
 
 
@@ -50,6 +51,7 @@ def test_the_wheel_contains_only_the_package_and_its_data(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     package = [name for name in names if name.startswith("rope_any/")]
     files = [file for file in (ROOT / "src/rope_any").rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert "rope_any/py.typed" in package  # so type checkers read the annotations
     assert {*package} == {file.relative_to(ROOT / "src").as_posix() for file in files}
     assert {name.rpartition(".")[2] for name in package} <= {"json", "npz", "py", "toml", "typed"}
     about = [name.partition(".dist-info/")[2] for name in names if name not in package]
