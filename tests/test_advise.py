@@ -102,15 +102,16 @@ def test_layers_with_a_window_need_no_scaling():
     assert (sliding.in_window, sliding.rope_parameters) == (True, None)
     assert full.rope_parameters["factor"] == 32.0
     mistral = PUBLISHED["mistralai/Mistral-7B-v0.1"]
-    (one,) = advise(mistral | {"sliding_window": 4096}, 65536)  # in all layers
+    one, within = (advise(mistral | {"sliding_window": 4096}, length)[0] for length in (65536, 32768))  # in all layers
     assert (one.in_window, one.rope_parameters) == (True, None)
+    assert within.reason == "the config is for 32768 tokens already"
     (one,) = advise(mistral | {"sliding_window": None}, 65536)
     assert one.rope_parameters["factor"] == 2.0
 
 
 def test_the_factor_of_the_config_is_raised_from_the_length_that_it_reaches():
     (llama,) = advise(PUBLISHED["meta-llama/Llama-3.1-8B"], 262_144)
-    assert llama.rope_parameters["factor"] == 16.0  # 8 for 131 072
+    assert (llama.extended_length.value, llama.rope_parameters["factor"]) == (131_072, 16.0)  # 8 for 131 072
     full = advise(PUBLISHED["allenai/Olmo-3.1-32B-Instruct"], 131_072)[1]
     assert full.rope_parameters["factor"] == 16.0
     assert "attention_factor" not in full.rope_parameters  # that of the config is for the factor 8
@@ -126,6 +127,7 @@ def test_the_outlook_has_the_parameters_to_try_beside_the_scaling_of_the_config(
     assert one.schemes["to try"].wavelengths[1] == pytest.approx(2 * math.pi / slower[-1])
     (plain,) = advise(LLAMA2, 16384)
     assert "to try" not in plain.schemes  # it is "yarn"
+    assert ["train at this length" in advise(LLAMA2, length)[0].reason for length in (16384, 16385)] == [False, True]
 
 
 def test_the_outlook_does_not_depend_on_the_direction_of_rotation():
@@ -157,10 +159,12 @@ def test_configs_without_a_length_or_a_rotation_are_refused():
             advise({"model_type": "llama", "head_dim": 128, **config}, 4096)
 
 
-def test_an_odd_rotary_dim_has_the_pairs_of_its_rope():
+def test_the_pairs_are_those_that_rotate():
     model = {"model_type": "gpt_neox", "hidden_size": 92, "num_attention_heads": 1, "max_position_embeddings": 2048}
     (one,) = advise(model, 8192)
     assert one.pairs == len(ra.Rope.from_config(model).frequencies) == 12  # of 23 features
+    (full,) = advise(PUBLISHED["google/gemma-4-E2B-it"], 2**21, layer_type="full_attention")
+    assert full.pairs == 64  # of 256, since the others don't rotate
     assert one.schemes["linear"].wavelengths[0] == pytest.approx(4 * 2 * math.pi)
 
 
@@ -178,6 +182,8 @@ def test_the_command_prints_what_advise_returns(length, tokens, tmp_path):
     assert json.dumps(one.rope_parameters, indent=2) in shown.stdout
     (record,) = json.loads(run("advise", tmp_path, "--length", length, "--json").stdout)
     assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
+    both = run("advise", "published:gemma-3-1b-it", "--length", "1M").stdout
+    assert "\n\nfull_attention: from 32768 tokens" in both
     assert refused("advise", tmp_path, "--length", "1G").startswith("--length must be a number of tokens")
 
 

@@ -405,7 +405,7 @@ def test_the_source_names_the_factors(model_type, keys, source):
 GGUF = {"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4}
 WITHOUT_FACTOR = {"rope_parameters": {"rope_type": "dynamic", "mscale_all_dim": 1.0}}
 REFUSALS = [
-    ({"model_type": "mistral_large4_text", "rope_parameters": YARN_40}, "learned"),
+    ({"model_type": "mistral_large4_text", "rope_parameters": YARN_40}, "^model_type must .* learned"),
     ({"model_type": "internlm2", "head_dim": 64}, "comes with the weights"),
     ({"model_type": "deepseek_v3", **MLA, "qk_head_dim": 128}, "qk_head_dim must agree"),
     ({"model_type": "deepseek_v3", **MLA, **WITHOUT_FACTOR}, "factor must be given"),
