@@ -98,13 +98,8 @@ def cached_tensors(layer):
 
 
 def bits(cache):
-    """Return copies of all tensors of a cache, by layer and name."""
-    return [{name: x.clone() for name, x in cached_tensors(layer).items()} for layer in cache.layers]
-
-
-def same(a, b):
-    """Whether two snapshots of caches have the same tensors."""
-    return all(x.keys() == y.keys() and all(torch.equal(x[n], y[n]) for n in x) for x, y in zip(a, b, strict=True))
+    """Return the bytes of all tensors of a cache, by layer and name."""
+    return [{name: x.numpy().tobytes() for name, x in cached_tensors(layer).items()} for layer in cache.layers]
 
 
 def error(got, want):
@@ -203,9 +198,9 @@ def test_layers_without_rotation_keep_their_bits():
     reposition(cache, model, 0, 100)
     ropes = layers(model.config)
     assert {rope is None for rope in ropes} == {True, False}
-    for rope, layer, old in zip(ropes, cache.layers, before, strict=True):
-        assert torch.equal(layer.values, old["values"])
-        assert torch.equal(layer.keys, old["keys"]) is (rope is None)
+    for rope, new, old in zip(ropes, bits(cache), before, strict=True):
+        assert new["values"] == old["values"]
+        assert (new["keys"] == old["keys"]) is (rope is None)
 
 
 def test_cross_attention_keeps_its_bits_and_self_attention_moves():
@@ -226,7 +221,7 @@ def test_cross_attention_keeps_its_bits_and_self_attention_moves():
     cache, right = run(7), run(0)
     cross = bits(cache.cross_attention_cache)
     reposition(cache, model, 7, 0)
-    assert same(bits(cache.cross_attention_cache), cross)
+    assert bits(cache.cross_attention_cache) == cross
     assert error(cache.self_attention_cache.layers[0], right.self_attention_cache.layers[0]) < 1e-5
 
 
@@ -250,13 +245,6 @@ def test_two_attentions_in_a_layer_have_a_cache_each():
     assert all(error(layer, filled(model, range_of(0)).layers[i % 2]) < 3e-4 for i, layer in enumerate(two.layers))
 
 
-def test_layers_that_were_not_filled_are_left():
-    model = model_of("llama")
-    cache = transformers.DynamicCache(config=model.config)
-    reposition(cache, model, 0, 5)
-    assert not any(cached_tensors(layer) for layer in cache.layers)
-
-
 # --- generation after a move ------------------------------------------------------------------------------------------
 
 KEPT = [0, 1, 2, *range(9, TOKENS)]
@@ -267,6 +255,12 @@ def step(model, cache, at):
     one = {"input_ids": IDS[:, :1], "position_ids": torch.full((len(IDS), 1), at)}
     with torch.no_grad():
         return model(**one, **{CACHE: cache}).logits
+
+
+def next_error(model, cache, right, at):
+    """Return the largest difference of the logits after two caches, in standard deviations."""
+    got, want = (step(model, each, at) for each in (cache, right))
+    return float((got - want).abs().max() / want.std())
 
 
 @pytest.mark.parametrize(
@@ -281,8 +275,7 @@ def test_tokens_evicted_from_one_layer_have_no_influence(name):
             layer.cumulative_length = len(KEPT)
     reposition(cache, model, KEPT, range(len(KEPT)))
     right = filled(model, torch.arange(len(KEPT)), IDS[:, KEPT])
-    got, want = (step(model, each, len(KEPT)) for each in (cache, right))
-    assert float((got - want).abs().max() / want.std()) < 1e-5
+    assert next_error(model, cache, right, len(KEPT)) < 1e-5
 
 
 def test_generation_continues_with_windows_that_lost_no_token():
@@ -306,8 +299,7 @@ def test_tokens_before_a_window_are_evicted_from_one_layer():
     cache.layers[0].cumulative_length = TOKENS - 12  # the layer holds 9
     reposition(cache, model, 12, 0)
     right = filled(model, torch.arange(TOKENS - 12), IDS[:, 12:])
-    got, want = (step(model, each, TOKENS - 12) for each in (cache, right))
-    assert float((got - want).abs().max() / want.std()) < 1e-5
+    assert next_error(model, cache, right, TOKENS - 12) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3"])
@@ -322,8 +314,7 @@ def test_cached_keys_of_a_passage_move_behind_another_prompt(name):
         cache.update(layer.keys, layer.values, index)
         if getattr(cache.layers[index], "is_sliding", False):
             cache.layers[index].cumulative_length = seen + 12
-    got, want = (step(model, each, TOKENS) for each in (cache, whole))
-    assert float((got - want).abs().max() / want.std()) < 1e-5
+    assert next_error(model, cache, whole, TOKENS) < 1e-5
 
 
 @pytest.mark.long
@@ -354,41 +345,33 @@ def test_keys_move_to_the_rotation_of_a_longer_sequence():
     for lengths in ({}, {"old_length": 64}, {"new_length": 64}):
         with pytest.raises(ValueError, match=r"^(old|new)_length must be given for this model"):
             reposition(cache, model, 80, 0, **lengths)
-    assert same(before, bits(cache))
+    assert bits(cache) == before
 
 
 # --- refusals: nothing is written -------------------------------------------------------------------------------------
 
 
-def refused(cache, model, match, old=0, *, new=5, kind=ValueError):
+def refused(cache, model, match, old=0, *, new=5):
     """Require that `reposition` raises, and leaves the cache unchanged."""
     before = bits(cache)
-    with pytest.raises(kind, match=match):
+    with pytest.raises(ValueError, match=match):
         reposition(cache, model, old, new)
-    assert same(before, bits(cache))
+    assert bits(cache) == before
 
 
-WRONG_POSITIONS = {
-    "too few": (range(TOKENS - 1), 0, r"^old must have a position for each of the 24 tokens; got shape \(23,\)"),
-    "of the keys held": (0, range(9), r"^new must have a position for each of the 24 tokens"),
-    "rows": (0, [list(range(TOKENS))] * 3, r"^new must be \(seq,\) or \(batch, ..., seq\)"),
-    "not a number": (0, [float("nan")] * TOKENS, r"^new must be"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_POSITIONS)
-def test_positions_that_do_not_fit_are_refused(case):
-    old, new, match = WRONG_POSITIONS[case]
-    model = model_of("mistral")
-    refused(filled(model, range_of(0)), model, match, old, new=new, kind=(TypeError, ValueError))
-
-
-def test_positions_without_their_axes_are_refused():
-    model = model_of("qwen2_vl_text")
-    rows = range_of(0).expand(IDS.shape)
-    cache = filled(model, rows)
-    refused(cache, model, r"^old must end in an axis of length 3, .*moveaxis\(p, 0, -1\)", rows.expand(3, -1, -1))
-    refused(cache, model, r"^old must end in an axis of length 3, .*stack\(\[p\] \* 3", rows)
+@pytest.mark.parametrize(
+    ("name", "old", "new", "match"),
+    [
+        ("mistral", range(TOKENS - 1), 0, "^old must have a position for each of the 24 tokens"),
+        ("mistral", 0, range(9), "^new must have a position for each of the 24 tokens"),  # of the keys held
+        ("mistral", 0, [range_of(0).tolist()] * 3, r"^new must be \(seq,\) or \(batch, ..., seq\)"),
+        ("qwen2_vl_text", range_of(0).expand(3, 2, -1), 0, r"^old must end in an axis .*moveaxis\(p, 0, -1\)"),
+        ("qwen2_vl_text", range_of(0).expand(2, -1), 0, r"^old must end in an axis .*stack\(\[p\] \* 3"),
+    ],
+)
+def test_positions_that_do_not_fit_are_refused(name, old, new, match):
+    model = model_of(name)
+    refused(filled(model, range_of(0)), model, match, old, new=new)
 
 
 def test_layers_with_other_tokens_are_refused():
@@ -403,20 +386,16 @@ def test_layers_with_other_tokens_are_refused():
     refused(cache, model, r"^cache must have a cumulative_length of at least its keys")
 
 
-def test_quantised_layers_are_refused():
-    model = model_of("llama")
-    cache = transformers.QuantizedCache("fp8", model.config)
-    refused(filled(model, range_of(0), cache=cache), model, r"^cache must have layers that hold plain keys; got .*Fp8")
-
-
-def test_layers_of_an_unknown_class_are_refused():
+def test_layers_that_may_hold_something_else_than_keys_are_refused():
     class DynamicLayer(transformers.cache_utils.DynamicLayer):
-        """A layer of another library, which may cache something else."""
+        """A layer of another library."""
 
     model = model_of("llama")
-    cache = filled(model, range_of(0))
-    cache.layers[1].__class__ = DynamicLayer
-    refused(cache, model, r"^cache must have layers that hold plain keys")
+    quantised = filled(model, range_of(0), cache=transformers.QuantizedCache("fp8", model.config))
+    refused(quantised, model, r"^cache must have layers that hold plain keys; got .*Fp8")
+    unknown = filled(model, range_of(0))
+    unknown.layers[1].__class__ = DynamicLayer
+    refused(unknown, model, r"^cache must have layers that hold plain keys")
 
 
 def test_indexers_with_positions_are_refused():
