@@ -2,7 +2,7 @@
 The page on migration: its code is run, and its numbers are measured.
 
 Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU, so
-fakes with their formulas replace them. timm is tested by itself and by a fake.
+fakes with their formulas replace them; one replaces timm where it is not installed.
 """
 
 import importlib
@@ -191,21 +191,25 @@ def apply_rot_embed_cat(x, emb):
 
 FAKES = {
     "flash-attn": ("flash_attn.layers.rotary", {"apply_rotary_emb": apply_rotary_emb}),
-    "timm": (
-        "timm.layers",
-        {"RotaryEmbeddingCat": RotaryEmbeddingCat, "apply_rot_embed_cat": apply_rot_embed_cat},
-    ),
+    "timm": ("timm.layers", {"RotaryEmbeddingCat": RotaryEmbeddingCat, "apply_rot_embed_cat": apply_rot_embed_cat}),
     "vLLM": ("vllm.model_executor.layers.rotary_embedding", {"get_rope": get_rope}),
 }
 
 
 @contextmanager
-def fake(library: str) -> Iterator[None]:
+def fake(library: str) -> Iterator[ModuleType]:
     """Let a library be imported as its fake."""
     module, values = FAKES[library]
     with replaceable(module.partition(".")[0]):
         stub(module, **values)
-        yield
+        yield sys.modules[module]
+
+
+def library_of(name: str) -> Any:
+    """Return a context in which a library can be imported: the installed one, or its fake."""
+    if name in INSTALLED and (name != "timm" or importlib.util.find_spec("timm")):
+        return INSTALLED[name]()
+    return fake(name)
 
 
 # --- the pairs of calls -----------------------------------------------------------------------------------
@@ -226,26 +230,15 @@ def largest_difference(names: dict[str, Any]) -> float:
     return max(float(abs(a - b).max()) for a, b in zip(theirs, ours, strict=True))
 
 
-def check_pair(library: str) -> None:
-    """Run the two blocks of a library, then again with another rotation of ours, which must not agree."""
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_pair_of_calls_agrees_unless_our_rotation_is_another(library):
     before, after = SECTIONS[library].blocks
-    assert largest_difference(run(before, after)) < float(TOLERANCE)
     (pairing,) = re.findall(r"half|interleaved", after) or ["from_config(config"]
     wrong = {"half": "interleaved", "interleaved": "half"}.get(pairing, "from_config(config.to_dict() | OTHER")
     other = "OTHER = {'rope_parameters': {'rope_type': 'default', 'rope_theta': 10_000.0}}\n"
-    assert largest_difference(run(before, other + after.replace(pairing, wrong))) > 1
-
-
-@pytest.mark.parametrize("library", INSTALLED)
-def test_a_pair_of_calls_agrees(library):
-    with INSTALLED[library]():
-        check_pair(library)
-
-
-@pytest.mark.parametrize("library", FAKES)
-def test_a_pair_of_calls_agrees_with_a_fake(library):
-    with fake(library):
-        check_pair(library)
+    with library_of(library):
+        assert largest_difference(run(before, after)) < float(TOLERANCE)
+        assert largest_difference(run(before, other + after.replace(pairing, wrong))) > 1
 
 
 # --- the errors in the tables -----------------------------------------------------------------------------
@@ -280,15 +273,10 @@ def by_rotary_embedding_torch(module, x, first):
     return module.RotaryEmbedding(DIM).rotate_queries_or_keys(x, offset=first)
 
 
-def by_torchtune(module, x, first):
-    """Rotate by torchtune from a position on."""
+def by_torchtune(module, x, first, *, cast=False):
+    """Rotate by torchtune from a position on; `cast`: by its module in the dtype of x."""
     rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS)
-    return rotary(x[None, :, None], input_pos=positions_from(first)[None])
-
-
-def by_cast_torchtune(module, x, first):
-    """Rotate by torchtune's module, cast to the dtype of x, from a position on."""
-    rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS).to(x.dtype)
+    rotary = rotary.to(x.dtype) if cast else rotary
     return rotary(x[None, :, None], input_pos=positions_from(first)[None])
 
 
@@ -363,10 +351,10 @@ def documented_errors(library, column):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_errors_on_the_page_are_those_measured(library):
-    with INSTALLED.get(library, lambda: fake(library))() as module:
+    with library_of(library) as module:
         theirs = errors(library, partial(THEIRS[library], module))
         if library == "torchtune":
-            cast = partial(by_cast_torchtune, module)
+            cast = partial(by_torchtune, module, cast=True)
             theirs += errors(library, cast, cases=[(1000, torch.bfloat16)])
         ours = errors(library, partial(by_rope, library))
     # Errors that are due to rounding alone may differ between processors.
@@ -403,22 +391,30 @@ def axial_pixel(frequencies, x):
     return rope.apply(x.flatten(1, 2), ra.positions.grid(*sides, like=x)).unflatten(1, x.shape[1:3])
 
 
-def test_pixel_frequencies_of_rotary_embedding_torch_are_evenly_spaced():
-    x = torch.randn(2, 4, 6, DIM)
-    with INSTALLED["rotary-embedding-torch"]() as module:
-        rotary = module.RotaryEmbedding(DIM // 2, freqs_for="pixel", max_freq=256)
-        theirs = module.apply_rotary_emb(rotary.get_axial_freqs(4, 6), x)
-    ours = axial_pixel(np.pi * np.linspace(1, 128, DIM // 4), x)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-4)
+def by_pixels_of_rotary_embedding_torch(module, x):
+    """Rotate x ``(heads, rows, columns, dim)`` by evenly spaced pixel frequencies."""
+    rotary = module.RotaryEmbedding(DIM // 2, freqs_for="pixel", max_freq=256)
+    return module.apply_rotary_emb(rotary.get_axial_freqs(*x.shape[1:3]), x)
 
 
-def test_pixel_frequencies_of_timm_are_powers_of_2():
+def by_pixels_of_timm(module, x):
+    """Rotate x ``(heads, rows, columns, dim)`` by pixel frequencies that are powers of 2."""
+    embed = module.RotaryEmbeddingCat(DIM, feat_shape=[*x.shape[1:3]], max_res=224).get_embed()
+    return module.apply_rot_embed_cat(x.flatten(1, 2), embed).unflatten(1, x.shape[1:3])
+
+
+@pytest.mark.parametrize(
+    ("library", "rotate", "frequencies"),
+    [
+        ("rotary-embedding-torch", by_pixels_of_rotary_embedding_torch, np.linspace(1, 128, DIM // 4)),
+        ("timm", by_pixels_of_timm, 2 ** np.linspace(0, np.log2(224) - 1, DIM // 4)),
+    ],
+)
+def test_pixel_frequencies_equal_those_of_the_page(library, rotate, frequencies):
     x = torch.randn(2, 4, 6, DIM)
-    with INSTALLED["timm"]() as module:
-        embed = module.RotaryEmbeddingCat(DIM, feat_shape=[4, 6], max_res=224).get_embed()
-        theirs = module.apply_rot_embed_cat(x.flatten(1, 2), embed).unflatten(1, (4, 6))
-    ours = axial_pixel(np.pi * 2 ** np.linspace(0, np.log2(224) - 1, DIM // 4), x)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-4)
+    with INSTALLED[library]() as module:
+        theirs = rotate(module, x)
+    torch.testing.assert_close(axial_pixel(np.pi * frequencies, x), theirs, rtol=0, atol=5e-4)
 
 
 def test_torchtune_refuses_positions_beyond_its_table():
