@@ -1,8 +1,8 @@
-"""Run ``rope-any`` as its users do: in this process, in a process of its own, and on a terminal; and files for it."""
+"""Run ``rope-any`` in tests: captured or as on a terminal, in this process, or in another one."""
 
 import contextlib
+import io
 import json
-import os
 import subprocess
 import sys
 
@@ -12,35 +12,41 @@ from typer.testing import CliRunner
 from rope_any import cli
 
 ROPE_ANY = [sys.executable, "-m", "rope_any"]
-LLAMA3 = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "max_position_embeddings": 131_072,
-    "rope_theta": 500_000.0,
-    "rope_scaling": {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    },
-}
+
+
+@contextlib.contextmanager
+def _inside(folder):
+    """Enter a folder, and yield an object for changes; it undoes them at the end, as that of ``sys.path``."""
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        yield patch
 
 
 def run(*args, cwd=".", stdin=None):
     """Run ``rope-any args`` in this process; return the exit code and the output."""
-    with contextlib.chdir(cwd):
+    with _inside(cwd):
         done = CliRunner().invoke(cli.app, [*map(str, args)], input=stdin, catch_exceptions=False, prog_name="rope-any")
     return subprocess.CompletedProcess(args, done.exit_code, done.stdout, done.stderr)
 
 
-def refused(*args, **options):
-    """Run ``rope-any args``, which must be refused in one line and print nothing else; return the line."""
+def output(*args, **options):
+    """Run ``rope-any args``, which must succeed without a word on stderr, and return its output."""
     done = run(*args, **options)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
-    assert done.stderr.startswith("rope-any: ")
-    return done.stderr.removeprefix("rope-any: ")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def words(*args, **options):
+    """Run ``rope-any args``, which must succeed, and return its output with single spaces."""
+    return " ".join(output(*args, **options).split())
+
+
+def refused(*args, **options):
+    """Run ``rope-any args``, which must be refused in one line, and return the line."""
+    done = run(*args, **options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("rope-any: ") and done.stderr.count("\n") == 1, done.stderr
+    return done.stderr.removeprefix("rope-any: ").removesuffix("\n")
 
 
 def process(*args, **options):
@@ -48,25 +54,33 @@ def process(*args, **options):
     return subprocess.run([*ROPE_ANY, *map(str, args)], capture_output=True, text=True, check=False, **options)
 
 
-def terminal(*args, columns=80, **options):
-    """Run ``rope-any args`` on a terminal and return its output."""
-    pty = pytest.importorskip("pty", reason="there are no pseudo-terminals here")
-    parent, child = pty.openpty()
-    size = {"COLUMNS": str(columns), "TERM": "xterm-256color"}
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), child)
-    with subprocess.Popen([*ROPE_ANY, *map(str, args)], **streams, **{"env": os.environ | size, **options}):
-        os.close(child)
-        shown = b""
-        with contextlib.suppress(OSError):  # a closed terminal raises this
-            while part := os.read(parent, 65536):
-                shown += part
-    os.close(parent)
-    return shown.decode().replace("\r\n", "\n")
+class _Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self):
+        """Return True."""
+        return True
 
 
-def write_config(folder, config, name="config.json"):
-    """Write a config into a folder."""
-    (folder / name).write_text(json.dumps(config))
+def terminal(*args, cwd=".", columns=80, **variables):
+    """Run ``rope-any args``, which must succeed, with a terminal in place of both streams; return what it shows."""
+    shown = _Terminal()
+    with _inside(cwd) as patch:
+        for name, value in {"COLUMNS": str(columns), "TERM": "xterm-256color", **variables}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "stdout", shown)
+        patch.setattr(sys, "stderr", shown)
+        with pytest.raises(SystemExit) as stopped:
+            cli.app([*map(str, args)], prog_name="rope-any")
+    assert not stopped.value.code, shown.getvalue()
+    return shown.getvalue()
+
+
+def write_configs(folder, **models):
+    """Write each config to a file of its name; return the folder."""
+    for name, model in models.items():
+        (folder / f"{name}.json").write_text(json.dumps(model))
+    return folder
 
 
 def write_safetensors(file, **tensors):

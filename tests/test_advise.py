@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import refused, run, write_config
+from commands import refused, run, write_configs
 
 import rope_any as ra
 from rope_any.config import advise, explain, published, wavelengths
@@ -174,7 +174,7 @@ def test_the_pairs_are_those_that_rotate():
 @pytest.mark.thread_unsafe(reason="captures the output of all threads")
 @pytest.mark.parametrize(("length", "tokens"), [("16384", 16384), ("16K", 16384), ("1m", 2**20)])
 def test_the_command_prints_what_advise_returns(length, tokens, tmp_path):
-    write_config(tmp_path, LLAMA2)
+    write_configs(tmp_path, config=LLAMA2)
     shown = run("advise", tmp_path, "--length", length)
     (one,) = advise(LLAMA2, tokens)
     assert shown.returncode == 0

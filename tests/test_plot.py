@@ -12,7 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import oracle
 import pytest
-from commands import refused, run, write_config
+from commands import refused, run, write_configs
 from conftest import one_jax
 from matplotlib import pyplot as plt
 
@@ -352,9 +352,7 @@ OPTIONS = {"hands": "--position 1000", "decay": "--length 100", "errors": "--len
 def configs(tmp_path, monkeypatch):
     """Write some configs; return their folder."""
     monkeypatch.setenv("MPLBACKEND", "agg")  # restored afterwards
-    for name, config in {"plain": LLAMA, "scaled": SCALED, "dynamic": DYNAMIC, "bert": {"model_type": "bert"}}.items():
-        write_config(tmp_path, config, f"{name}.json")
-    return tmp_path
+    return write_configs(tmp_path, plain=LLAMA, scaled=SCALED, dynamic=DYNAMIC, bert={"model_type": "bert"})
 
 
 def drawn(args, folder):
@@ -414,9 +412,9 @@ def test_the_command_line_draws_several_configs(configs):
     ],
 )
 def test_configs_are_labelled_by_the_shortest_distinct_names(files, names, configs):
-    for folder, name in (("other", "plain.json"), ("gpt", "config.json")):
+    for folder, name in (("other", "plain"), ("gpt", "config")):
         (configs / folder).mkdir()
-        write_config(configs / folder, LLAMA, name)
+        write_configs(configs / folder, **{name: LLAMA})
     drawn(f"{files} wavelengths -o w.png", configs)
     assert [label.split(":")[0] for label in labels(plt.gca())] == [str(Path(name)) for name in names]
 
@@ -429,14 +427,14 @@ def test_configs_are_labelled_by_the_shortest_distinct_names(files, names, confi
     ],
 )
 def test_a_plot_of_one_config_names_it(args, name, configs):
-    write_config(configs, {"model_type": "gemma3_text", "num_hidden_layers": 6}, "gemma.json")
+    write_configs(configs, gemma={"model_type": "gemma3_text", "num_hidden_layers": 6})
     drawn(f"{args} -o w.png", configs)
     assert plt.gcf().get_suptitle() == name
 
 
 def test_decay_is_drawn_up_to_the_length_of_the_config(configs):
-    write_config(configs, {"model_type": "llama", "head_dim": 32}, "none.json")
-    write_config(configs, LLAMA | {"max_position_embeddings": 10**12}, "far.json")
+    far = LLAMA | {"max_position_embeddings": 10**12}
+    write_configs(configs, none={"model_type": "llama", "head_dim": 32}, far=far)
     lengths = {"plain": 8192, "scaled": 32_768, "none": 4096, "dynamic": 8192, "far": 2**31 - 1}
     for name, length in lengths.items():
         drawn(f"{name}.json decay -o d.png --overwrite", configs)
