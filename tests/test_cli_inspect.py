@@ -98,14 +98,6 @@ SHOWN = {  # configs, and texts in the order in which they are shown
         PLAIN | {"rope_scaling": {"type": "linear", "factor": 2, "max_position_embeddings": 4096}},
         ["linear × 2 131072", "never complete a turn within 4096 tokens (extended_length)"],
     ),
-    "a wrong length in the scaling": (
-        {
-            "model_type": "llama",
-            "head_dim": 64,
-            "rope_scaling": {"type": "linear", "factor": 2, "max_position_embeddings": [1]},
-        },
-        ["gives no context length"],
-    ),
     "only query heads": (
         {"model_type": "gpt_neox", "hidden_size": 256, "num_attention_heads": 4},
         ["text all 16 of 64 4 half 10000"],
