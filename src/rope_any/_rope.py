@@ -414,7 +414,8 @@ class Rope:
         -----
         The keys are rotated by ``new · W − old · W_source`` and multiplied by ``A / A_source``, where W are frequencies
         and A attention factors, by a table as exact as that of `cos_sin`. Only the rounding of the keys adds up: n
-        moves of float32 keys cost at most n · 2⁻²⁴ of a pair's length, or twice that without float64.
+        moves of float32 keys cost at most n · 2⁻²⁴ of a pair's length, or twice that without float64. Half-precision
+        keys lose small rotations of slow pairs.
 
         Examples
         --------

@@ -313,7 +313,7 @@ class Library:
     # --- methods: the same for all libraries ---
 
     def __post_init__(self) -> None:
-        """Fill the unset fields with functions of the array API namespace `xp`."""
+        """Fill the fields left at `_FROM_XP` with functions made from the array API namespace `xp`."""
         xp = self.xp
         standard: dict[str, Callable[..., Any]] = {
             "refusal": lambda x: refuse_unit(x) or _refuse_old_namespace(xp, x),

@@ -222,7 +222,7 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
 
 
 def _is_subset(a: object, b: object) -> bool:
-    """Whether `a` equals `b`; of two objects, whether `b` has all entries of `a`, the rope type under any name."""
+    """Whether `a` equals `b`; of two objects, whether `b` has all entries of `a`, the rope type under either key."""
     if not isinstance(a, Mapping) or not isinstance(b, Mapping):
         return same(a, b)
     types = [[str(one[key]) for key in ("rope_type", "type") if one.get(key) is not None] for one in (a, b)]

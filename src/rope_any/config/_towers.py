@@ -235,7 +235,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     Return a position for each patch of an image or video, a number for each axis; None if callers give positions.
 
     `shape` is ``([frames,] rows, columns)`` in patches, before merging. Patches are in the order of queries and keys:
-    row by row, by merged blocks, or by windows; no class and register tokens. Raise if the shape is not possible.
+    row by row, by merged blocks, or by windows, without class and register tokens. Raise if the shape is not possible.
     """
     tower = _tower_facts(part)
     frames, rows, columns = grid_shape(shape, MOST_TOKENS)
