@@ -30,9 +30,12 @@ def positions(rng, count=24):
 # --- integer positions ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", [10_000.0, 500_000.0, 7.0])
-def test_integer_positions_are_exact_up_to_2_31(lib, rng, base):
-    f, p = ra.frequencies(128, base=base), positions(rng)
+ANY_SIZE_AND_SIGN = (0.0, -0.25, 3.0, 2 * np.pi, 1e-12, 100.0, 12345.678, 65536.0)
+
+
+@pytest.mark.parametrize("f", [ra.frequencies(128), F, ra.frequencies(128, base=7.0), ANY_SIZE_AND_SIGN])
+def test_integer_positions_are_exact_up_to_2_31(lib, rng, f):
+    p = positions(rng)
     table = ra.cos_sin(lib(p, "int32"), f)
     assert table.cos.dtype == lib.dtype("float32")
     assert error(lib, table, oracle.cos_sin(p, f)) <= INTEGER_BOUND
@@ -56,18 +59,18 @@ def phases(count, rng, p=None):
     return p, f, (np.cos(angle), np.sin(angle))
 
 
-def test_many_phases_stay_within_the_bound(lib, rng):
-    p, f, exact = phases(20_000, rng)
-    assert error(lib, ra.cos_sin(lib(p, "int32"), f), exact) <= INTEGER_BOUND
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("schedule", ["eager", "compiled", "fused"])
-def test_millions_of_phases_stay_within_the_bound(lib, rng, schedule):
+@pytest.mark.parametrize(
+    ("schedule", "count"),
+    [
+        ("eager", 20_000),
+        *(pytest.param(name, 3_000_000, marks=pytest.mark.slow) for name in ("eager", "compiled", "fused")),
+    ],
+)
+def test_many_phases_stay_within_the_bound(lib, rng, schedule, count):
     if schedule == "compiled" and lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
-    p, f, exact = phases(3_000_000, rng)
+    p, f, exact = phases(count, rng)
     make = lib.compile if schedule == "compiled" else lambda g: g
     table = make(lambda p: ra.cos_sin(p, f, fused=schedule == "fused"))(lib(p, "int32"))
     assert error(lib, table, exact) <= INTEGER_BOUND
@@ -103,8 +106,12 @@ def test_tables_beyond_the_bound_are_still_rotations(lib):
 
 def test_real_positions_are_exact_up_to_2_24(lib, rng):
     p = np.concatenate([rng.uniform(-(2**24), 2**24, 24), rng.uniform(-100, 100, 24), [0.5, -0.5, 1.5]])
-    narrow, bound = p.astype(np.float32), 2.5e-7 if lib.has_float64 else 2e-6
-    assert error(lib, ra.cos_sin(lib(narrow), F), oracle.cos_sin(narrow.astype(np.float64), F)) <= bound
+    bound = 2.5e-7 if lib.has_float64 else 2e-6
+    for dtype in {"float32", "float64"} & {*lib.dtypes}:
+        given = lib(p, dtype)
+        table = ra.cos_sin(given, F)
+        assert table.cos.dtype == lib.dtype(dtype)
+        assert error(lib, table, oracle.cos_sin(lib.get(given).astype(np.float64), F)) <= bound, dtype
     on_host = ra.cos_sin(p.tolist(), F, like=lib([0.0], "float32"))  # whose fractions float32 cannot represent
     assert error(lib, on_host, oracle.cos_sin(p, F)) <= bound
 
@@ -125,26 +132,11 @@ def test_float64_tables_are_exact(lib, rng):
 # --- what frequencies and positions may be ----------------------------------------------------------------------------
 
 
-def test_frequencies_can_have_any_size_and_sign(lib):
-    f = (0.0, -0.25, 3.0, 2 * np.pi, 1e-12, 100.0, 12345.678, 65536.0)
-    p = np.asarray([0, 1, -7, 40_000, LARGEST])
-    assert error(lib, ra.cos_sin(lib(p, "int32"), f), oracle.cos_sin(p, f)) <= INTEGER_BOUND
-
-
 def test_positions_can_have_every_integer_dtype(lib):
     for dtype in lib.integers:
         info = np.iinfo(dtype)
         p = np.asarray([0, 1, 100, max(info.min, -LARGEST), min(info.max, LARGEST)])
         assert error(lib, ra.cos_sin(lib(p, dtype), F), oracle.cos_sin(p, F)) <= INTEGER_BOUND, dtype
-
-
-def test_positions_of_every_real_dtype_are_used_exactly(lib):
-    for dtype in {"float32", "float64"} & {*lib.dtypes}:
-        p = lib([0.1, 250.5, -3.25], dtype)
-        exact = oracle.cos_sin(lib.get(p).astype(np.float64), F)
-        table = ra.cos_sin(p, F)
-        assert table.cos.dtype == lib.dtype("float64" if dtype == "float64" else "float32")
-        assert error(lib, table, exact) <= 2.5e-7, dtype
 
 
 def test_half_precision_positions_are_refused(lib):
@@ -204,10 +196,12 @@ def test_attention_factor_multiplies_the_table(lib):
     assert error(lib, table, (1.25 * cos, 1.25 * sin)) <= 2.5e-7
 
 
-def test_tables_have_half_precision_only_on_request(lib):
-    p, half = lib([3, 1000], "int32"), lib([1.0], lib.dtypes[0])
-    for table in (ra.cos_sin(p, F), ra.cos_sin(p, F, like=half)):
-        assert table.cos.dtype == lib.dtype("float32" if lib.dtypes[0] != "float64" else "float64")
+def test_positions_and_like_decide_the_dtype_but_for_half_precision(lib):
+    p, half, wide = lib([3, 1000], "int32"), lib([1.0], lib.dtypes[0]), lib([1.5], lib.dtypes[-1])
+    for table in (ra.cos_sin(p, F), ra.cos_sin(p, F, like=half), ra.cos_sin(wide, F, like=lib([1.0], "float32"))):
+        assert table.cos.dtype == lib.dtype("float32")
+    for table in (ra.cos_sin(wide, F), ra.cos_sin([1.5], F, like=wide)):
+        assert table.cos.dtype == lib.dtype("float64" if lib.has_float64 else "float32")
     if lib.dtypes[0] == "float16":
         table = ra.cos_sin(p, F, dtype=lib.dtype("float16"))
         assert table.cos.dtype == lib.dtype("float16")
@@ -218,15 +212,6 @@ def test_a_dtype_of_numpy_is_refused_by_a_library_that_has_its_own():
     strict = pytest.importorskip("array_api_strict")
     with pytest.raises(TypeError, match=r"dtype must be .* got float16"):
         ra.cos_sin([0, 1], (1.0,), like=strict.asarray([1.0]), dtype=np.float16)
-
-
-def test_like_decides_the_dtype(lib):
-    if not lib.has_float64:
-        pytest.skip(f"{lib.name} has no float64 tables")
-    p64 = lib([1.5], "float64")
-    assert ra.cos_sin(p64, F).cos.dtype == lib.dtype("float64")
-    assert ra.cos_sin(p64, F, like=lib([1.0], "float32")).cos.dtype == lib.dtype("float32")
-    assert ra.cos_sin([1.5], F, like=p64).cos.dtype == lib.dtype("float64")
 
 
 def test_high_halves_of_products_are_exact_in_32_bits(rng):
@@ -265,19 +250,6 @@ def test_frequencies_equal_those_of_the_paper():
     assert ra.frequencies(4) == (1.0, 0.01)
     assert ra.frequencies(6, base=8.0) == pytest.approx((1.0, 0.5, 0.25), rel=1e-15)
     assert all(isinstance(f, float) for f in ra.frequencies(128))
-
-
-@pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
-def test_a_frequency_is_split_to_the_last_digit(f):
-    # The last of these digits are below the error of a table, so that no table shows them.
-    from rope_any._frequencies import _turns_per_position
-
-    high, low, word = _turns_per_position(float(f))
-    turns = mp.mpf(float(f)) / (2 * mp.pi)
-    assert word == (int(mp.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
-    assert abs(turns - mp.mpf(high) - mp.mpf(low)) <= abs(turns) * mp.mpf(2) ** -74
-    mantissa, _ = np.frexp(high)
-    assert mantissa * 2**22 == round(mantissa * 2**22)
 
 
 _FIRST = """
