@@ -491,7 +491,8 @@ def rounded(x, dtype):
 
 
 def changed(x, index, value):
-    """Return x with some values changed in place."""
+    """Return a copy of x with some values changed."""
+    x = x.copy()
     x[index] = value
     return x
 
@@ -518,65 +519,45 @@ def test_a_cache_of_each_library_and_dtype_passes(lib):
             assert report.passed and report.subject.endswith(f", {ROWS} rows of {D // 2} pairs, {dtype}")
 
 
+RIGHT = vllm(angles())
+OTHER = vllm(angles(ra.frequencies(32)))
+OTHER_BASE = "other frequencies: those of base 10000"
+BY_PARTS = "frequencies scaled by parts: fast pairs are right, slow ones times 0.125, as by YaRN or Llama 3"
+ADJACENT = "several layouts fit, in another shape: tensorrt-llm, torchtune"
+TWICE = "the numbers of each row are repeated"
+HALF_ROWS = vllm(angles(rows=1024))
+# name -> cache, cause, first wrong row
 WRONG = {
-    "base": (vllm(angles(ra.frequencies(32))), "other frequencies: those of base 10000", 1),
+    "base": (OTHER, OTHER_BASE, 1),
     "linear": (vllm(angles(np.asarray(G) / 4)), "all frequencies times 0.25", 1),
-    "by parts": (
-        vllm(angles(SCALED)),
-        "frequencies scaled by parts: fast pairs are right, slow ones times 0.125, as by YaRN or Llama 3",
-        1,
-    ),
-    "factor": (vllm(angles()) * np.float32(1.2), "an attention factor of 1.2 rather than 1", 0),
-    "bfloat16": (rounded(vllm(angles()), ml_dtypes.bfloat16), "the table in bfloat16", 1),
-    "float16": (rounded(vllm(angles()), np.float16), "the table in float16", 1),
+    "by parts": (vllm(angles(SCALED)), BY_PARTS, 1),
+    "factor": (RIGHT * np.float32(1.2), "an attention factor of 1.2 rather than 1", 0),
+    "bfloat16": (rounded(RIGHT, ml_dtypes.bfloat16), "the table in bfloat16", 1),
+    "float16": (rounded(RIGHT, np.float16), "the table in float16", 1),
     "inv_freq": (vllm(angles(rounded(np.asarray(G), ml_dtypes.bfloat16))), "frequencies in bfloat16", 1),
     "shift": (vllm(angles(start=1)), "positions one too large", 0),
     "sign": (vllm(-angles()), "the opposite sign: pairs rotate backwards", 1),
-    "some rows": (changed(vllm(angles()), slice(500, 600), 0), "100 rows are wrong: 500 to 599", 500),
-    "zero end": (changed(vllm(angles()), slice(900, None), 0), "1148 rows are wrong: 900 to 2047", 900),
-    "two tables": (
-        np.concatenate([vllm(angles())[:1500], vllm(angles(SCALED))[1500:]]),
-        "548 rows are wrong: 1500 to 2047",
-        1500,
-    ),
-    "one pair": (changed(vllm(angles()), (slice(1, None), 5), 0.1), "1 pair is wrong: 5", 1),
-    "zeros": (np.zeros((2048, 32), np.float32), "all numbers are 0", 0),
+    "some rows": (changed(RIGHT, slice(500, 600), 0), "100 rows are wrong: 500 to 599", 500),
+    "zero end": (changed(RIGHT, slice(900, None), 0), "1148 rows are wrong: 900 to 2047", 900),
+    "two tables": (np.concatenate([RIGHT[:1500], OTHER[1500:]]), "548 rows are wrong: 1500 to 2047", 1500),
+    "one pair": (changed(RIGHT, (slice(1, None), 5), 0.1), "1 pair is wrong: 5", 1),
+    "zeros": (np.zeros_like(RIGHT), "all numbers are 0", 0),
     "noise": (np.random.default_rng(0).uniform(-1, 1, (2048, 32)).astype(np.float32), None, 0),
-    "cosines scaled": (vllm(angles()) * np.repeat(np.float32([1.1, 1]), 16), None, 0),
-    "nans": (np.full((2048, 32), np.nan, np.float32), "infinite or NaN values", 0),
-    "reversed": (
-        np.concatenate([np.cos(angles())[:, ::-1], np.sin(angles())[:, ::-1]], axis=1),
-        "the pairs are in reverse order",
-        1,
-    ),
-    "each row twice": (vllm(angles(rows=1024)).repeat(2, axis=0), "the rows are repeated, side by side", 1),
-    "all rows twice": (
-        np.tile(vllm(angles(rows=1024)), (2, 1)),
-        "the rows are repeated, one time after the other",
-        1024,
-    ),
+    "cosines scaled": (RIGHT * np.repeat(np.float32([1.1, 1]), 16), None, 0),
+    "nans": (np.full_like(RIGHT, np.nan), "infinite or NaN values", 0),
+    "reversed": (vllm(angles()[:, ::-1]), "the pairs are in reverse order", 1),
+    "each row twice": (HALF_ROWS.repeat(2, axis=0), "the rows are repeated, side by side", 1),
+    "all rows twice": (np.tile(HALF_ROWS, (2, 1)), "the rows are repeated, one time after the other", 1024),
     "gptj": (gptj(angles()), 'the layout is "gptj"', 0),
-    "adjacent": (
-        torchtune(angles()).reshape(2048, 32),
-        "several layouts fit, in another shape: tensorrt-llm, torchtune",
-        0,
-    ),
+    "adjacent": (tensorrt(angles()).reshape(2048, 32), ADJACENT, 0),
     "shape": (torchtune(angles()), 'the layout is "torchtune"', None),
     "flat": (tensorrt(angles(), interleave=False), 'the layout is "tensorrt-llm-halves"', None),
     "wide": (torchtitan(angles()), 'the layout is "torchtitan"', None),
-    "a batch": (vllm(angles())[None], "the shape is (1, 2048, 32) rather than (2048, 32)", None),
-    "ravelled": (vllm(angles()).ravel(), "the shape is (65536,) rather than (2048, 32)", None),
-    "transposed": (vllm(angles()).T.copy(), "the axes are in reverse order", None),
-    "whole row twice": (
-        np.tile(vllm(angles()), (1, 2)),
-        "the numbers of each row are repeated, one time after the other",
-        None,
-    ),
-    "each number twice": (
-        vllm(angles()).repeat(2, axis=1),
-        "the numbers of each row are repeated, side by side",
-        None,
-    ),
+    "a batch": (RIGHT[None], "the shape is (1, 2048, 32) rather than (2048, 32)", None),
+    "ravelled": (RIGHT.ravel(), "the shape is (65536,) rather than (2048, 32)", None),
+    "transposed": (RIGHT.T.copy(), "the axes are in reverse order", None),
+    "whole row twice": (np.tile(RIGHT, (1, 2)), f"{TWICE}, one time after the other", None),
+    "each number twice": (RIGHT.repeat(2, axis=1), f"{TWICE}, side by side", None),
 }
 
 
@@ -597,14 +578,14 @@ def test_mistakes_of_a_cache_are_named(name):
 @pytest.mark.parametrize("row", [0, 1, 2, 7, 8, 9, 10, 100, 107, 1000, 1234, 2040, 2047])
 @pytest.mark.parametrize(("column", "value"), [(0, 0.5), (5, 0.1), (31, 1.0), (16, np.nan), (20, -np.inf)])
 def test_one_wrong_number_is_named_by_its_row(row, column, value):
-    report = check_cache(changed(vllm(angles()), (row, column), value), "vllm", MODEL)
+    report = check_cache(changed(RIGHT, (row, column), value), "vllm", MODEL)
     assert (report.first_wrong, report.wrong, report.causes[0]) == (row, 1, f"1 row is wrong: {row}")
     assert report.causes[1:] == (() if np.isfinite(value) else ("infinite or NaN values",))
 
 
 def test_wrong_rows_are_named_in_runs():
     rows = [3, 5, 6, 7, 900, 902, 904, 906]
-    report = check_cache(changed(vllm(angles()), rows, 0), "vllm", MODEL)
+    report = check_cache(changed(RIGHT, rows, 0), "vllm", MODEL)
     assert report.causes == ("8 rows are wrong: 3, 5 to 7, 900, 902, 904, ...",)
     short = check_cache(changed(vllm(angles(rows=2)), (1, 3), 0), "vllm", MODEL)
     assert short.causes == ("1 pair is wrong: 3",)  # in all rows except that of position 0
@@ -624,20 +605,16 @@ def test_an_exact_angle_has_no_error_at_large_positions(layout):
         assert check_cache(wrong, layout, rope).first_wrong == (100_000 if is_exact else None), column
 
 
-OTHER = ra.frequencies(32)
-OTHER_BASE = "other frequencies: those of base 10000"
-
-
 @pytest.mark.parametrize(
     ("cache", "layout", "dtype", "causes"),
     [
-        (vllm(angles()), "gptj", None, ["several layouts fit: vllm, sglang, flashinfer"]),
+        (RIGHT, "gptj", None, ["several layouts fit: vllm, sglang, flashinfer"]),
         # FlashInfer takes float32 only
-        (rounded(vllm(angles()), np.float16), "gptj", "float16", ["several layouts fit: vllm, sglang"]),
-        (vllm(angles(OTHER)), "gptj", None, ["several layouts fit: vllm, sglang, flashinfer", OTHER_BASE]),
-        (vllm(angles(OTHER))[None], "vllm", None, ["the shape is (1, 2048, 32) rather than (2048, 32)", OTHER_BASE]),
-        (gptj(angles(OTHER)), "vllm", None, ['the layout is "gptj"', OTHER_BASE]),
-        (rounded(vllm(angles(OTHER)), np.float16), "vllm", None, [OTHER_BASE, "the table in float16"]),
+        (rounded(RIGHT, np.float16), "gptj", "float16", ["several layouts fit: vllm, sglang"]),
+        (OTHER, "gptj", None, ["several layouts fit: vllm, sglang, flashinfer", OTHER_BASE]),
+        (OTHER[None], "vllm", None, ["the shape is (1, 2048, 32) rather than (2048, 32)", OTHER_BASE]),
+        (gptj(angles(ra.frequencies(32))), "vllm", None, ['the layout is "gptj"', OTHER_BASE]),
+        (rounded(OTHER, np.float16), "vllm", None, [OTHER_BASE, "the table in float16"]),
     ],
 )
 def test_two_mistakes_and_several_layouts_are_named(cache, layout, dtype, causes):

@@ -407,10 +407,10 @@ def test_adapters_in_which_features_share_numbers_are_refused(part):
 
 def test_the_rank_of_a_lora_is_neither_converted_nor_proposed():
     a, b = "a.to_q.lora_A.weight", "a.to_q.lora_B.weight"
-    state = {a: np.zeros((8, 6)), b: np.zeros((16, 8))}
+    state = {a: np.zeros((8, 6)), b: np.zeros((16, 8)), "a.to_q.alpha": np.zeros(())}
     with pytest.raises(ValueError, match=rf"match none of the tensors; {b} may be one"):
         weights.convert_state_dict(state, 8, **HALVES)
-    for pattern in (a, "*.lora_A.*", "lora_A"):
+    for pattern in (a, "*.lora_A.*", "*.alpha", "lora_A"):
         with pytest.raises(ValueError, match=r"^names must be patterns that match a tensor; got ") as caught:
             weights.convert_state_dict(state, 8, **HALVES, names={pattern: 0})
         assert ("A of a LoRA, which stays" in str(caught.value)) == (pattern != "lora_A")
