@@ -492,7 +492,7 @@ _CANONICAL = ["part", "copy", "batch", "seq", "pair"]
 
 
 def arranged(lib: Library, parts: Sequence[Array], names: list[str], engine_layout: Layout) -> Array:
-    """Return `parts`, each with the axes `names`, as one array with the axes of the layout; "part" is that of the two."""
+    """Return `parts`, each with the axes `names`, as one array with the axes of the layout: two are stacked first."""
     x = parts[0]
     if len(parts) > 1:
         names = [name for name in engine_layout.names if name in {"part", *names}]

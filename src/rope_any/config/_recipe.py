@@ -411,7 +411,7 @@ def without_scaling(rotary_dim: int, base: float, /) -> Row:
 
 
 def _pairing(part: Part) -> Fact:
-    """Return the pairing by flag, known model or caller; raise if they differ, unless the model lets its flag decide."""
+    """Return the pairing by flag, known model or caller; raise if they differ, unless the flag of the model decides."""
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
     given = next((fact for name in FLAGS if (fact := part.get(name))), None)
     if given is not None:
