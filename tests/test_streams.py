@@ -33,18 +33,24 @@ def numbered(spans, start=0, *, time_advances=True):
 # --- against plain Python -----------------------------------------------------------------------------------
 
 
+REAL = [2, ([0, np.float32(1.5), 3.25], 2, 1), ([0, 2.5], 1, 2, 4), 0, 3]
+
+
 @one_jax
-@pytest.mark.parametrize("time_advances", [True, False])
-@pytest.mark.parametrize("start", [0, 7, -3])
-def test_streams_are_numbered(lib, start, time_advances):
-    options = {"start": start, "time_advances": time_advances}
-    rows, end = numbered(STREAM, **options)
-    like = lib(LIKE, "float32")
-    p = positions.mrope(STREAM, like=like, **options)
+@pytest.mark.parametrize(
+    ("spans", "options"),
+    [
+        *((STREAM, {"start": start, "time_advances": advances}) for start in (0, -3) for advances in (True, False)),
+        *((REAL, options) for options in ({}, {"diagonal": 0.5}, {"chunk": 2}, {"diagonal": 2, "start": -5})),
+    ],
+)
+def test_streams_of_every_library_equal_those_of_numpy(lib, spans, options):
+    like, kind, number = lib(LIKE, "float32"), *(("int", int) if spans is STREAM else ("float", float))
+    p = positions.mrope(spans, like=like, **options)
     assert type(p) is type(like)
-    assert str(p.dtype).rpartition(".")[2] == ("int64" if lib.has_float64 else "int32")
-    np.testing.assert_array_equal(lib.get(p), rows)
-    assert positions.mrope_end(STREAM, **options) == end
+    assert str(p.dtype).rpartition(".")[2] == kind + ("64" if lib.has_float64 else "32")
+    np.testing.assert_array_equal(lib.get(p), positions.mrope(spans, like=LIKE, **options))
+    assert type(positions.mrope_end(spans, **options)) is number
 
 
 counts = st.integers(1, 5)
@@ -149,20 +155,6 @@ def test_audio_is_between_the_frames_of_its_video(steps, sizes, text, chunk):
     np.testing.assert_array_equal(p[text:-2], expected)
     np.testing.assert_array_equal(p[-2:], [[1 + max(expected[-1])] * 3, [2 + max(expected[-1])] * 3])
     assert positions.mrope_end(spans, chunk=chunk) == 1 + p.max()
-
-
-REAL = [2, ([0, np.float32(1.5), 3.25], 2, 1), ([0, 2.5], 1, 2, 4), 0, 3]
-
-
-@one_jax
-@pytest.mark.parametrize("options", [{}, {"diagonal": 0.5}, {"chunk": 2}, {"diagonal": 2, "start": -5}])
-def test_real_streams_are_numbered(lib, options):
-    like = lib(LIKE, "float32")
-    p = positions.mrope(REAL, like=like, **options)
-    assert type(p) is type(like)
-    assert str(p.dtype).rpartition(".")[2] == ("float64" if lib.has_float64 else "float32")
-    np.testing.assert_array_equal(lib.get(p), positions.mrope(REAL, like=LIKE, **options))
-    assert isinstance(positions.mrope_end(REAL, **options), float)
 
 
 # --- against transformers; Qwen-Omni without audio is compared in tests/test_config_streams.py --------------
@@ -325,35 +317,33 @@ def audio_tokens(length):
 # --- refusals -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("spans", "error", "message"),
-    [
-        (7, TypeError, "spans must be a sequence of text lengths"),
-        ([], ValueError, "spans must have at least one"),
-        ([1, "ab"], TypeError, r"spans\[1\] must be a number of text tokens or \(frames, rows, columns\); got"),
-        ([True], TypeError, r"spans\[0\] must be an integer; got bool"),
-        ([2, -3], ValueError, r"spans\[1\] must be from 0 to 2147483647"),
-        ([(4, 4)], ValueError, r"spans\[0\] must be a number"),
-        ([(1, 4, 4, 1, 1)], ValueError, r"spans\[0\] must be a number"),
-        ([(0, 4, 4)], ValueError, r"frames of spans\[0\] must be from 1 to 2147483647"),
-        ([(1, 4.5, 4)], TypeError, r"rows of spans\[0\] must be an integer; got float 4.5"),
-        ([((), 4, 4)], ValueError, r"frames of spans\[0\] must have at least one coordinate"),
-        ([([0, -1], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to 2147483647; got -1"),
-        ([([0.0, float("nan")], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got nan"),
-        ([(1, 4, 4, 0)], ValueError, r"audio of spans\[0\] must be from 1 to 2147483647; got 0"),
-        ([2**31 - 1, ([0.5], 1, 1)], ValueError, "the end of spans must be .*; got 2147483649"),
-        ([2**31 - 1, 1], ValueError, "the end of spans must be .* to 2147483647; got 2147483648"),
-    ],
-)
-def test_spans_that_cannot_be_numbered_are_refused(spans, error, message):
+# What would be numbered wrongly, and the words that say where.
+WRONG_SPANS = [
+    (7, "^spans must be a sequence"),
+    ([], "^spans must have at least one"),
+    ([1, "ab"], r"^spans\[1\] must be a number of text tokens or \(frames, rows, columns\)"),
+    ([True], r"^spans\[0\] must be an integer"),
+    ([2, -3], r"^spans\[1\] must be from 0"),
+    ([(4, 4)], r"^spans\[0\] must be a number"),
+    ([(1, 4, 4, 1, 1)], r"^spans\[0\] must be a number"),
+    ([(0, 4, 4)], r"^frames of spans\[0\] must be from 1"),
+    ([(1, 4.5, 4)], r"^rows of spans\[0\] must be an integer"),
+    ([([0, -1], 4, 4)], r"^frames of spans\[0\] must be from 0"),
+    ([([0.0, float("nan")], 4, 4)], r"^frames of spans\[0\] .* got nan"),
+    ([(1, 4, 4, 0)], r"^audio of spans\[0\] must be from 1"),
+    ([2**31 - 1, ([0.5], 1, 1)], "^the end of spans must be"),
+    ([2**31 - 1, 1], "^the end of spans must be"),
+]
+
+
+@pytest.mark.parametrize(("spans", "words"), WRONG_SPANS)
+def test_spans_that_cannot_be_numbered_are_refused(spans, words):
     for function in (positions.mrope_end, lambda spans: positions.mrope(spans, like=LIKE)):
-        with pytest.raises(error, match=message):
+        with pytest.raises((TypeError, ValueError), match=words):
             function(spans)
 
 
-@pytest.mark.parametrize("options", [{"start": 2**31}, {"diagonal": -1}, {"chunk": float("nan")}])
+@pytest.mark.parametrize("options", [{"start": 2**31}, {"diagonal": -1}, {"chunk": np.nan}, {"time_advances": 1}])
 def test_options_without_meaning_are_refused(options):
-    with pytest.raises(ValueError, match=f"^{next(iter(options))} must be"):
+    with pytest.raises((TypeError, ValueError), match=f"^{next(iter(options))} must be"):
         positions.mrope(STREAM, like=LIKE, **options)
-    with pytest.raises(TypeError, match="time_advances must be True or False; got int 1"):
-        positions.mrope(STREAM, like=LIKE, time_advances=1)
