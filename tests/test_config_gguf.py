@@ -23,18 +23,23 @@ def interleaved(frequencies=F, **options):
     return Rope(frequencies, pairing="interleaved", **options)
 
 
-def yarn(factor):
-    """Return frequencies of YaRN from 32 768 tokens."""
-    return scaling.yarn(F, factor, base=1e4, original_length=32_768)
+def yarn(factor, frequencies=F, base=1e4, original_length=32_768, **options):
+    """Return frequencies of YaRN, by default from 32 768 tokens."""
+    return scaling.yarn(frequencies, factor, base=base, original_length=original_length, **options)
 
 
+M4, M32 = map(scaling.yarn_attention_factor, (4.0, 32.0))
+F64, F_OSS = ra.frequencies(64), ra.frequencies(128, base=1.5e5)
+SLICE = {"rope__dimension_count": 64, "attention__key_length": 576}
+BETAS = {"rope__scaling__yarn_beta_fast": 16.0, "rope__scaling__yarn_beta_slow": 2.0}
+FOUR, SIXTEEN = ({"rope__scaling__factor": factor, **YARN_KEYS} for factor in (4.0, 16.0))
 GGUF = {
     "llama, whose projections were permuted": (
         gguf("llama", rope__freq_base=5e5),
         interleaved(ra.frequencies(128, base=5e5)),
     ),
     "no base": (gguf("qwen2"), half()),
-    "half the head": (gguf("phi2", rope__dimension_count=64), half(ra.frequencies(64))),
+    "half the head": (gguf("phi2", rope__dimension_count=64), half(F64)),
     "head counts by layer": (gguf("llama", attention__head_count=[32, 64]), interleaved()),
     "linear": (
         gguf("llama", rope__scaling__type="linear", rope__scaling__factor=4.0),
@@ -42,27 +47,17 @@ GGUF = {
     ),
     "linear, older": (gguf("llama", rope__scale_linear=4.0), interleaved(scaling.linear(F, 4.0))),
     "none": (gguf("llama", rope__scaling__type="none", rope__scaling__factor=4.0), interleaved()),
-    "yarn": (
-        gguf("qwen3", rope__scaling__factor=4.0, **YARN_KEYS),
-        half(yarn(4.0), attention_factor=scaling.yarn_attention_factor(4.0)),
-    ),
+    "yarn": (gguf("qwen3", **FOUR), half(yarn(4.0), attention_factor=M4)),
     "yarn with an attention factor": (
-        gguf("qwen2", rope__scaling__factor=4.0, rope__scaling__attn_factor=1.5, **YARN_KEYS),
-        half(yarn(4.0), attention_factor=1.5 * scaling.yarn_attention_factor(4.0)),
+        gguf("qwen2", rope__scaling__attn_factor=1.5, **FOUR),
+        half(yarn(4.0), attention_factor=1.5 * M4),
     ),
     "a separate rotary slice": (
-        gguf(
-            "deepseek2",
-            rope__dimension_count=64,
-            attention__key_length=576,
-            rope__scaling__factor=40.0,
-            rope__scaling__yarn_log_multiplier=0.1,
-            **YARN_KEYS,
-        ),
-        interleaved(scaling.yarn(ra.frequencies(64), 40.0, base=1e4, original_length=32_768)),
+        gguf("deepseek2", rope__scaling__yarn_log_multiplier=0.1, **SLICE, **FOUR),
+        interleaved(yarn(4.0, F64)),
     ),
     "mistral3's multiplier": (
-        gguf("mistral3", rope__scaling__factor=16.0, rope__scaling__yarn_log_multiplier=1.0, **YARN_KEYS),
+        gguf("mistral3", rope__scaling__yarn_log_multiplier=1.0, **SIXTEEN),
         interleaved(yarn(16.0)),
     ),
     "alpha": (
@@ -70,59 +65,33 @@ GGUF = {
         half(ra.frequencies(128, base=1e4 * 1000 ** (128 / 126))),
     ),
     "betas": (
-        gguf(
-            "mistral3",
-            rope__scaling__factor=4.0,
-            rope__scaling__yarn_beta_fast=16.0,
-            rope__scaling__yarn_beta_slow=2.0,
-            **YARN_KEYS,
-        ),
-        interleaved(
-            scaling.yarn(F, 4.0, base=1e4, original_length=32_768, beta_fast=16.0, beta_slow=2.0),
-            attention_factor=scaling.yarn_attention_factor(4.0),
-        ),
+        gguf("mistral3", **BETAS, **FOUR),
+        interleaved(yarn(4.0, beta_fast=16.0, beta_slow=2.0), attention_factor=M4),
     ),
     "yarn within the length of the model": (
         gguf("qwen3", rope__scaling__type="yarn", rope__scaling__factor=4.0),
-        half(
-            scaling.yarn(F, 4.0, base=1e4, original_length=131_072), attention_factor=scaling.yarn_attention_factor(4.0)
-        ),
+        half(yarn(4.0, original_length=131_072), attention_factor=M4),
     ),
     "gpt-oss, whose ramp is not rounded": (
         gguf("gpt-oss", rope__scaling__factor=32.0, rope__freq_base=1.5e5, **YARN_KEYS),
-        half(
-            scaling.yarn(ra.frequencies(128, base=1.5e5), 32.0, base=1.5e5, original_length=32_768, truncate=False),
-            attention_factor=scaling.yarn_attention_factor(32.0),
-        ),
+        half(yarn(32.0, F_OSS, base=1.5e5, truncate=False), attention_factor=M32),
     ),
     "a multiplier and an attention factor": (
-        gguf(
-            "mistral3",
-            rope__scaling__factor=16.0,
-            rope__scaling__yarn_log_multiplier=2.0,
-            rope__scaling__attn_factor=1.5,
-            **YARN_KEYS,
-        ),
+        gguf("mistral3", rope__scaling__yarn_log_multiplier=2.0, rope__scaling__attn_factor=1.5, **SIXTEEN),
         interleaved(
             yarn(16.0), attention_factor=1.5 * scaling.yarn_attention_factor(16.0, mscale=1.0, mscale_all_dim=2.0)
         ),
     ),
     "optional sections": (
         gguf("glm4", rope__dimension_sections=[8, 12, 12, 0], rope__dimension_count=64),
-        half(ra.axes.chunked(ra.frequencies(64), [8, 12, 12])),
+        half(ra.axes.chunked(F64, [8, 12, 12])),
     ),
     "empty optional sections": (
         gguf("glm4", rope__dimension_count=64, rope__dimension_sections=[]),
-        interleaved(ra.frequencies(64)),
+        interleaved(F64),
     ),
-    "an equal base of sliding layers": (
-        gguf("gpt-oss", rope__freq_base=1.5e5, rope__freq_base_swa=1.5e5),
-        half(ra.frequencies(128, base=1.5e5)),
-    ),
-    "sections": (
-        gguf("qwen2vl", rope__dimension_sections=[16, 24, 24, 0]),
-        half(ra.axes.chunked(F, [16, 24, 24])),
-    ),
+    "an equal base of sliding layers": (gguf("gpt-oss", rope__freq_base=1.5e5, rope__freq_base_swa=1.5e5), half(F_OSS)),
+    "sections": (gguf("qwen2vl", rope__dimension_sections=[16, 24, 24, 0]), half(ra.axes.chunked(F, [16, 24, 24]))),
     "strided sections": (
         gguf("qwen3vl", rope__dimension_sections=[24, 20, 20, 0]),
         half(ra.axes.strided(F, [24, 20, 20])),
@@ -152,8 +121,7 @@ def test_values_of_gguf_have_its_keys_as_sources():
 
 def test_layers_of_gguf_are_read():
     gemma = gguf("gemma3", rope__freq_base=1e6, rope__scaling__type="linear", rope__scaling__factor=8.0)
-    sliding = Rope(ra.frequencies(128), pairing="half")
-    full = Rope(scaling.linear(ra.frequencies(128, base=1e6), 8.0), pairing="half")
+    sliding, full = half(), half(scaling.linear(ra.frequencies(128, base=1e6), 8.0))
     assert Rope.from_config(gemma, layer_type="full_attention") == full
     assert config.layers(gemma | {"gemma3.block_count": 6}) == [*[sliding] * 5, full]
     pattern = gemma | {"gemma3.attention.sliding_window_pattern": [True, False, True, False]}
@@ -162,14 +130,6 @@ def test_layers_of_gguf_are_read():
     assert [rope is not None for rope in config.layers(gguf("smollm3"))] == [True, True, True, False]
     assert no_rotary(gguf("mamba"))
     assert config.layers(gguf("granitehybrid", rope__scaling__finetuned=False)) == [None] * 4
-
-
-def test_olmo3_in_gguf_has_scaled_and_unscaled_layers():
-    plain = ra.frequencies(128, base=5e5)
-    olmo = gguf("olmo2", rope__freq_base=5e5, rope__scaling__factor=8.0, attention__sliding_window=4096, **YARN_KEYS)
-    scaled = scaling.yarn(plain, 8.0, base=5e5, original_length=32_768)
-    full = Rope(scaled, pairing="half", attention_factor=scaling.yarn_attention_factor(8.0))
-    assert config.layers(olmo) == [*[Rope(plain, pairing="half")] * 3, full]
 
 
 # As conversion/*.py of llama.cpp writes them: metadata of hybrids, and the config.json of the same models.
