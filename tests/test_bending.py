@@ -238,18 +238,14 @@ def test_temperature_equals_that_of_ministral_3(torch, capture, rng):
 
 @one_jax
 def test_a_pair_of_tables_accepts_a_query_tail(lib, qk):
-    q, k = map(lib, qk)
-    p = lib(P, "int32")
+    (q, k), p = map(lib, qk), lib(P, "int32")
     for_q, for_k = bending.xpos(HALF.table(p), p, centre=100)
-    expected_q, expected_k = (lib.get(x) for x in HALF(q, k, (for_q, for_k)))
-    for_tail = ra.BentTable(*(part[4:, :] for part in for_q))
-    for table in (for_q, for_tail):  # of all tokens, or of the tail alone
-        got_q, got_k = HALF(q[:, :, 4:, :], k, (table, for_k))
-        assert_close(lib.get(got_q), expected_q[:, :, 4:])
-        assert_close(lib.get(got_k), expected_k)
-    plain_q, plain_k = HALF(q[:, :, 4:, :], k, (HALF.table(p[4:]), HALF.table(p)))  # no BentTable is needed
-    for got, expected in zip((plain_q, plain_k), HALF(q[:, :, 4:, :], k, p), strict=True):
-        assert_close(lib.get(got), lib.get(expected))
+    both, tail = (for_q, for_k), (ra.BentTable(*(part[4:, :] for part in for_q)), for_k)
+    # tables for all tokens, for the tail alone, and plain ones; what they are compared with has all queries
+    for tables, all_tables in ((both, both), (tail, both), ((HALF.table(p[4:]), HALF.table(p)), p)):
+        got, expected = HALF(q[:, :, 4:, :], k, tables), HALF(q, k, all_tables)
+        assert_close(lib.get(got[0]), lib.get(expected[0])[:, :, 4:])
+        assert_close(lib.get(got[1]), lib.get(expected[1]))
 
 
 def scale_of(lib, table):
@@ -271,16 +267,6 @@ def test_xpos_distances_to_the_centre_are_exact(lib):
     np.testing.assert_allclose(scale_of(lib, half[0])[0], zeta**0.25, rtol=1e-6)
 
 
-# --- FoPE ---------------------------------------------------------------------------------------------------
-
-
-@one_jax
-def test_fope_with_identity_coefficients_and_no_padding_is_rope(lib, rope, qk):
-    x, eye, table = lib(qk[0]), lib(np.eye(N), "float32"), rope.table(lib(P, "int32"))
-    bent = bending.fope(table, eye, eye, pairs=N, sine_padding=1.0)
-    assert_close(lib.get(rope.apply(x, bent)), lib.get(rope.apply(x, table)))
-
-
 # --- temperature --------------------------------------------------------------------------------------------
 
 
@@ -296,14 +282,6 @@ def test_temperature_steps_are_exact_and_padding_is_not_scaled(lib):
     for given in (lib(reals, "float32"), reals):
         bent = bending.temperature(HALF.table(given, like=like), given, beta=2.0, original_length=4)
         np.testing.assert_allclose(scale_of(lib, bent)[:, 0], 1 + 2 * np.log1p([0, 0, 1, 1, 2, 0]), rtol=3e-7)
-
-
-@one_jax
-def test_temperature_does_not_scale_pass_through_features(lib, rng):
-    x = rng.uniform(-2, 2, (6, 24)).astype(np.float32)
-    p = lib(P, "int32")
-    partial = lib.get(HALF.apply(lib(x), bending.temperature(HALF.table(p), p, beta=0.1, original_length=4)))
-    assert np.array_equal(partial[:, 16:], x[:, 16:])
 
 
 # --- LongRoPE's first tokens ----------------------------------------------------------------------------------
@@ -332,17 +310,15 @@ def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
 
 def test_unscaled_first_keeps_integer_dtypes(lib):
     integer, real = ("int64", "float64") if lib.has_float64 else ("int32", "float32")
-    like = lib([1.0], "float32")
-    for given in (range(0, 6, 2), [0, 2, 4], lib([0, 2, 4], "int8")):
-        by_axis = positions.unscaled_first(given, 3, like=like)
-        assert by_axis.dtype == lib.dtype(integer)
-        assert lib.get(by_axis).tolist() == [[0, 0], [2, 0], [0, 4]]
-    assert lib.get(positions.unscaled_first(7, 3, like=like)).tolist() == [0, 7]
-    assert lib.get(positions.unscaled_first(lib([200], "uint8"), 300)).tolist() == [[200, 0]]
-    assert positions.unscaled_first([0.5], 3, like=like).dtype == lib.dtype(real)
-    assert positions.unscaled_first(lib([0.5], "float32"), 3).dtype == lib.dtype("float32")
-    large = 2**31 - 1
-    assert lib.get(positions.unscaled_first([large], large, like=like)).tolist() == [[0, large]]
+    like, large, first = lib([1.0], "float32"), 2**31 - 1, positions.unscaled_first
+    for given in (range(0, 6, 2), lib([0, 2, 4], "int8")):
+        by_axis = first(given, 3, like=like)
+        assert by_axis.dtype == lib.dtype(integer) and lib.get(by_axis).tolist() == [[0, 0], [2, 0], [0, 4]]
+    assert lib.get(first(7, 3, like=like)).tolist() == [0, 7]
+    assert lib.get(first(lib([200], "uint8"), 300)).tolist() == [[200, 0]]
+    assert lib.get(first([large], large, like=like)).tolist() == [[0, large]]
+    assert first([0.5], 3, like=like).dtype == lib.dtype(real)
+    assert first(lib([0.5], "float32"), 3).dtype == lib.dtype("float32")
 
 
 # --- axes of a batch and of heads ---------------------------------------------------------------------------
@@ -400,16 +376,13 @@ def test_bending_is_lazy_on_dask(qk, coefficients):
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_bent_tables_keep_their_type_in_torch(torch):
     pytree = pytest.importorskip("torch.utils._pytree")
-    bent = ra.BentTable(torch.ones(3, 8), torch.zeros(3, 8))
-    leaves, spec = pytree.tree_flatten(bent)
-    assert len(leaves) == 2
-    assert type(pytree.tree_unflatten(leaves, spec)) is type(pytree.tree_map(lambda x: x + 1, bent)) is ra.BentTable
+    bent, x = ra.BentTable(torch.ones(3, 8), torch.zeros(3, 8)), torch.ones(3, 16)
+    assert type(pytree.tree_map(lambda x: x + 1, bent)) is ra.BentTable
     torch.compiler.reset()
     twice = torch.compile(lambda t: (type(t)(t.cos * 2, t.sin), isinstance(t, ra.BentTable)), fullgraph=True)
-    assert type(twice(bent)[0]) is ra.BentTable
-    assert twice(bent)[1]
-    rotation = twice(ra.Table(*bent))  # another type compiles another graph
-    assert (type(rotation[0]), rotation[1]) == (ra.Table, False)
+    for table in (bent, ra.Table(*bent)):  # another type compiles another graph
+        got, is_bent = twice(table)
+        assert type(got) is type(table) and is_bent is (table is bent)
 
     class Module(torch.nn.Module):
         """A module that takes a table as an input."""
@@ -418,9 +391,7 @@ def test_bent_tables_keep_their_type_in_torch(torch):
             """Return x rotated by the table."""
             return HALF.apply(x, table)
 
-    x = torch.ones(3, 16)
-    exported = torch.export.export(Module(), (x, bent)).module()
-    assert_close(exported(x, bent), HALF.apply(x, bent))
+    assert_close(torch.export.export(Module(), (x, bent)).module()(x, bent), HALF.apply(x, bent))
     with pytest.raises(RuntimeError, match="not a rotation"):
         torch.compile(lambda x, t: HALF.apply(x, t, inverse=True), fullgraph=True)(x, bent)
 
@@ -467,9 +438,8 @@ def test_jax_gradients_reach_the_coefficients(jax, rng, coefficients, jitted):
     assert_close(grad_s, np.einsum("sk,bhsj->hkj", sin, a - b), atol=2e-5)
 
 
-def test_a_bent_table_has_no_inverse(lib):
-    x, p = lib(np.ones((6, 16), np.float32)), lib(P, "int32")
-    bent, _ = bending.xpos(HALF.table(p), p, centre=0)
+def test_a_bent_table_has_no_inverse():
+    x, (bent, _) = np.ones((6, 16), np.float32), bending.xpos(HALF.table(P), P, centre=0)
     with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is not a rotation; got True"):
         HALF.apply(x, bent, inverse=True)
-    assert tuple(HALF.apply(x, ra.Table(*bent), inverse=True).shape) == (6, 16)  # a plain Table has an inverse
+    assert HALF.apply(x, ra.Table(*bent), inverse=True).shape == (6, 16)  # a plain Table has an inverse

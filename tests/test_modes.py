@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 from bits import bits, data, outcome, work
-from simulated import forget_fallbacks, hide_numba
 
 import rope_any as ra
 
@@ -221,9 +220,11 @@ def _tensors(torch):
     }
 
 
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("use", ["x", "out", "x in inference", "out in inference", "in place"])
-def test_special_tensors_are_rotated_after_a_plan(use, pairing, torch):
+def test_special_tensors_are_rotated_after_a_plan(use, pairing, fused, torch):
     rope = ROPES[pairing]
 
     def call(name, special):
@@ -233,72 +234,43 @@ def test_special_tensors_are_rotated_after_a_plan(use, pairing, torch):
             x = torch.empty_strided(x.shape, x.stride()).copy_(x) if 0 not in x.stride() else x.detach().clone()
         given = torch.from_numpy(data(3, 6, 32, seed=3)) if use.startswith("out") else x
         with torch.inference_mode("inference" in use):
-            return rope.apply(given, 5, out=None if use.startswith("x") else x).clone()
+            return rope.apply(given, 5, out=None if use.startswith("x") else x, fused=fused).clone()
 
-    for name in _tensors(torch):
+    for name, x in _tensors(torch).items():
         ra.clear_caches()
         before = outcome(partial(call, name, True))
         ra.clear_caches()
         outcome(partial(call, name, False))
         assert outcome(partial(call, name, True)) == before, name
         if use == "x":
-            x = _tensors(torch)[name].double()
-            expected = formula(torch, x, *rope.table(torch.arange(5, 11), like=x), pairing)
+            table = rope.table(torch.arange(5, 11), like=x.double())
+            expected = formula(torch, x.double(), *table, pairing)
             torch.testing.assert_close(call(name, True).double(), expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("name", ["negative bit", "imaginary of a conjugate"])
-def test_a_negative_bit_is_not_compiled_after_a_plan(name, torch, monkeypatch):
-    x, seen = _tensors(torch)[name], []
-
-    def compiled(function, **_):
-        """Return a function that records if an argument has the negative bit."""
-
-        def run(*tensors):
-            """Record the negative bits, and call the function."""
-            seen.append(any(tensor is not None and tensor.is_neg() for tensor in tensors))
-            return function(*tensors)
-
-        return run
-
-    hide_numba(monkeypatch)
-    monkeypatch.setattr(torch, "compile", compiled)
-    table = ROPE.table(range(x.shape[-2]), like=x)
-    try:
-        ROPE.apply(torch.empty_strided(x.shape, x.stride()).copy_(x), table, fused=True)
-        assert seen == [False]
-        ROPE.apply(x, table, fused=True)
-        assert not any(seen)
-    finally:
-        monkeypatch.undo()
-        forget_fallbacks(monkeypatch)
-
-
 _FREED = """
-import itertools, os
+import itertools, os, sys
 import torch
 import rope_any as ra
 
 torch.set_num_threads(1)
-for pairing, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("interleaved", 20_000)):
-    for dtype in (torch.float32, torch.float16):
-        rope, ones = ra.Rope(ra.frequencies(32), pairing=pairing), torch.ones(tokens, 32, dtype=dtype)
-        for planned, first, fused in itertools.product((False, True), (0, 1), (False, True)):
-            rope.apply(ones[:1], fused=fused)
-            child = os.fork()
-            if child == 0:
-                os.close(2)
-                x = ones.clone()[first:]
-                if planned:
-                    rope.apply(x.clone(), 5, fused=fused)
-                x.untyped_storage().resize_(0)
-                try:
-                    rope.apply(x, 5, fused=fused)
-                except RuntimeError:
-                    os._exit(0)
-                os._exit(1)
-            print(pairing, tokens, dtype, planned, first, fused, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+dtypes, flags = (torch.float32, torch.float16), (False, True)
+for case in itertools.product(("half", "interleaved"), (6, 20_000), dtypes, flags, (0, 1), flags):
+    pairing, tokens, dtype, planned, first, fused = case
+    rope, x = ra.Rope(ra.frequencies(32), pairing=pairing), torch.ones(tokens, 32, dtype=dtype)[first:]
+    rope.apply(x[:1].clone(), fused=fused)
+    child = os.fork()
+    if child == 0:
+        os.close(2)
+        if planned:
+            rope.apply(x.clone(), 5, fused=fused)
+        x.untyped_storage().resize_(0)
+        try:
+            rope.apply(x, 5, fused=fused)
+        except RuntimeError:
+            os._exit(0)
+        os._exit(1)
+    print(*case, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
@@ -350,7 +322,6 @@ def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
     rope, zeros, x = ROPES[pairing], _efficientzerotensor((3, 6, 32)), torch.from_numpy(data(3, 6, 32))
     table = rope.table(range(6), like=x)
     for _ in range(2):
-        assert torch.equal(rope.apply(zeros, table, fused=True), torch.zeros(3, 6, 32))
         identity = ra.Table(table.cos, _efficientzerotensor(tuple(table.sin.shape)))
         expected = ra.rotate(x, table.cos, torch.zeros_like(table.sin), pairing=pairing)
         assert torch.equal(ra.rotate(x, *identity, pairing=pairing, fused=True), expected)
