@@ -7,15 +7,26 @@ import rope_any as ra
 from rope_any import Rope, config, scaling
 
 
-def half(frequencies, **options):
+def half(frequencies):
     """Return a Rope that pairs halves."""
-    return Rope(frequencies, pairing="half", **options)
+    return Rope(frequencies, pairing="half")
+
+
+WIDE, NARROW = half(ra.frequencies(64)), half(ra.frequencies(32))
+
+
+def assert_differing(model, key, **options):
+    """Check that a model has no single Rope, because a key differs by layer."""
+    with pytest.raises(ValueError, match=f"{key} must be the same for all layers; rope_any.config.layers gives"):
+        Rope.from_config(model, **options)
 
 
 # --- layers without rotary ------------------------------------------------------------------------------------
 
 MUSE = {"rope_parameters": {"rope_theta": 5e5}}
 DORY = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_theta": 1e7}}
+SLIDING_LAST = ["full_attention", "full_attention", "sliding_attention"]
+EVERY_SECOND = {"prefix_dense_sliding_window_pattern": 2, "rope_theta": 1e4}
 # A model, its keys, and which layers rotate.
 LAYERS = [
     ("exaone4", {}, "1110"),
@@ -30,18 +41,9 @@ LAYERS = [
     ("lara_mini", {}, "0100101"),
     ("dory", {"layer_types": ["sliding_attention", "mlp", "full_attention", "mlp"], "rope_parameters": DORY}, "1010"),
     ("flint", {}, "0011100"),
-    (
-        "cohere2_moe",
-        {"layer_types": ["full_attention", "full_attention", "sliding_attention"]}
-        | {"mlp_layer_types": ["dense", "sparse", "sparse"]},
-        "101",
-    ),
+    ("cohere2_moe", {"layer_types": SLIDING_LAST, "mlp_layer_types": ["dense", "sparse", "sparse"]}, "101"),
     ("cohere2_moe", {"first_k_dense_replace": 2, "rope_theta": 1e4}, "11111011"),
-    (
-        "cohere2_moe",
-        {"first_k_dense_replace": 2, "prefix_dense_sliding_window_pattern": 2, "rope_theta": 1e4},
-        "10111011",
-    ),
+    ("cohere2_moe", {"first_k_dense_replace": 2, **EVERY_SECOND}, "10111011"),
     ("bamba", {"attn_layer_indices": [1]}, "010"),
     ("lfm2", {"full_attn_idxs": [1]}, "010"),
     ("smollm3", {}, "11101110"),
@@ -94,21 +96,17 @@ def test_a_layer_must_be_chosen_if_layers_differ():
     with pytest.raises(ValueError, match=r"layer_type must be one that the config has .* got 'full'"):
         Rope.from_config(GEMMA3, layer_type="full")
     sliding, full = (Rope.from_config(GEMMA3, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
-    assert sliding == Rope(ra.frequencies(256), pairing="half")
-    assert full == Rope(scaling.linear(ra.frequencies(256, base=1e6), 8.0), pairing="half")
+    assert sliding == half(ra.frequencies(256))
+    assert full == half(scaling.linear(ra.frequencies(256, base=1e6), 8.0))
     assert config.layers(GEMMA3) == [*[sliding] * 5, full, *[sliding] * 2]
 
 
 def test_rope_parameters_by_layer_type_give_the_layers():
     by_type = {"full_attention": None, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
-    types = ["sliding_attention", "full_attention"] * 2
-    beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": by_type} | {
-        "num_hidden_layers": 4,
-        "layer_types": types,
-    }
-    rope = Rope(ra.frequencies(64), pairing="half")
+    beam = {"model_type": "beam", **FOUR_HEADS, "rope_parameters": by_type}
+    beam |= {"layer_types": ["sliding_attention", "full_attention"] * 2}
     assert no_rotary(beam, layer_type="full_attention")
-    assert config.layers(beam) == [rope, None] * 2
+    assert config.layers(beam) == [WIDE, None] * 2
 
 
 def test_head_dim_can_differ_by_layer_type():
@@ -118,9 +116,9 @@ def test_head_dim_can_differ_by_layer_type():
     }
     types = {"num_hidden_layers": 2, "layer_types": list(parameters)}
     gemma4 = {"model_type": "gemma4_text", "head_dim": 256, "rope_parameters": parameters} | types
-    wide = Rope(scaling.proportional(ra.frequencies(512, base=1e6), 0.25), pairing="half")
+    full = half(scaling.proportional(ra.frequencies(512, base=1e6), 0.25))
     for width in ({"global_head_dim": 512}, {"per_layer_config": {"01": {"head_dim": 512}}}):
-        assert config.layers(gemma4 | width) == [Rope(ra.frequencies(256), pairing="half"), wide]
+        assert config.layers(gemma4 | width) == [half(ra.frequencies(256)), full]
 
 
 GEMMA4_FLAT = {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters": {"rope_type": "default"}}
@@ -128,13 +126,11 @@ EIGHT_HEADS = {"model_type": "llama", "hidden_size": 512, "num_attention_heads":
 
 
 def test_flat_parameters_apply_to_layer_types_with_different_head_dims():
-    with pytest.raises(
-        ValueError, match="layer_type must be given, since layers differ: one of sliding_attention, full"
-    ):
+    with pytest.raises(ValueError, match="layer_type must be given, since layers differ"):
         Rope.from_config(GEMMA4_FLAT)
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         Rope.from_config({key: value for key, value in GEMMA4_FLAT.items() if key != "num_hidden_layers"})
-    sliding, full = Rope(ra.frequencies(256), pairing="half"), Rope(ra.frequencies(512), pairing="half")
+    sliding, full = half(ra.frequencies(256)), half(ra.frequencies(512))
     assert Rope.from_config(GEMMA4_FLAT, layer_type="full_attention") == full
     assert config.layers(GEMMA4_FLAT) == config.layers(config.modernize(GEMMA4_FLAT)) == [*[sliding] * 5, full]
     explanations = config.explain(GEMMA4_FLAT)
@@ -147,40 +143,34 @@ def test_flat_parameters_apply_to_layer_types_with_different_head_dims():
 # --- single layers --------------------------------------------------------------------------------------------
 
 
-def test_single_layers_can_have_another_head_dim():
-    wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
-    for by_layer in ({"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}):
-        model = EIGHT_HEADS | {"per_layer_config": by_layer}
-        assert config.layers(model) == [narrow, wide, wide, wide]
-        with pytest.raises(
-            ValueError, match=r"per_layer_config must be the same for all layers; rope_any.config.layers gives"
-        ):
-            Rope.from_config(model)
-        assert [(one.rope, one.layers) for one in config.explain(model)] == [(narrow, (0,)), (wide, (1, 2, 3))]
-    (explanation, _) = config.explain(EIGHT_HEADS | {"per_layer_config": {"00": {"head_dim": 32}}})
-    assert explanation.facts["head_dim"] == (32, "per_layer_config.00.head_dim")
+@pytest.mark.parametrize(
+    "sizes", [{"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}]
+)
+def test_single_layers_can_have_another_head_dim(sizes):
+    model = EIGHT_HEADS | {"per_layer_config": sizes}
+    assert config.layers(model) == [NARROW, WIDE, WIDE, WIDE]
+    assert_differing(model, "per_layer_config")
+    first, others = config.explain(model)
+    assert [(one.rope, one.layers) for one in (first, others)] == [(NARROW, (0,)), (WIDE, (1, 2, 3))]
+    assert f"per_layer_config.{next(iter(sizes))}." in first.facts["head_dim"].source
 
 
-def test_single_layers_can_have_another_head_dim_under_model_names():
+@pytest.mark.parametrize("key", ["attention_head_dim", "head_dim"])
+def test_single_layers_can_have_another_head_dim_under_model_names(key):
     zamba = {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True}
-    for key in ("attention_head_dim", "head_dim"):
-        explanations = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
-        assert [one.facts["head_dim"] for one in explanations] == [
-            (64, "attention_head_dim"),
-            (32, f"per_layer_config.1.{key}"),
-        ]
+    first, second = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
+    assert first.facts["head_dim"] == (64, "attention_head_dim")
+    assert second.facts["head_dim"] == (32, f"per_layer_config.1.{key}")
 
 
 def test_single_layers_can_have_another_head_dim_by_layer_type():
-    by_layer = {"0": {"head_dim": 32}, "2": {"head_dim": 32}}
-    model = EIGHT_HEADS | {"layer_types": ["sliding_attention", "full_attention"] * 2, "per_layer_config": by_layer}
-    wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
-    assert Rope.from_config(model, layer_type="sliding_attention") == narrow
-    assert config.layers(model) == [narrow, wide] * 2
-    model["per_layer_config"] = {"0": {"head_dim": 32}}
-    with pytest.raises(ValueError, match="per_layer_config must be the same for all layers"):
-        Rope.from_config(model, layer_type="sliding_attention")
-    assert config.layers(model) == [narrow, wide, wide, wide]
+    model = EIGHT_HEADS | {"layer_types": ["sliding_attention", "full_attention"] * 2}
+    narrow = {"head_dim": 32}
+    both, one = (model | {"per_layer_config": layers} for layers in ({"0": narrow, "2": narrow}, {"0": narrow}))
+    assert Rope.from_config(both, layer_type="sliding_attention") == NARROW
+    assert config.layers(both) == [NARROW, WIDE] * 2
+    assert_differing(one, "per_layer_config", layer_type="sliding_attention")
+    assert config.layers(one) == [NARROW, WIDE, WIDE, WIDE]
 
 
 def test_sizes_of_single_layers_that_do_not_change_head_dim_are_ignored():
@@ -193,55 +183,31 @@ def test_sizes_of_single_layers_that_do_not_change_head_dim_are_ignored():
 
 def test_each_layer_can_have_its_own_base():
     granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 2, "layer_rope_theta": [1e4, 1e6]}
-    assert config.layers(granite) == [Rope(ra.frequencies(64, base=b), pairing="half") for b in (1e4, 1e6)]
-    step = {
-        "model_type": "step3p5",
-        "head_dim": 64,
-        "num_hidden_layers": 2,
-        "layer_types": ["full_attention", "sliding_attention"],
-        "rope_theta": [5e6, 1e4],
-        "partial_rotary_factors": [0.5, 1.0],
-    }
-    full, sliding = Rope(ra.frequencies(32, base=5e6), pairing="half"), Rope(ra.frequencies(64), pairing="half")
-    assert config.layers(step) == [full, sliding]
+    assert config.layers(granite) == [WIDE, half(ra.frequencies(64, base=1e6))]
+    step = {"model_type": "step3p5", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": [5e6, 1e4]}
+    step |= {"layer_types": ["full_attention", "sliding_attention"], "partial_rotary_factors": [0.5, 1.0]}
+    full = half(ra.frequencies(32, base=5e6))
+    assert config.layers(step) == [full, WIDE]
     assert Rope.from_config(step, layer_type="full_attention") == full
 
 
 def test_different_layers_of_one_type_are_reported_separately():
-    granite = {
-        "model_type": "granite_swa",
-        "head_dim": 64,
-        "num_hidden_layers": 4,
-        "layer_rope_theta": [1e4, 1e6, 0, 1e4],
-    }
-    with pytest.raises(
-        ValueError,
-        match=r"layer_rope_theta must be the same for all layers; rope_any.config.layers gives a Rope for each",
-    ):
-        Rope.from_config(granite)
-    explanations = config.explain(granite)
-    assert [(one.layers, one.facts["rope_theta"]) for one in explanations] == [
-        ((0, 3), (1e4, "layer_rope_theta[0]")),
-        ((1,), (1e6, "layer_rope_theta[1]")),
-    ]
+    granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4}
+    assert_differing(granite | {"layer_rope_theta": [1e4, 1e6, 0, 1e4]}, "layer_rope_theta")
+    first, second = config.explain(granite | {"layer_rope_theta": [1e4, 1e6, 0, 1e4]})
+    assert (first.layers, first.facts["rope_theta"]) == ((0, 3), (1e4, "layer_rope_theta[0]"))
+    assert (second.layers, second.facts["rope_theta"]) == ((1,), (1e6, "layer_rope_theta[1]"))
     same = granite | {"layer_rope_theta": [1e6, 1e6, 0, 1e6]}
-    assert Rope.from_config(same) == Rope(ra.frequencies(64, base=1e6), pairing="half")
+    assert Rope.from_config(same) == half(ra.frequencies(64, base=1e6))
 
 
 def test_scaling_can_apply_to_some_layers():
-    molmo = {
-        "model_type": "molmo2_text",
-        "head_dim": 64,
-        "num_hidden_layers": 2,
-        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
-        "rope_scaling_layers": [1],
-    }
-    plain, scaled = ra.frequencies(64), scaling.linear(ra.frequencies(64), 2.0)
-    assert config.layers(molmo) == [Rope(f, pairing="half") for f in (plain, scaled)]
-    with pytest.raises(ValueError, match="rope_scaling_layers must be the same for all layers"):
-        Rope.from_config(molmo)
-    both = molmo | {"rope_scaling_layers": [0, 1]}
-    assert Rope.from_config(both) == Rope(scaled, pairing="half")
+    molmo = {"model_type": "molmo2_text", "head_dim": 64, "num_hidden_layers": 2, "rope_scaling_layers": [1]}
+    molmo |= {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    scaled = half(scaling.linear(ra.frequencies(64), 2.0))
+    assert config.layers(molmo) == [WIDE, scaled]
+    assert_differing(molmo, "rope_scaling_layers")
+    assert Rope.from_config(molmo | {"rope_scaling_layers": [0, 1]}) == scaled
 
 
 # --- counting -------------------------------------------------------------------------------------------------
@@ -253,8 +219,8 @@ def test_layers_are_counted():
     assert config.explain(LLAMA)[0].layers is None
     assert config.explain({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64})[0].layers == ()
     windows = {"model_type": "ultrabert", **FOUR_HEADS, "attention_windows": [128, 128, 0, 0]}
-    sliding, full = half(ra.frequencies(64)), half(ra.frequencies(64, base=2_560_000.0))
-    assert config.layers(windows) == [sliding, sliding, full, full]
+    full = half(ra.frequencies(64, base=2_560_000.0))
+    assert config.layers(windows) == [WIDE, WIDE, full, full]
     assert len(config.layers({"model_type": "llava_next", "text_config": {"model_type": "mistral"}})) == 32
     types = ["full_attention", "sliding_attention", "sliding_attention"]  # the last predicts a further token
     step = {"model_type": "step3p5", "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": types}
@@ -299,10 +265,8 @@ def test_layers_of_cohere2_moe_equal_those_of_transformers(parts):
         pytest.skip("this version of transformers has no such model")
     theirs = transformers.Cohere2MoeConfig(num_hidden_layers=9, **parts)
     ours = config.layers({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts})
-    has_rotary = [
-        kind == "sliding_attention" or dense == "dense"
-        for kind, dense in zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
-    ]
+    kinds = zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
+    has_rotary = [kind == "sliding_attention" or dense == "dense" for kind, dense in kinds]
     assert [rope is not None for rope in ours] == has_rotary
 
 
@@ -313,9 +277,8 @@ def test_layer_types_of_deepseek_v4_are_those_of_transformers():
         theirs = transformers.DeepseekV4Config(**{k: v for k, v in six.items() if k != "model_type"})
         assert config.layers(six) == config.layers(theirs.to_dict())
         explained = {i: one.layer_type for one in config.explain(six) for i in one.layers}
-        assert [explained[i] == "main" for i in range(6)] == [
-            kind == "sliding_attention" for kind in theirs.layer_types
-        ]
+        for i, kind in enumerate(theirs.layer_types):
+            assert (explained[i] == "main") == (kind == "sliding_attention")
 
 
 def test_layers_of_llama4_without_chunks_have_full_attention():
