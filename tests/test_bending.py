@@ -308,19 +308,6 @@ def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
     assert_close(lib.get(apply(x, batch)), np.concatenate(rotated))
 
 
-def test_unscaled_first_keeps_integer_dtypes(lib):
-    integer, real = ("int64", "float64") if lib.has_float64 else ("int32", "float32")
-    like, large, first = lib([1.0], "float32"), 2**31 - 1, positions.unscaled_first
-    for given in (range(0, 6, 2), lib([0, 2, 4], "int8")):
-        by_axis = first(given, 3, like=like)
-        assert by_axis.dtype == lib.dtype(integer) and lib.get(by_axis).tolist() == [[0, 0], [2, 0], [0, 4]]
-    assert lib.get(first(7, 3, like=like)).tolist() == [0, 7]
-    assert lib.get(first(lib([200], "uint8"), 300)).tolist() == [[200, 0]]
-    assert lib.get(first([large], large, like=like)).tolist() == [[0, large]]
-    assert first([0.5], 3, like=like).dtype == lib.dtype(real)
-    assert first(lib([0.5], "float32"), 3).dtype == lib.dtype("float32")
-
-
 # --- axes of a batch and of heads ---------------------------------------------------------------------------
 
 

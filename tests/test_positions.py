@@ -329,6 +329,22 @@ def test_random_documents_are_put_back_in_order(sizes, ranks, zigzag):
     assert np.concatenate(restarted)[order].tolist() == [i for n in lengths for i in range(n)]
 
 
+# --- unscaled_first; its rotations are in test_bending.py -------------------------------------------------------
+
+
+def test_unscaled_first_keeps_integer_dtypes(lib):
+    integer, real = ("int64", "float64") if lib.has_float64 else ("int32", "float32")
+    like, large, first = lib([1.0], "float32"), 2**31 - 1, positions.unscaled_first
+    for at in (range(0, 6, 2), lib([0, 2, 4], "int8")):
+        by_axis = first(at, 3, like=like)
+        assert by_axis.dtype == lib.dtype(integer) and lib.get(by_axis).tolist() == [[0, 0], [2, 0], [0, 4]]
+    assert lib.get(first(7, 3, like=like)).tolist() == [0, 7]
+    assert lib.get(first(lib([200], "uint8"), 300)).tolist() == [[200, 0]]
+    assert lib.get(first([large], large, like=like)).tolist() == [[0, large]]
+    assert first([0.5], 3, like=like).dtype == lib.dtype(real)
+    assert first(lib([0.5], "float32"), 3).dtype == lib.dtype("float32")
+
+
 # --- peers --------------------------------------------------------------------------------------------------
 
 REASON = "the peers are transformers (5 or later) and torch's own context parallelism"
