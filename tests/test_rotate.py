@@ -242,14 +242,12 @@ def test_torch_sliding_windows_are_rotated(rng):
         np.testing.assert_array_equal(rope.apply(windows), rope.apply(windows.contiguous()))
 
 
-# --- other tokens -----------------------------------------------------------------------------------------------------
+# --- other tokens; NumPy and torch, fused too, are in test_batch_invariance.py --------------------------------------
 
 
 @one_jax
-@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("pairing", PAIRINGS)
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_token_does_not_depend_on_other_tokens(lib, pairing, fused, rng):
+def test_a_token_does_not_depend_on_other_tokens(lib, pairing, rng):
     rope = ra.Rope(ra.frequencies(70), pairing=pairing, start=1)
     x, positions = rng.uniform(-1, 1, (2, 3, 40, 73)).astype("float32"), rng.integers(0, 2**20, 40)
     cos, sin = map(lib.get, rope.table(lib(positions, "int32")))
@@ -257,7 +255,7 @@ def test_a_token_does_not_depend_on_other_tokens(lib, pairing, fused, rng):
     def rotated(*index):
         """Return some tokens, rotated."""
         table = (lib(part[index[-1]]) for part in (cos, sin))
-        return lib.get(ra.rotate(lib(x[index]), *table, pairing=pairing, start=1, fused=fused))
+        return lib.get(ra.rotate(lib(x[index]), *table, pairing=pairing, start=1))
 
     full = rotated(slice(None), slice(None), slice(None))
     for index in ((slice(1, 2), slice(2, 3), slice(17, 18)), (slice(2), slice(1), slice(9, 24))):

@@ -540,9 +540,3 @@ def test_the_reference_precision_is_thread_safe():
         finally:
             done.set()
     assert found.errors == expected.errors
-
-
-def test_a_missing_mpmath_is_reported_with_its_install_command(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "mpmath", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "rope-any\[testing\]"'):
-        check_rotary(CORRECT, **PLAIN)
