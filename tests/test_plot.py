@@ -288,6 +288,15 @@ def test_cells_agree_with_the_rotation(kind):
     assert cells(ax) == {divmod(feature, 32): cell for feature, cell in expected.items()}
 
 
+def test_a_rope_with_fewer_axes_has_the_last_names():
+    two, _ = ROPES["two axes in blocks"]
+    found = cells(plot.pairs(THREE, two, axes=[*"xyz"]))
+    assert {name for (line, _), (_, names) in found.items() if line for name in names} == {
+        "rotated by y",
+        "rotated by z",
+    }
+
+
 # --- all functions ----------------------------------------------------------------------------------------------------
 
 
@@ -308,9 +317,9 @@ def test_each_function_draws_on_the_given_axes_or_a_new_figure(name):
 def test_names_are_drawn_literally():
     special = ["_hidden", r"$x$ and $y^2$ for a dollar"]
     ax = plot.wavelengths(F, F, labels=special, lengths={"_a $b$": 64})
-    rotated = plot.pairs(THREE, axes=["_t", "$h$", "w"])
-    texts = [*ax.get_legend().get_texts(), *ax.texts, *rotated.get_legend().get_texts()]
-    names = [*special, "_a $b$ 64", "rotated by _t", "rotated by $h$", "rotated by w"]
+    rotated = plot.pairs(THREE, axes=["_t", "$h$", "w"], labels=["$r$"])
+    texts = [*ax.get_legend().get_texts(), *ax.texts, *rotated.get_legend().get_texts(), *rotated.get_yticklabels()]
+    names = [*special, "_a $b$ 64", "rotated by _t", "rotated by $h$", "rotated by w", "$r$"]
     assert [text.get_text() for text in texts] == names
     assert not any(text.get_parse_math() for text in texts)
 
@@ -328,6 +337,7 @@ REFUSED = [
     (lambda: plot.wavelengths(F, (0.0, 1e-300)), ValueError, "ropes must each have a frequency other than 0"),
     (lambda: plot.table(ra.cos_sin(np.zeros((2, 3)), F)), ValueError, r"table must be \(positions, pairs\)"),
     (lambda: plot.table(ra.cos_sin(np.arange(3), F), range(4)), ValueError, "for 4 positions"),
+    (lambda: plot.table(F, np.asarray([NAN])), ValueError, "positions must be finite"),
     (lambda: plot.errors(F, longest=2**31), ValueError, "longest must be from 1 to 2147483647"),
     (lambda: plot.pairs(HALF, head_dim=30), ValueError, "head_dim must be from 32"),
 ]
@@ -430,6 +440,16 @@ def test_a_plot_of_one_config_names_it(args, name, configs):
     write_configs(configs, gemma={"model_type": "gemma3_text", "num_hidden_layers": 6})
     drawn(f"{args} -o w.png", configs)
     assert plt.gcf().get_suptitle() == name
+
+
+def test_types_of_layers_and_axes_of_positions_are_named(configs):
+    qwen = ra.config.published()["Qwen/Qwen2-VL-2B-Instruct"]
+    write_configs(configs, gemma={"model_type": "gemma3_text", "num_hidden_layers": 6}, qwen=qwen)
+    drawn("gemma.json wavelengths -o w.png", configs)
+    assert [name.split(":")[0] for name in labels(plt.gca())] == ["gemma, sliding_attention", "gemma, full_attention"]
+    drawn("qwen.json pairs -o p.png", configs)
+    names = [text.get_text() for text in plt.gca().get_legend().get_texts()]
+    assert names == ["rotated by time", "rotated by height", "rotated by width"]
 
 
 def test_decay_is_drawn_up_to_the_length_of_the_config(configs):
