@@ -207,9 +207,7 @@ WEIGHTS = [
 ]
 AXES_AND_MOVES = [
     (ValueError, "frequencies must be given for at least one axis", axes.axial),
-    (ValueError, r"frequencies .* shapes \[\(1, 1\), \(2, 1\)\]", lambda: rope((((1.0,), (1.0,)), ((1.0,),)))),
     (ValueError, r"sections must be positive and sum to .* 4; got \[3, 4\]", lambda: axes.chunked(F, [3, 4])),
-    (ValueError, r"sections .* got \[4, 0\]", lambda: axes.chunked(F, [4, 0])),
     (ValueError, "sections must fit 4 pairs assigned alternately", lambda: axes.strided(F, [1, 3])),
     (ValueError, "axis_of must have an axis .* for each of 4 pairs", lambda: axes.assigned(F, [0, 1])),
     (ValueError, "axis_of must have an axis up to 262144", lambda: axes.assigned(F, [2**30] * 4)),
@@ -224,7 +222,6 @@ AXES_AND_MOVES = [
     (ValueError, "out must be keys itself", lambda: ROPE.reposition(X[:1, 1:], 0, 0, out=X[:1, :-1])),
     (ValueError, "steps must have shape", lambda: ra.cumulative_angles(np.ones(3))),
     (ValueError, "carry must be a pair", lambda: ra.cumulative_angles(X[0], carry=(np.ones(8), np.ones(8)))),
-    (ValueError, "carry .* got int64", lambda: ra.cumulative_angles(X[0], carry=(np.ones(2, int), np.ones(2)))),
     (ValueError, "angles must have shape", lambda: ra.from_angles(np.asarray(1.0))),
 ]
 SEQUENCES_AND_GRIDS = [
@@ -237,11 +234,7 @@ SEQUENCES_AND_GRIDS = [
     (ValueError, r"positions must have one axis .*; got shape \(1, 2\)", lambda: at.grid([[1, 2]], like=X)),
     (ValueError, r"window must divide .* \[2\]; got \[1, 2\]", lambda: at.grid(2, window=(1, 2), like=X)),
     (ValueError, r"window must divide .* \[3, 4\]; got \[2, 2\]", lambda: at.grid(3, 4, window=(2, 2), like=X)),
-    (
-        ValueError,
-        "length must be a multiple of 3, .*; got 10",
-        lambda: at.shard(10, 3, 0, zigzag=False, like=X),
-    ),
+    (ValueError, "length must be a multiple of 3, .*10$", lambda: at.shard(10, 3, 0, zigzag=False, like=X)),
     (ValueError, "length must be a multiple of 6, .* 3 ranks; got 9", lambda: at.shard(9, 3, 0, zigzag=True, like=X)),
     (ValueError, "rank must be from 0 to 2; got 3", lambda: at.shard(12, 3, 3, zigzag=True, like=X)),
     (ValueError, r"rank must be one number; got shape \(3,\)", lambda: at.shard(12, 3, P, zigzag=True)),
