@@ -47,7 +47,6 @@ def convert_state(state, **options):
 TOKENS = [
     ("give `seq_axis`=-3 if the tokens are along axis 1, or rotate each alone", lambda: ROPE(BY_TOKEN, KEYS_BY_TOKEN)),
     ("give `seq_axis`=-2 if the tokens are along axis 2, or rotate", lambda: ROPE(Q, K, seq_axis=-3)),
-    ("rotate each alone if they are two sequences", lambda: ROPE(Q, K[:, :, :4])),
     ("rotate each alone if they are two sequences", lambda: ROPE(Q[0, 0], K[0, 0, :4])),
     ("give `seq_axis`=-3 if the tokens are along axis 0", lambda: ROPE(BY_TOKEN[0], KEYS_BY_TOKEN[0])),
     ("give `seq_axis`=-2 if the tokens are along axis 2", lambda: ROPE.apply(Q, P, seq_axis=1)),
@@ -114,7 +113,6 @@ CALLS = [
     ("", lambda: ROPE.apply(Q, inverse=2)),
     ("write out=(q, k) to rotate in place", lambda: ROPE(Q, K, out=Q)),
     ("give the part to write, cache[:, :, a:b], of length 1", lambda: ROPE.apply(Q[:, :, :1], 16, out=Q)),
-    ("", lambda: ROPE.apply(Q, out=Q[:, :, :1])),
     ("", lambda: ROPE.apply(Q, out=Q[0])),
     ("`rotary_dim`=6 would fit: frequencies(6), or a config", lambda: ra.rotate(Q, COS, SIN, pairing="half", start=1)),
     ("", lambda: ra.rotate(Q, COS, SIN, pairing="half", start=7)),
@@ -136,7 +134,6 @@ NAMES = [
     ('is_neox_style=True of vLLM is "half", interleaved=True of', lambda: pairing(True)),
     ("", lambda: pairing("zigzag")),
     ("write float16", lambda: ra.cos_sin(P, F, dtype="fp16")),
-    ("write bfloat16", lambda: ra.cos_sin(P, F, dtype="bf16")),
     ("write base=", lambda: ra.frequencies(64, theta=1e6)),
     ("give it first, without a name: frequencies(64)", lambda: ra.frequencies(dim=64)),
     ('write pairing="half" or pairing="interleaved"', lambda: ra.Rope(F)),
@@ -158,14 +155,12 @@ FREQUENCIES = [
     ("write 4096 without quotes", lambda: ra.frequencies("4k")),
     ("write 16777216 without quotes", lambda: ra.frequencies("16M")),
     ("write 10000.0 without quotes", lambda: ra.frequencies(8, base="1e4")),
-    ("", lambda: ra.frequencies(8, base="llama")),
     ("", lambda: ra.frequencies(8, base=1j)),
     ("", lambda: ra.frequencies(8, base="nan")),
     ("halve them: they count pairs, not features", lambda: ra.axes.chunked(F, [4, 4])),
 ]
 NONE_MATCHES = "the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"
 WEIGHTS = [
-    ("", lambda: convert_state([])),
     ("", lambda: convert_state({1: W})),
     ("load the file, or use rope-any convert", lambda: convert_state("m.safetensors")),
     ("give state.state_dict()", lambda: convert_state(SimpleNamespace(state_dict=dict))),
