@@ -106,11 +106,8 @@ def cases():
     """Yield the text architectures, by kind of layer."""
     known = {case.config for case in OTHERS}
     for case, layers_differ in in_source():
-        if (
-            case.config not in known
-            and not VISION.search(case.rotary)
-            and not LISTED.get(case.config, "").startswith("not text: ")
-        ):
+        is_text = not VISION.search(case.rotary) and not LISTED.get(case.config, "").startswith("not text: ")
+        if is_text and case.config not in known:
             yield from by_layer(case) if layers_differ else [case]
     yield from OTHERS
 
@@ -174,16 +171,6 @@ TOKENS = (0, 3, 17, 1000, 5, 64, 300)
 ALONG_EACH_AXIS = ((0, 3, 17, 1000, 5, 900, 40), (0, 3, 17, 1000, 64, 5, 300), (0, 3, 17, 1000, 7, 31, 150))
 
 
-class Built(NamedTuple):
-    """An instance of a rotary class, with its module and config."""
-
-    module: Any
-    rotary: Any
-    config: Any
-    layer_type: str | None
-    """The kind of layer, if layers differ."""
-
-
 class Rotation(NamedTuple):
     """The frequencies of a rotary class of transformers, and the rotation by them in its attention."""
 
@@ -210,7 +197,9 @@ def theirs(case, config, power=1):
     stored.pow_(power)
     if case.layer_type in (kinds := getattr(config, "layer_types", None) or []):
         config = config.per_layer_config[kinds.index(case.layer_type)]
-    rotate_arrays = ROTATION_OF.get(case.rotary, rotate_by_function)(Built(module, rotary, config, case.layer_type))
+    rotate_arrays = ROTATION_OF.get(case.rotary, rotate_by_function)(
+        SimpleNamespace(module=module, rotary=rotary, config=config, layer_type=case.layer_type)
+    )
     return Rotation(
         frequencies=stored.tolist(),
         factor=getattr(rotary, f"{prefix}attention_scaling", 1.0),
@@ -402,8 +391,8 @@ def ours(case, config, *, power=1, model_type=None):
 
 
 def powers(case):
-    """Return the powers of the frequencies to test."""
-    return POWERS if case.rotary else (1,)  # without a class there are no frequencies to change
+    """Return the powers of the frequencies to test: without a class there are no frequencies to change."""
+    return POWERS if case.rotary else (1,)
 
 
 def completed(case):
@@ -443,14 +432,18 @@ def distance(rope, rotation):
     return float((got - expected).abs().max() / expected.std())
 
 
+def assert_same_frequencies(rope, rotation):
+    """Check the sorted frequencies, because ERNIE VL has them in order of axes; the scores test their order."""
+    assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
+
+
 def check(case, config, *, model_type=None, scores=True):
     """Fail unless both have the same frequencies and factor, and the same scores."""
     rotation, rope = theirs(case, config), ours(case, config, model_type=model_type)
     if rotation is None or rope is None:
         assert rotation is rope
         return
-    # Sorted, because ERNIE VL has them in order of axes; the scores test their order.
-    assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
+    assert_same_frequencies(rope, rotation)
     assert rope.attention_factor == pytest.approx(rotation.factor, rel=1e-6)
     for power in powers(case) if scores else ():
         assert distance(ours(case, config, power=power, model_type=model_type), theirs(case, config, power)) < TOLERANCE
@@ -490,14 +483,27 @@ def test_an_incomplete_default_config_agrees_when_completed(case):
     check(case, config, model_type=model_type)
 
 
-# Models whose class has no single default: their files must give the parameters.
-_NAMES = """
-    apertus apertus1p5_text beam cosmos3_edge_text cwm diffusion_gemma_text dory embedding_gemma2_text
-    gemma4_text gemma4_unified_text gpt_oss higgs_audio_v2 laguna lfm3 mellum ministral3 mistral4
-    mistral_large4_text moonshine_streaming muse_spark_text nemotron3_5_transcribe_asr_audio
-    nemotron3_5_transcribe_word_timestamp neomme openai_privacy_filter zaya
-"""
-WITHOUT_DEFAULTS = frozenset(_NAMES.split())
+# Models whose files must give the parameters, because released ones differ, as must those whose default is scaled.
+WITHOUT_DEFAULTS = {
+    "beam",
+    "cosmos3_edge_text",
+    "dory",
+    "embedding_gemma2_text",
+    "laguna",
+    "mellum",
+    "moonshine_streaming",
+    "muse_spark_text",
+    "nemotron3_5_transcribe_asr_audio",
+    "nemotron3_5_transcribe_word_timestamp",
+    "neomme",
+    "zaya",
+}
+
+
+def is_scaled(parameters):
+    """Return whether the parameters of a class, or those of a kind of layers, have a rope type with a scaling."""
+    inner = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]
+    return any(each.get("rope_type", "default") != "default" for each in inner)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config not in DISAGREEING], ids=str)
@@ -506,46 +512,43 @@ def test_missing_rope_parameters_are_class_defaults_or_refused(case):
     config = default_config(case)
     skip_if_newer(case)
     unsaid = {key: value for key, value in config.to_dict().items() if key != "rope_parameters"}
-    if config.model_type in WITHOUT_DEFAULTS:
+    if config.model_type in WITHOUT_DEFAULTS or is_scaled(getattr(config, "rope_parameters", None) or {}):
         with pytest.raises(ValueError, match="rope_parameters must be given"):
             Rope.from_config(unsaid, layer_type=case.layer_type)
         return
     rope = Rope.from_config(unsaid, layer_type=case.layer_type)
-    assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(
-        sorted(theirs(case, config).frequencies), rel=1e-5, abs=0
-    )
+    assert_same_frequencies(rope, theirs(case, config))
 
 
 # Keys in the places where files have them. "nested" gives each kind of layers the parameters.
-_LINEAR, _YARN = {"factor": 3.0}, {"factor": 4.0, "original_max_position_embeddings": 512}
+BASE = {"rope_theta": 777.0}
+LINEAR = {"rope_type": "linear", "factor": 3.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+PLAIN, HALF = {"rope_type": "default", **BASE}, {"partial_rotary_factor": 0.5}
 WRITTEN: dict[str, dict[str, Any]] = {
-    "base": {"rope_theta": 777.0},
-    "base inside": {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}},
-    "no base": {"rope_parameters": {"rope_type": "linear", **_LINEAR}},
-    "share": {"partial_rotary_factor": 0.5},
-    "share and scaling": {"partial_rotary_factor": 0.5, "rope_parameters": {"rope_type": "linear", **_LINEAR}},
-    "share inside": {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0, "partial_rotary_factor": 0.5}},
-    "older type": {"rope_theta": 777.0, "rope_scaling": {"type": "linear", **_LINEAR}},
-    "older form": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "linear", **_LINEAR}},
-    "older form, base inside": {"rope_scaling": {"rope_type": "linear", "rope_theta": 777.0, **_LINEAR}},
-    "both forms": {"rope_parameters": {"rope_theta": 777.0}, "rope_scaling": {"rope_type": "linear", **_LINEAR}},
-    "alpha": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "dynamic", "alpha": 5.0, **_LINEAR}},
-    "yarn": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "yarn", "beta_fast": 16, **_YARN}},
-    "truncate": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "yarn", "truncate": False, **_YARN}},
-    "two original lengths": {
-        "rope_theta": 777.0,
-        "original_max_position_embeddings": 256,
-        "rope_scaling": {"rope_type": "yarn", **_YARN},
-    },
-    "nested": {"nested": {"rope_type": "linear", "rope_theta": 777.0, **_LINEAR}},
-    "nested, no base": {"nested": {"rope_type": "linear", **_LINEAR}},
-    "nested, base outside": {"rope_theta": 777.0, "nested": {"rope_type": "linear", **_LINEAR}},
-    "nested, share": {"nested": {"rope_type": "default", "rope_theta": 777.0, "partial_rotary_factor": 0.5}},
-    "nested, share outside": {"partial_rotary_factor": 0.5, "nested": {"rope_type": "default", "rope_theta": 777.0}},
-    "older form without scaling": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "default"}},
-    "dynamic": {"rope_theta": 777.0, "rope_scaling": {"type": "dynamic", **_LINEAR}},
-    "proportional": {"rope_theta": 777.0, "rope_scaling": {"rope_type": "proportional", "partial_rotary_factor": 0.5}},
-    "width of the head": {"rope_theta": 777.0, "head_dim": 96},
+    "base": BASE,
+    "base inside": {"rope_parameters": PLAIN},
+    "no base": {"rope_parameters": LINEAR},
+    "share": HALF,
+    "share and scaling": HALF | {"rope_parameters": LINEAR},
+    "share inside": {"rope_parameters": PLAIN | HALF},
+    "older type": BASE | {"rope_scaling": {"type": "linear", "factor": 3.0}},
+    "older form": BASE | {"rope_scaling": LINEAR},
+    "older form, base inside": {"rope_scaling": LINEAR | BASE},
+    "both forms": {"rope_parameters": BASE, "rope_scaling": LINEAR},
+    "alpha": BASE | {"rope_scaling": {"rope_type": "dynamic", "alpha": 5.0, "factor": 3.0}},
+    "yarn": BASE | {"rope_scaling": YARN | {"beta_fast": 16}},
+    "truncate": BASE | {"rope_scaling": YARN | {"truncate": False}},
+    "two original lengths": BASE | {"original_max_position_embeddings": 256, "rope_scaling": YARN},
+    "nested": {"nested": LINEAR | BASE},
+    "nested, no base": {"nested": LINEAR},
+    "nested, base outside": BASE | {"nested": LINEAR},
+    "nested, share": {"nested": PLAIN | HALF},
+    "nested, share outside": HALF | {"nested": PLAIN},
+    "older form without scaling": BASE | {"rope_scaling": {"rope_type": "default"}},
+    "dynamic": BASE | {"rope_scaling": {"type": "dynamic", "factor": 3.0}},
+    "proportional": BASE | {"rope_scaling": {"rope_type": "proportional", **HALF}},
+    "width of the head": BASE | {"head_dim": 96},
     "other names": {"rotary_emb_base": 777.0, "rotary_pct": 0.5},
 }
 REPLACED = {*(key for keys in WRITTEN.values() for key in keys), "layer_rope_theta"}
