@@ -109,6 +109,9 @@ def test_parts_are_named(model, names):
     assert config.parts(model) == names
 
 
+# --- a part: its rotation, layers and positions ---------------------------------------------------------------
+
+
 def test_the_indexer_has_its_own_pairing_and_layers():
     text, indexer = (Rope.from_config(DEEPSEEK, part=part) for part in ("text", "indexer"))
     assert (text.pairing, indexer.pairing) == ("interleaved", "half")
@@ -219,6 +222,9 @@ def test_a_diffusers_transformer_has_parts():
     assert len(config.layers(FLUX | {"num_layers": 19, "num_single_layers": 38})) == 57
 
 
+# --- components of a pipeline ---------------------------------------------------------------------------------
+
+
 def test_a_pipeline_has_its_components_as_parts(tmp_path):
     files = {
         "transformer": FLUX,
@@ -244,6 +250,9 @@ def test_the_only_component_that_rotates_is_the_default(encoder, tmp_path):
     (tmp_path / "text_encoder" / "config.json").write_text("{", encoding="utf-8")
     assert config.parts(tmp_path) == ("text_encoder", "transformer")
     assert_refused(r"must be a config\.json; .*: line 1 column 2", tmp_path, part="text_encoder")
+
+
+# --- inner configs and their parents --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -281,6 +290,9 @@ def test_inner_models_are_parts_or_refused_by_name():
 GGUF = {"general.architecture": "llama", "llama.embedding_length": 4096, "llama.attention.head_count": 32}
 
 
+# --- other forms of configs -----------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
@@ -310,6 +322,9 @@ def test_factor_is_refused_where_the_file_decides(tmp_path):
     for arch in ("qwen2", "mamba"):
         assert_refused(f"no model of architecture {arch} has", {"general.architecture": arch}, factor=8.0)
     assert_refused("the file has another scaling", GGUF | {"llama.rope.scaling.factor": 4.0}, factor=8.0)
+
+
+# --- which parts a model has, and what is said of them --------------------------------------------------------
 
 
 @pytest.mark.parametrize(("part", "error"), [("audio", ValueError), (3, TypeError)])
@@ -431,6 +446,9 @@ def test_a_component_can_have_several_rotations(tmp_path):
     write_pipeline(tmp_path, dit=ltx)
     assert config.parts(tmp_path) == ("dit", "dit.audio", "dit.cross")
     assert Rope.from_config(tmp_path, part="dit.audio") == audio
+
+
+# --- values that are no config --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keys", [LLAMA, QWEN, FLUX, MISTRAL, {"general.architecture": "llama"}])
