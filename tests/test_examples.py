@@ -36,17 +36,15 @@ def result_of(name, arguments="", before=""):
 
 
 def test_each_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py") if f"test_{path.stem}_runs" not in globals()} == set()
+    tests = "\n".join(globals())
+    assert {path.stem for path in EXAMPLES.glob("*.py") if f"test_{path.stem}_runs" not in tests} == set()
 
 
-def test_sliding_cache_runs():
+def test_sliding_cache_runs_and_detects_keys_that_do_not_move(monkeypatch):
     example = load("sliding_cache")
     assert example.main(tokens=300) < 1e-5
-
-
-def test_sliding_cache_detects_keys_that_do_not_move(monkeypatch):
     monkeypatch.setattr(ra.Rope, "reposition", lambda _, keys, *__: keys)
-    assert load("sliding_cache").main(tokens=80) > 1e-2
+    assert example.main(tokens=80) > 1e-2
 
 
 def test_context_parallel_runs():
@@ -61,25 +59,26 @@ def test_sharded_dask_runs():
     assert found["error"] < 4e-6
 
 
-def test_attention_numpy_runs():
-    found = load("attention_numpy").main()
+def test_attention_numpy_runs_and_detects_scores_that_depend_on_absolute_positions(monkeypatch):
+    example, rotation = load("attention_numpy"), ra.Rope.apply
+    found = example.main()
     assert max(found["all"].values()) < 2e-6
     assert min(found["keys"].values()) > 0.1
-
-
-def test_attention_numpy_detects_scores_that_depend_on_absolute_positions(monkeypatch):
-    example = load("attention_numpy")
-    rotation = ra.Rope.apply
     monkeypatch.setattr(ra.Rope, "apply", lambda rope, x, at: rotation(rope, x, at**2))
     assert min(example.main()["all"].values()) > 0.1
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_generate_torch_runs():
-    found = load("generate_torch").main(new=40)
+def test_generate_torch_runs_and_detects_steps_that_all_begin_at_0(monkeypatch):
+    example, table = load("generate_torch"), ra.Rope.table
+    found = example.main(new=40)
     assert found["same"]
     assert found["difference"] < 1e-4
     assert found["cached"] > 0 < found["plain"]
+    monkeypatch.setattr(ra.Rope, "table", lambda rope, at: table(rope, at - at[0]))
+    found = example.main(new=40)
+    assert not found["same"]
+    assert found["difference"] > 0.1
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -93,14 +92,6 @@ def test_generate_torch_compiles_at_most_three_times():
         decoder(weights, text[-1:] if cache else text, cache)
     assert cache[0][0].shape[1] == 80
     assert counter.frame_count <= 3
-
-
-def test_generate_torch_detects_steps_that_all_begin_at_0(monkeypatch):
-    table = ra.Rope.table
-    monkeypatch.setattr(ra.Rope, "table", lambda rope, at: table(rope, at - at[0]))
-    found = load("generate_torch").main(new=40)
-    assert not found["same"]
-    assert found["difference"] > 0.1
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -124,14 +115,10 @@ def test_load_config_runs(tmp_path):
     assert [rope == full.rope for rope in example.main(path)[1]] == [False, True] * 17
 
 
-def has_gpu():
-    """Whether CuPy is installed and finds a GPU."""
-    return find_spec("cupy") is not None and importlib.import_module("cupy").cuda.is_available()
-
-
 def test_cupy_rotate_runs():
-    if not has_gpu():
-        pytest.skip("cupy is not installed, or finds no CUDA GPU")
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
+    if not cupy.cuda.is_available():
+        pytest.skip("cupy finds no CUDA GPU")
     found = load("cupy_rotate").main(tokens=4096)
     assert found["error"] < 2e-6
     assert found["rotation"] > 0 < found["copy"]
@@ -159,16 +146,17 @@ def test_cupy_rotate_runs_with_numpy_as_cupy(monkeypatch):
     assert example.main(heads=2, tokens=64)["error"] > 1
 
 
-@pytest.mark.parametrize(
-    ("name", "library"),
-    [
-        ("cupy_rotate", "cupy"),
-        ("generate_torch", "torch"),
-        ("replace_transformers", "transformers"),
-        ("sharded_dask", "distributed"),
-    ],
-)
-def test_an_example_reports_a_missing_library(name, library):
+NEEDED = {
+    "cupy_rotate": "cupy",
+    "generate_torch": "torch",
+    "replace_transformers": "transformers",
+    "sharded_dask": "distributed",
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_an_example_reports_a_missing_library(name):
+    library = NEEDED[name]
     before = {"transformers": "torch", "distributed": "dask"}.get(library)
     if before and find_spec(before) is None:
         pytest.skip(f"{before} is not installed either, and the example imports it first")
@@ -203,12 +191,10 @@ def test_perplexity_runs(perplexity, tmp_path, monkeypatch):
     first, second = (run["nats"]["RoPE"]["128"] for run in results["runs"])
     assert first != second
     rows = [line.split(" | ") for line in files["markdown"].read_text().splitlines() if line.startswith("| ")][2:]
-    names = ["no positions", "sinusoidal", "learned", "RoPE", "RoPE, linear", "RoPE, NTK", "RoPE, YaRN"]
-    assert [row[0].removeprefix("| ") for row in rows] == names
-    assert all(len(row) == 3 for row in rows)
-    assert [row[0] for row in rows if any("can't" in cell for cell in row)] == ["| learned"]
-    cell = f"{(math.exp(first) + math.exp(second)) / 2:.2f} "
-    assert rows[3][1].startswith(cell)
+    cells = {name.removeprefix("| "): lengths for name, *lengths in rows}
+    assert [*cells] == ["no positions", "sinusoidal", "learned", "RoPE", "RoPE, linear", "RoPE, NTK", "RoPE, YaRN"]
+    assert [name for name, (_, far) in cells.items() if "can't" in far] == ["learned"]
+    assert cells["RoPE"][0].startswith(f"{(math.exp(first) + math.exp(second)) / 2:.2f} ")
 
 
 def test_committed_perplexity_results_match_the_page_and_the_program(perplexity):

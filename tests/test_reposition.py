@@ -156,8 +156,7 @@ def test_reposition_can_be_compiled(lib, keys):
     np.testing.assert_allclose(lib.get(got), LONG.apply(keys, 0), rtol=0, atol=3e-6)
 
 
-def test_gradients_reach_the_keys(keys):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_gradients_reach_the_keys(torch, keys):
     k = torch.asarray(keys).requires_grad_()
     assert torch.autograd.gradcheck(lambda k: LONG.reposition(k, 3, 9, source=ROPE), (k,))
 
