@@ -168,6 +168,26 @@ def test_the_pages_together_are_short_enough_to_read(site):
     assert sum(counts.values()) <= 55_000, sorted(counts.items(), key=lambda row: -row[1])[:10]
 
 
+def test_a_link_to_the_site_shows_its_title_and_a_picture(site, tab):
+    page, _ = tab
+    page.goto((site / "index.html").as_uri())
+    said = {name: page.locator(f"meta[property='og:{name}']").get_attribute("content") for name in ("title", "image")}
+    assert said["title"] == "rope_any"
+    assert (site / said["image"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_search_finds_the_pages_with_a_word(site, tab):
+    page, _ = tab
+    page.goto((site / "index.html").as_uri())
+    box = page.get_by_placeholder("Search").first
+    box.fill("zigzag")
+    box.press("Enter")
+    page.get_by_text("Search finished").wait_for()
+    found = page.locator("#search-results li a").evaluate_all("links => links.map(link => link.pathname)")
+    assert (site / "packing-and-sharding.html").as_posix() in found
+    assert (site / "precision.html").as_posix() not in found
+
+
 VALID = "<p id='here'>text</p><a href='#here'>here</a><a href='other.html#there'>there</a>"
 BROKEN = {
     "<script>console.warn('well')</script>": "warning: well",
@@ -225,12 +245,10 @@ def settings(rng):
             drawn |= {"beta_slow": slow, "beta_fast": slow * 2 ** int(rng.integers(0, 6))}
             drawn |= {"low_freq_factor": low, "high_freq_factor": low * int(rng.integers(1, 5))}
             drawn |= {name: int(rng.integers(0, 10_000)) for name in ("position", "key")}
-            drawn |= {"pair": int(rng.integers(0, head_dim // 2)), "truncate": bool(rng.random() < 0.5)}
-            drawn |= {
-                "pairing": ["half", "interleaved"][rng.integers(2)],
-                "context": ["", 1000, 2**21][rng.integers(3)],
-            }
-            drawn |= {"attention_factor": ["", 1.25][rng.integers(2)]}
+            drawn["pair"] = int(rng.integers(0, head_dim // 2))
+            choices = {"truncate": [True, False], "pairing": ["half", "interleaved"], "attention_factor": ["", 1.25]}
+            choices["context"] = ["", 1000, 2**21]
+            drawn |= {name: values[rng.integers(len(values))] for name, values in choices.items()}
             for name in ("short_factor", "long_factor"):
                 drawn[name] = ", ".join(map(str, rng.uniform(1, 64, head_dim // 2)))
             yield drawn | {"extended": drawn["context"] or trained * factor}
@@ -275,13 +293,17 @@ def test_the_explorer_agrees_with_the_library(explorer, rng):
         assert_allclose(names["score"], np.cos(angles).mean(), rtol=0, atol=1e-9)
 
 
+def test_the_explorer_is_exact_at_its_limits(explorer):
+    """Its largest distance, with the fastest pair, is compared with 60 digits."""
+    f, furthest = ra.frequencies(128), 2 * 2**24 * 1024 - 1
+    found = explorer.evaluate("([f, r]) => ropeExplorer.score(f, r)", [f, furthest])
+    assert_allclose(found, oracle.cos_sin([furthest], f)[0].mean(), rtol=0, atol=1e-5)
+
+
+QWEN = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}}
 PRESETS = {
     "llama-3.1": ("meta-llama/Llama-3.1-8B", {}, None),
-    "qwen2.5": (
-        "Qwen/Qwen2.5-7B-Instruct",
-        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}},
-        None,
-    ),
+    "qwen2.5": ("Qwen/Qwen2.5-7B-Instruct", QWEN, None),
     "deepseek-v3": ("deepseek-ai/DeepSeek-V3", {}, None),
     "gpt-oss": ("openai/gpt-oss-20b", {}, None),
     "gemma-3-global": ("google/gemma-3-4b-it", {}, "full_attention"),
@@ -348,8 +370,7 @@ def test_the_explorer_reads_published_configs_right_or_not_at_all(explorer):
     found = explorer.evaluate(READ, [json.dumps(config) for config in configs.values()])
     read = {name for (name, config), one in zip(configs.items(), found, strict=True) if assert_read_right(config, one)}
     assert len(read) >= 35
-    assert {"meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b", "google/gemma-3-4b-it"} <= read
-    assert {"microsoft/Phi-3.5-mini-instruct", "Qwen/Qwen3-8B"} <= read
+    assert {model for model, *_ in PRESETS.values()} | {"microsoft/Phi-3.5-mini-instruct", "Qwen/Qwen3-8B"} <= read
     assert not {"Qwen/Qwen2-VL-2B-Instruct", "google/gemma-4-E2B-it", "HuggingFaceTB/SmolLM3-3B"} & read
 
 
@@ -443,12 +464,7 @@ def test_a_pasted_config_is_drawn(explorer):
         assert said.startswith("The explorer can't read this config: ") and reason in said
 
 
-def test_the_explorer_reports_a_wrong_address(explorer):
-    explorer.goto(f"{explorer.url}#head_dim=7")
-    explorer.get_by_text("head_dim must be an even number from 2 to 1\u00a0024; got 7.", exact=True).wait_for()
-
-
-def test_a_preset_is_chosen_by_its_name(explorer):
+def test_a_preset_is_chosen_by_its_name_and_kept_by_the_address_which_is_checked(explorer):
     models = explorer.get_by_role("combobox", name="model")
     models.select_option("gpt-oss 20B")
     assert not explorer.get_by_label("truncate").is_checked()
@@ -457,6 +473,8 @@ def test_a_preset_is_chosen_by_its_name(explorer):
     assert models.input_value() == "gpt-oss"
     explorer.get_by_role("slider", name="beta_fast").press("ArrowRight")
     assert models.input_value() == "" and "beta_fast=48" in explorer.locator("#ex-python").inner_text()
+    explorer.goto(f"{explorer.url.split('#')[0]}#head_dim=7")
+    explorer.get_by_text("head_dim must be an even number from 2 to 1\u00a0024; got 7.", exact=True).wait_for()
 
 
 def test_values_are_read_under_the_pointer_and_by_keys(explorer):
@@ -523,16 +541,9 @@ def test_the_explorer_draws_its_settings(explorer):
     explorer.get_by_role("slider", name="trained").press("ArrowRight")
     explorer.get_by_role("button", name="one token on").click()
     explorer.wait_for_function("location.hash.includes('position=1001')")
-    setting = {
-        "scheme": "llama3",
-        "base": 100_000_000,
-        "head_dim": 128,
-        "pairing": "half",
-        "trained": 8192,
-        "factor": 4,
-    }
-    setting |= {"low_freq_factor": 1, "high_freq_factor": 4, "position": 1001, "key": 991, "pair": 21}
-    assert parse_qs(explorer.url.split("#")[1]) == {key: [str(value)] for key, value in setting.items()}
+    setting = "scheme=llama3&base=100000000&head_dim=128&pairing=half&trained=8192&factor=4"
+    setting += "&low_freq_factor=1&high_freq_factor=4&position=1001&key=991&pair=21"
+    assert parse_qs(explorer.url.split("#")[1]) == parse_qs(setting)
     explorer.get_by_role("button", name="copy").click()
     assert explorer.evaluate("String(getSelection())") == explorer.locator("#ex-python").inner_text()
     explorer.reload()
@@ -544,10 +555,3 @@ def test_the_explorer_draws_its_settings(explorer):
     x, y = (np.asarray(hands) - [float(face.get_attribute(name)) for name in ("cx", "cy")]).T
     f = executed(explorer.locator("#ex-python").inner_text())["rope"].frequencies
     assert_allclose(np.exp(1j * np.arctan2(-y, x)), np.exp(1001j * np.asarray(f)), atol=1e-9)
-
-
-def test_the_explorer_is_exact_at_its_limits(explorer):
-    """Its largest distance, with the fastest pair, is compared with 60 digits."""
-    f, furthest = ra.frequencies(128), 2 * 2**24 * 1024 - 1
-    found = explorer.evaluate("([f, r]) => ropeExplorer.score(f, r)", [f, furthest])
-    assert_allclose(found, oracle.cos_sin([furthest], f)[0].mean(), rtol=0, atol=1e-5)
