@@ -220,6 +220,8 @@ def test_a_diffusers_transformer_has_parts():
     at = config.positions(FLUX, (1, 2, 2), like=np.empty(0))
     assert at.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1]]
     assert len(config.layers(FLUX | {"num_layers": 19, "num_single_layers": 38})) == 57
+    with pytest.raises(ValueError, match="give the folder of the pipeline"):
+        config.parts({"_class_name": "FluxPipeline"})
 
 
 # --- components of a pipeline ---------------------------------------------------------------------------------
