@@ -374,11 +374,12 @@ def test_a_pattern_that_matches_both_matrices_of_a_lora_reorders_only_b(name, wi
     assert changed(state, 8, names=names) == set(state) - {a, "layers.0.q_proj.alpha"}
 
 
+@pytest.mark.parametrize("inner", ["", "base_layer."])  # in a model with an adapter of PEFT
 @pytest.mark.parametrize("names", [None, {"*.q_proj.*": 0}])
-def test_the_parts_of_adapters_beside_a_weight_are_told_apart(names):
+def test_the_parts_of_adapters_beside_a_weight_are_told_apart(names, inner):
     of_rows = {
-        "weight": (16, 6),
-        "bias": (16,),
+        f"{inner}weight": (16, 6),
+        f"{inner}bias": (16,),
         "lora_B.x.weight": (16, 8),
         "lora_B.x.bias": (16,),
         "lora_magnitude_vector": (16,),
@@ -394,6 +395,8 @@ def test_the_parts_of_adapters_beside_a_weight_are_told_apart(names):
     }
     state = tensors(**{f"a.q_proj.{name}": shape for name, shape in (of_rows | of_rank).items()})
     assert changed(state, 8, names=names) == {f"a.q_proj.{name}" for name in of_rows}
+    with pytest.raises(ra.ArgumentValueError, match="only tensors beside it"):
+        changed(state | {"a.q_proj.unknown": np.zeros((16, 3))}, 8, names=names and {"*.q_proj.[!u]*": 0})
 
 
 @pytest.mark.parametrize("part", ["vera_lambda_b", "lokr_w1", "boft_R", "hra_u.default", "road_theta", "hada_t1"])

@@ -287,11 +287,11 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
             raise ArgumentValueError("names", wanted, Text(name), "merge it into its weight, and convert that")
     axes = {name: head_axis(name, shapes[name], order, matched[name]) for name in matched if name.endswith(_LEAVES)}
     # the owner of a module's tensors is the one with the most axes: a weight, not its bias
-    owners = {_enclosing_modules(name)[0]: name for name in sorted(axes, key=lambda name: len(shapes[name]))}
-    layers = {module.rpartition(".")[0] for module in owners} - {""} if names is None else set()
+    owners = {_adapted_module(name): name for name in sorted(axes, key=lambda name: len(shapes[name]))}
+    layers = {_enclosing_modules(name)[0].rpartition(".")[0] for name in axes} - {""} if names is None else set()
     for name, shape in shapes.items():
         modules = _enclosing_modules(name)[1 if name in axes else 0 :]
-        owner = next((owners[module] for module in modules if module in owners), None)
+        owner = next((owners[module] for module in modules if owners.get(module, name) != name), None)
         if math.prod(shape) in {0, 1}:
             continue
         if owner is None and name in matched:
@@ -350,6 +350,11 @@ def _enclosing_modules(name: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
+def _adapted_module(name: str) -> str:
+    """Return the module of a weight, or that of an adapter of PEFT around it, whose tensors belong to the weight."""
+    return _enclosing_modules(name)[0].removesuffix(".base_layer")
+
+
 def _refuse_query_or_key(name: str, layers: set[str]) -> None:
     """Raise if a tensor, which no default pattern matches, is in one of `layers` and named like queries or keys."""
     for layer in layers.intersection(_enclosing_modules(name)):
@@ -366,7 +371,7 @@ def _is_reordered_with(
 
     It has none if it belongs to the input, or to blocks of whole groups. `is_named` if the caller gave its name.
     """
-    shape, local_name = shapes[name], name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
+    shape, local_name = shapes[name], name.removeprefix(f"{_adapted_module(owner)}.").removeprefix("base_layer.")
     if _OF_INPUT.fullmatch(local_name) or _OF_RANK.fullmatch(local_name):
         return False
     is_known = bool(_OF_OUTPUT.fullmatch(local_name))
