@@ -160,6 +160,9 @@ def test_wavelengths_and_drift_are_reported():
     assert config.drift(a, b, 3.0) == pytest.approx(abs(np.exp(3j) - np.exp(4.5j)))
     with pytest.raises(ValueError, match="a and b must have the same number of pairs; got 4 and 1"):
         config.drift(rope, a, 1.0)
+    for position in (math.nan, -math.inf):
+        with pytest.raises(ValueError, match=r"position must be finite; got (nan|-inf)"):
+            config.drift(a, b, position)
     with pytest.raises(TypeError, match=r"b must be a Rope; .*; give Rope.from_config\(config\)$"):
         config.drift(rope, LLAMA, 1.0)
     with pytest.raises(TypeError, match="rope must be a Rope; got tuple"):

@@ -446,7 +446,7 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     Raises
     ------
     ValueError
-        If `a` and `b` have different numbers of pairs.
+        If `a` and `b` have different numbers of pairs, or the position is not finite.
 
     Examples
     --------
@@ -457,6 +457,8 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     f, g, p = sum_over_axes(a, "a"), sum_over_axes(b, "b"), real("position", position)
     if len(f) != len(g):
         raise ArgumentValueError("a and b", "have the same number of pairs", Text(f"{len(f)} and {len(g)}"))
+    if not math.isfinite(p):
+        raise ArgumentValueError("position", "be finite", p)
     of_a, of_b = ([rope.attention_factor * cmath.exp(1j * p * x) for x in row] for rope, row in ((a, f), (b, g)))
     return max(abs(x - y) for x, y in zip(of_a, of_b, strict=True))
 
