@@ -239,6 +239,20 @@ def test_a_key_that_changes_nothing_is_accepted(name):
     assert Rope.from_config(SEVERAL_KEYS_WITH_ONE_READING[name]).frequencies == ra.frequencies(128)
 
 
+def test_truncate_of_a_kind_of_layers_may_only_be_true():
+    kinds = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": YARN | {"rope_theta": 1e6}}
+    model = {key: value for key, value in GEMMA3.items() if not key.startswith("rope")}
+    plain = Rope.from_config(model | {"rope_parameters": kinds}, layer_type="full_attention")
+    for truncate in (True, False):
+        kinds["full_attention"] = kinds["full_attention"] | {"truncate": truncate}
+        given = model | {"rope_parameters": kinds}
+        if truncate:
+            assert Rope.from_config(given, layer_type="full_attention") == plain
+        else:
+            message = refusal(Rope.from_config, given, layer_type="full_attention")
+            assert message.startswith("rope_parameters.full_attention.truncate must not be false for a kind of layers")
+
+
 # --- GGUF -----------------------------------------------------------------------------------------------------
 
 OLMO2 = gguf("olmo2", rope__scaling__factor=8.0, rope__scaling__yarn_attn_factor=1.5, **YARN_KEYS)

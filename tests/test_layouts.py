@@ -431,7 +431,12 @@ def test_sources_that_a_layout_cannot_hold_are_refused(source, layout, options, 
 @pytest.mark.parametrize(
     ("cache", "layout", "options", "message"),
     [
-        (np.ones((8, 5), np.float32), "vllm", {}, r"\(seq, 2\*pairs\) .*: cosines, then sines; got \(8, 5\)"),
+        (
+            np.ones((8, 5), np.float32),
+            "vllm",
+            {},
+            r"\(seq, 2\*pairs\) for the layout vllm: cosines, then sines; got \(8, 5\)",
+        ),
         (np.ones((8, 6, 1), np.float32), "vllm", {}, "the shape"),
         (np.ones((8, 0), np.float32), "vllm", {}, "the shape"),
         (np.ones((8, 12)), "vllm", {}, "cache must be of float32 or .*; got float64"),
