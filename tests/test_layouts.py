@@ -400,7 +400,7 @@ def ones(*shape, dtype=np.float32):
 @pytest.mark.parametrize(
     ("source", "layout", "options", "message"),
     [
-        (TABLE, "vlm", {}, "did you mean vllm?"),
+        (TABLE, "vlm", {}, r"^layout must be one of .*; did you mean vllm\?$"),
         (ROPE, "vllm", {}, r"source must be a Table .*; give rope.table\(range\(length\), like=x\)$"),
         (TABLE, "mlx", {"like": X}, "source must be a Rope"),
         (ROPE, "megatron", {"like": X}, "length must be given"),

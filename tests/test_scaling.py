@@ -218,6 +218,7 @@ def test_resonance_makes_positions_repeat():
 def test_attention_factors_of_short_contexts_are_1():
     assert scaling.yarn_attention_factor(1.0) == scaling.yarn_attention_factor(0.5, mscale=2.0, mscale_all_dim=1.0) == 1
     assert scaling.longrope_attention_factor(1.0, original_length=4096) == 1
+    assert scaling.longrope_attention_factor(2.0, original_length=2) == pytest.approx(2**0.5)
     assert scaling.yarn_attention_factor(40.0, mscale=0.7) == scaling.yarn_attention_factor(40.0)
     assert scaling.yarn_attention_factor(40.0) == pytest.approx(0.1 * math.log(40) + 1)
     both = scaling.yarn_attention_factor(40.0, mscale=0.7, mscale_all_dim=1.3)
@@ -295,6 +296,7 @@ def test_errors_name_the_wrong_argument(scheme, argument):
         ("clipped", {"count": 9}),
         ("proportional", {"proportion": 1.5}),
         ("longrope_attention_factor", {"original_length": 1}),
+        ("yarn_attention_factor", {"mscale": -1.0}),
     ],
 )
 def test_values_without_meaning_are_refused(scheme, changed):
