@@ -154,8 +154,13 @@ class _Array:
 
     @property
     def data(self) -> Any:
-        """The memory, as CuPy names its address."""
-        return SimpleNamespace(ptr=self.host.ctypes.data)
+        """The memory, as CuPy names its address and device."""
+        return SimpleNamespace(ptr=self.host.ctypes.data, device_id=self.device.id)
+
+    @property
+    def flags(self) -> Any:
+        """The memory layout."""
+        return SimpleNamespace(c_contiguous=self.host.flags.c_contiguous)
 
     def __array_namespace__(self, **_: Any) -> Simulation:
         """Return the namespace."""
@@ -229,12 +234,17 @@ def simulate_cupy(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     monkeypatch.setattr(Device, "current", 0)
     cupy.synchronised = 0
     stream = SimpleNamespace(is_capturing=lambda: cupy.capturing, synchronize=lambda: _count_synchronisation(cupy))
-    cupy.cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: stream, is_available=lambda: True)
+    runtime = SimpleNamespace(getDevice=lambda: Device.current)
+    cupy.cuda = SimpleNamespace(
+        Device=Device, runtime=runtime, get_current_stream=lambda: stream, is_available=lambda: True
+    )
     cupy.RawKernel = HostKernel
     for name in ("cupy", "array_api_compat.cupy"):
         monkeypatch.setitem(sys.modules, name, cupy)
     monkeypatch.setattr(array_api_compat, "cupy", cupy, raising=False)
-    monkeypatch.delitem(sys.modules, "rope_any._arrays.cupy", raising=False)
+    adapter = "rope_any._arrays.cupy"
+    monkeypatch.setitem(sys.modules, adapter, None)  # so that it is as before after the test, also if it was not there
+    del sys.modules[adapter]
     monkeypatch.setattr(_arrays, "cupy", None, raising=False)
     forget_libraries(monkeypatch)
     return cupy

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from bits import work
 from host_kernels import COMPILER, HostKernel
 from public_calls import CALLS, COPYING
 from simulated import Device, equal, simulate_cupy
@@ -31,6 +32,18 @@ def test_a_warm_call_copies_nothing_from_the_host(name, cupy):
     again = call(*given)
     assert bool(cupy.copies) is (name in COPYING)
     assert equal(first, want, cupy.asnumpy) and equal(again, want, cupy.asnumpy)
+
+
+def test_a_second_call_does_less_work(cupy):
+    x, rope = cupy.asarray(np.ones((6, 8), dtype=np.float32)), ra.Rope(ra.frequencies(8), pairing="half")
+    table = rope.table(range(6), like=x)
+    for call in (
+        lambda: rope.apply(x, table),
+        lambda: rope.apply(x, table, out=x),
+        lambda: rope.table(range(6), like=x),
+    ):
+        first, second = work(call), work(call)
+        assert first - second > 30
 
 
 def test_constants_are_on_the_gpu_before_another_stream_can_read_them(cupy):
@@ -65,6 +78,7 @@ def test_arrays_of_two_devices_or_another_than_the_current_one_are_refused(cupy)
     table.cos.device = Device(1)
     with pytest.raises(ValueError, match=r"x and cos must be on one device; got .* 0> and .* 1>"):
         ra.rotate(x, *table, pairing="half")
+    rope.apply(x, 5)
     x.device = Device(1)
     with pytest.raises(ValueError, match=r"x must be on CuPy's current device, <CUDA Device 0>; got <CUDA Device 1>"):
         rope.apply(x, 5)
@@ -149,6 +163,18 @@ def test_the_kernel_has_the_bits_of_eager_code(cupy, pairing, dtype, view):
             for got in (out, in_place, rope.apply(x, table, inverse=inverse, fused=True)):
                 np.testing.assert_array_equal(cupy.asnumpy(got), want)
             assert HostKernel.launches == before + 3 * (x.size > 0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("heads", [1, 3, 8, 11, 12])
+@pytest.mark.parametrize("rotary", [8, 16])
+def test_heads_that_share_a_row_of_the_table_have_the_bits_of_eager_code(cupy, heads, rotary):
+    x = cupy.asarray(np.random.default_rng(0).standard_normal((2, heads, 3, 16)).astype("float32"))
+    for tokens in (3, 1):
+        part, rope = x[:, :, :tokens], ra.Rope(ra.frequencies(rotary), pairing="half")
+        before, want = HostKernel.launches, cupy.asnumpy(rope.apply(part, 1000))
+        np.testing.assert_array_equal(cupy.asnumpy(rope.apply(part, 1000, fused=True)), want)
+        assert HostKernel.launches == before + 1
 
 
 @needs_compiler

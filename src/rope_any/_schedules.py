@@ -48,10 +48,11 @@ class Rotation(NamedTuple):
 
     def copy_passthrough(self, x: Array, table: Table, out: Array) -> None:
         """Copy the features of x before and after the rotary slice into `out`; do nothing if `out` is the object x."""
-        if out is not x:
-            for passing in (slice(self.start), slice(self.start + 2 * table.cos.shape[-1], None)):
-                if x[..., passing].shape[-1]:
-                    out[..., passing] = x[..., passing]
+        end = self.start + 2 * table.cos.shape[-1]
+        if out is not x and self.start:
+            out[..., : self.start] = x[..., : self.start]
+        if out is not x and end != x.shape[-1]:
+            out[..., end:] = x[..., end:]
 
     def with_passthrough(self, x: X, rotated: Array) -> X:
         """Return an array like x with `rotated` as its rotary slice, cast to x's dtype; may be `rotated` itself."""
@@ -291,9 +292,8 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
     """Rotate a CuPy array by one CUDA kernel, into `out` or a new array; if it fails, warn and run eagerly."""
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
-    factors = (lib.cast(part, rotation.dtype(x)) for part in table)
-    parts = rotation.rotary_slice(result, table), rotation.rotary_slice(x, table)
-    to, source, c, s = _batch_axes_by_stride(lib, *parts, *factors)
+    c, s = (lib.cast(part, rotation.dtype(x)) for part in table)
+    to, source = rotation.rotary_slice(result, table), rotation.rotary_slice(x, table)
     layout = PairLayout(*step_and_gap(rotation.pairing, c.shape[-1]), -1 if rotation.inverse else 1)
     if write_pairs(lib, to, source, table=(c, s), layout=layout):
         rotation.copy_passthrough(x, table, result)
@@ -467,7 +467,8 @@ def _rotate_by_tiles(
 def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
     """Return views of out, x, cos, sin, all of x's rank, with batch axes in descending order of the strides of x."""
     batch = x.ndim - 1
-    strides = lib.host.strides(x) if lib.host is not None else x.strides
+    host: Any = lib.host
+    strides = host.strides(x)
     order = sorted(range(batch), key=lambda axis: -abs(strides[axis]))
     tables = (lib.xp.reshape(part, (1,) * (x.ndim - part.ndim) + tuple(part.shape)) for part in table)
     if order == list(range(batch)):

@@ -15,6 +15,27 @@ from rope_any._checks import ArgumentValueError, Text
 xp: Any = array_api_compat.cupy  # typed in part
 
 
+def _signature(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return a plan key: the device, dtypes, shapes, strides; None unless all are plain and on the current device."""
+    device: Any = cupy.cuda.runtime.getDevice()
+    facts: list[Any] = [device]
+    for x in arrays:
+        if type(x) is cupy.ndarray and x.data.device_id == device:
+            facts += (x.dtype, x.shape, x.strides)
+        elif x is None:
+            facts.append(None)
+        else:
+            return None
+    return tuple(facts)
+
+
+def _span(x: Array) -> tuple[int, int] | None:
+    """Return the GPU addresses of the start and the end (exclusive) of a C-contiguous array; None for others."""
+    if type(x) is not cupy.ndarray or not x.flags.c_contiguous:
+        return None
+    return (start := x.data.ptr), start + x.nbytes
+
+
 def _check_placement(arrays: dict[str, Array]) -> None:
     """Raise unless the arrays, which are on one device, are on CuPy's current one, where it allocates new arrays."""
     name, x = next(iter(arrays.items()))
@@ -53,9 +74,11 @@ LIBRARY = Library(
     types=("cupy.ndarray",),
     xp=xp,
     check_placement=_check_placement,
+    signature=_signature,
     keeps_constants=lambda: True,  # nothing traces
     constant_context=_constant_context,
     is_capturing=lambda _: cupy.cuda.get_current_stream().is_capturing(),
+    span=_span,
     addresses=_addresses,
     compiler=Compiler(lambda *_: None, write_pairs=partial(_cuda.launch, cupy)),
     module=cupy,
