@@ -2,7 +2,7 @@
 The page on migration: its code is run, and its numbers are measured.
 
 Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU, so
-fakes with their formulas replace them; one replaces timm where it is not installed.
+fakes with their formulas replace them; one replaces timm where it is not installed in the version of the page.
 """
 
 import importlib
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -149,7 +150,7 @@ def rotate_in_place(x, cos, sin, *, interleaved):
 def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0):  # noqa: FBT002, PLR0917  # as theirs
     """Replace flash-attn: x is (batch, seq, heads, dim), tables are (rows, pairs) in the dtype of x."""
     assert x.dtype == cos.dtype == sin.dtype
-    rows = torch.arange(x.shape[1]) + torch.as_tensor(seqlen_offsets).reshape(-1, 1)
+    rows = torch.arange(x.shape[1], device=x.device) + torch.as_tensor(seqlen_offsets).reshape(-1, 1)
     return rotate_in_place(x if inplace else x.clone(), cos[rows], sin[rows], interleaved=interleaved)
 
 
@@ -160,7 +161,7 @@ def get_rope(head_size, max_position, is_neox_style=True, rope_parameters=None, 
 
     def rotate(positions, query, key):
         """Return q and k, rotated in place as vLLM does."""
-        cos, sin = cache[positions].chunk(2, dim=-1)
+        cos, sin = cache.to(query.device)[positions].chunk(2, dim=-1)
         for x in (query, key):
             rotate_in_place(x.view(len(positions), -1, head_size), cos, sin, interleaved=not is_neox_style)
         return query, key
@@ -205,9 +206,17 @@ def fake(library: str) -> Iterator[ModuleType]:
         yield sys.modules[module]
 
 
+def _has_timm_of_the_page() -> bool:
+    """Whether the timm whose errors the page has is installed: others compute in other dtypes."""
+    try:
+        return f"timm {version('timm')} " in PAGE
+    except PackageNotFoundError:
+        return False
+
+
 def library_of(name: str) -> Any:
     """Return a context in which a library can be imported: the installed one, or its fake."""
-    if name in INSTALLED and (name != "timm" or importlib.util.find_spec("timm")):
+    if name in INSTALLED and (name != "timm" or _has_timm_of_the_page()):
         return INSTALLED[name]()
     return fake(name)
 

@@ -160,7 +160,7 @@ def test_timm_mrope_agrees(x, timm):
 def test_timm_mixed_agrees(x, timm):
     """Each head has frequencies of x and of y."""
     learned = timm.init_random_2d_freqs(32, depth=1, num_heads=3)  # (2, depth, heads, pairs)
-    positions = grid(4, 5)
+    positions = grid(4, 5).float()
     emb = timm.get_mixed_freqs(learned, positions[:, 0], positions[:, 1])[0]
     q = x(20, 32)
     table = ra.cos_sin(positions, learned[:, 0].transpose(0, 1))
