@@ -37,11 +37,7 @@ def test_a_warm_call_copies_nothing_from_the_host(name, cupy):
 def test_a_second_call_does_less_work(cupy):
     x, rope = cupy.asarray(np.ones((6, 8), dtype=np.float32)), ra.Rope(ra.frequencies(8), pairing="half")
     table = rope.table(range(6), like=x)
-    for call in (
-        lambda: rope.apply(x, table),
-        lambda: rope.apply(x, table, out=x),
-        lambda: rope.table(range(6), like=x),
-    ):
+    for call in (lambda: rope.apply(x, table), lambda: rope.apply(x, table, out=x), lambda: rope.apply(x, 3)):
         first, second = work(call), work(call)
         assert first - second > 30
 
