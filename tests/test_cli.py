@@ -218,7 +218,8 @@ def test_published_lists_the_configs_that_contain_a_word():
 def test_a_config_may_come_from_standard_input(args, tmp_path):
     if "export" in args:
         pytest.importorskip("spox", reason="spox is not installed")
-    output(*args.split(), stdin=json.dumps(PLAIN), cwd=tmp_path)
+    said = output(*args.split(), stdin=json.dumps(PLAIN), cwd=tmp_path)
+    assert "stdin" not in said and ("standard input" in said) == args.startswith(("diff", "plot"))
 
 
 def test_an_array_may_come_from_standard_input(files):

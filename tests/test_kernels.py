@@ -61,6 +61,12 @@ def first_row_for_all(x, positions):
     return ROPE.apply(x, positions if positions.ndim == 1 else positions[:1])
 
 
+def first_row_in_float32(x, positions):
+    """Do the same with angles in float32, as most programs have them."""
+    angles = positions.reshape(-1, x.shape[-2])[0, :, None].astype(np.float32) * np.float32(ROPE.frequencies)
+    return ra.rotate(x, np.cos(angles), np.sin(angles), pairing="half")
+
+
 def in_place(x, positions):
     """As in unsloth 5001: x is rotated in place, although others use it."""
     return ROPE.apply(x, positions, out=x)
@@ -116,6 +122,12 @@ FAULTS = [
     (both_backwards, {"keys": True}, "the opposite sign: pairs rotate backwards, in queries and keys", ""),
     (halves_crossed, {"keys": True}, "", "scores depend only on the distance"),
     (first_row_for_all, {"rows": True}, "all rows of the batch are rotated by the positions of the first", ""),
+    (
+        first_row_in_float32,
+        {"rows": True},
+        "float32; all rows of the batch are rotated by the positions of the first",
+        "",
+    ),
     (in_place, {}, "", "does not change x"),
     (as_int32, {}, "int64 positions are read as int32: every second one is 0", ""),
     (wider_by_rounding, {"rotary_dim": 6}, "", "passes the other features through"),

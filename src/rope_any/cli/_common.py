@@ -138,7 +138,7 @@ INPUTS = ("file", "files", "a", "b", "source", "config", "cache")
 CONFIGS = ("CONFIG", "A", "B")
 """The placeholders of parameters that are configs."""
 STDIN = "rope_any.stdin"
-"""The key, in the ``meta`` of a command's context, of the path of the temporary file of standard input."""
+"""How the temporary folder of standard input is called; a command's context has the file in ``meta[STDIN]``."""
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -157,10 +157,15 @@ def _standard_input(ctx: Any, name: str) -> Path:
     data = sys.stdin.buffer.read()
     is_tensors = name in {"source", "cache"} and not data.lstrip().startswith(b"{")
     suffix = "npy" if data.startswith(b"\x93NUMPY") else "safetensors" if is_tensors else "json"
-    file = Path(ctx.with_resource(TemporaryDirectory()), f"stdin.{suffix}")
+    file = Path(ctx.with_resource(TemporaryDirectory(prefix=STDIN)), f"stdin.{suffix}")
     ctx.meta[STDIN] = str(file)
     file.write_bytes(data)
     return file
+
+
+def name_of(file: Path) -> str:
+    """Return the name of a file as it was given: "standard input" for the temporary file that holds it."""
+    return "standard input" if file.parent.name.startswith(STDIN) else str(file)
 
 
 def _parse_tokens(text: str) -> int:

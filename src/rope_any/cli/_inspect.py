@@ -10,7 +10,7 @@ import typer
 from rope_any._checks import shown
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, echo_json, plain, show, table
+from rope_any.cli._common import AsJson, echo_json, name_of, plain, show, table
 from rope_any.cli._configs import (
     ConfigFile,
     Factor,
@@ -199,8 +199,8 @@ def diff(
         show(heading, bold=True)
         if record["facts"]:
             rows = ((name, *map(_short, values)) for name, values in record["facts"].items())
-            show(table("value", str(a), str(b), rows=rows))
-        ropeless = [str(file) for file, each in ((a, one), (b, other)) if each.rope is None]
+            show(table("value", name_of(a), name_of(b), rows=rows))
+        ropeless = [name_of(file) for file, each in ((a, one), (b, other)) if each.rope is None]
         if ropeless:
             show(f"no rotary here: {', '.join(ropeless)}")
         elif record["drift"] is None:

@@ -15,7 +15,7 @@ from rope_any import _files
 from rope_any._checks import ArgumentValueError, Text, int32
 from rope_any._names import did_you_mean
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, echo_json, status, tokens_option
+from rope_any.cli._common import AsJson, echo_json, name_of, status, tokens_option
 from rope_any.cli._configs import (
     Factor,
     Length,
@@ -102,7 +102,7 @@ def plot(
     if as_json:
         echo_json({"file": str(output), "kind": kind, **_drawn(ax)})
     else:
-        typer.echo(f"{output}: {kind} of {', '.join(map(str, files))}")
+        typer.echo(f"{output}: {kind} of {', '.join(map(name_of, files))}")
 
 
 def _require_options(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
@@ -153,11 +153,11 @@ def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
 
 def _short_names(files: list[Path]) -> list[str]:
     """Return a name per file: its folder's for config.json, else its own without suffix; all paths if two are equal."""
-    whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
+    whole = [Path(os.path.abspath(name_of(file))) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
     ]
-    return _distinct(short, map(str, files))
+    return _distinct(short, map(name_of, files))
 
 
 def _distinct(short: list[str], long: Iterable[str]) -> list[str]:

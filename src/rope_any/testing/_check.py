@@ -16,7 +16,7 @@ from rope_any._frequencies import frequencies as plain
 from rope_any._pairing import Pairing, as_pairing, members
 from rope_any._positions import as_position_array
 from rope_any.testing._exact import Data, Sample, exact, features, pair_errors, rotate_exactly
-from rope_any.testing._wrong import Rotary, find_causes, rotate_wrongly
+from rope_any.testing._wrong import ROUNDINGS, Rotary, find_causes, rotate_wrongly
 from rope_any.testing.vectors import Case
 
 TABLE_BOUND = 1.2e-7  # the largest error of a float32 table at integer positions
@@ -449,7 +449,8 @@ def _report(task: _Task, subject: _Subject) -> Report:
     elif not right_numbers:
         guess = _other_axis(task, runs[0], bound) or _causes(right, runs, worst, bound, keys="keys" in subject.asked)
         guess = guess or _correct_range(task.runs, errors, bound)
-    guess = guess if guess and errors else (*guess, *named)
+    explained = errors and not all(cause.startswith(ROUNDINGS) for cause in guess)
+    guess = guess if explained else (*guess, *named)
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
     last = right.start + 2 * pairs - 1
     features = "" if 2 * pairs == task.head_dim else f", features {right.start} to {last} are rotated"

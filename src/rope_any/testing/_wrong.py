@@ -344,3 +344,7 @@ def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     for one, first in angles:
         for other, second in tables:
             yield (*one, *other), first | second
+
+
+ROUNDINGS = tuple({fault for faults, _ in _precisions() for fault in faults})
+"""The mistakes that are roundings, as texts: none explains a property that doesn't hold."""
