@@ -170,7 +170,7 @@ def box_pictures(app: Sphinx, doctree: nodes.document) -> None:
         whole.replace_self(box)
         box += image
         narrow = pictures_folder(app.doctreedir) / f"{Path(image['uri']).stem}-narrow.svg"
-        if narrow.exists():
+        if narrow.exists() and app.builder.format == "html":  # of which a page shows one or the other
             box["classes"].append("of-two")
             here = Path(app.env.doc2path(app.env.docname)).parent
             box += nodes.image(uri=os.path.relpath(narrow, here), alt=image.get("alt", ""), classes=["narrow"])

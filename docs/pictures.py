@@ -50,7 +50,7 @@ def before_and_after(plain: Row, after: dict[str, Row], lengths: dict[str, float
     upper.set(xlabel=None, title="Wavelengths")
     for look, row in zip(looks.line_styles(len(rows)), rows.values(), strict=True):
         lower.plot([f / g for f, g in zip(plain, row, strict=True)], **look)
-    lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="How many times slower each pair rotates")
+    lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="Times slower than plain")
     ticks = [1, 2, 4, 8, 16, 32, 64]
     most = max(f / g for row in after.values() for f, g in zip(plain, row, strict=True))
     lower.set_yticks([tick for tick in ticks if tick <= 1.3 * most])
@@ -347,6 +347,16 @@ def pairings() -> Figure:
     return figure
 
 
+def narrow(draw: Callable[[], Figure]) -> Figure:
+    """Draw a picture for the width of a phone, with the legend of its first axes below it."""
+    with patch(f"{__name__}.WIDTH", NARROW), patch.object(looks, "WIDTH", NARROW):
+        figure = draw()
+    if legend := figure.axes[0].get_legend():
+        legend.remove()
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center")
+    return figure
+
+
 def errors_narrow() -> Figure:
     """Draw the picture of the README for the width of a phone."""
     figure = Figure(figsize=(4.0, 3.2), layout="constrained")
@@ -388,6 +398,9 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "proportional": proportional_pairs,
     "axes-of-pairs": axes_of_pairs,
     "shards": shards,
+    "wavelengths-by-base-narrow": partial(narrow, wavelengths_by_base),
+    "pairings-narrow": partial(narrow, pairings),
+    "by-parts-narrow": partial(narrow, by_parts),
 } | {
     f"sphx_glr_{script}_{number:03}-narrow": partial(narrow_of_gallery, script, number)
     for script, count in GALLERY.items()

@@ -449,7 +449,7 @@ def test_a_pasted_config_is_drawn(explorer):
     explorer.get_by_text("Paste a config.json").click()
     box = explorer.get_by_label("config.json", exact=True)
     box.fill(json.dumps(config))
-    explorer.get_by_text("Drawn: its sliding_attention layers.").wait_for()
+    explorer.get_by_text("The picture shows its sliding_attention layers.").wait_for()
     explorer.get_by_role("combobox", name="layers").select_option("full_attention")
     rope = executed(explorer.locator("#ex-python").inner_text())["rope"]
     exact = ra.Rope.from_config(config, layer_type="full_attention")

@@ -294,6 +294,7 @@
   // Angles as on paper: counted from the right, anticlockwise, so that a hand of length 1 ends at (cos, sin). All
   // hands are those of the query; of one pair there is also the hand of the key, and an arc from it to the query's.
   function clock(rows, { position, key, pair }, width) {
+    if (width <= 40) return; // it is hidden
     const [middle, radius] = [width / 2, Math.min(width, 340) / 2 - 20];
     const at = (angle, r) => [middle + r * Math.cos(angle), radius + 20 - r * Math.sin(angle)];
     const reach = (i, f) => radius * (1 - (0.75 * i) / f.length);
@@ -645,8 +646,8 @@
   function showLayers(i) {
     const [name, setting] = layers[i];
     const wrong = replace(setting);
-    const sayWhich = name ? `its ${name} layers` : "the config";
-    const plainly = wrong.length ? `The explorer can't draw ${sayWhich}: ${wrong.join(" ")}` : `Drawn: ${sayWhich}.`;
+    const sayWhich = name ? `its ${name} layers` : "this config";
+    const plainly = wrong.length ? `The explorer can't draw ${sayWhich}: ${wrong.join(" ")}` : `The picture shows ${sayWhich}.`;
     const lengths = setting.trained ? "" : " It states no length, so the trained length is the default.";
     const unclear =
       setting.scheme === "linear" && setting.trained
