@@ -1,15 +1,41 @@
-"""What tests of repeated calls compare: the bits of results, errors, and how much work of the package a call takes."""
+"""
+What tests of repeated calls share.
+
+Their Ropes and fixtures, and what they compare: the bits of results, errors, and how much work of the package a call
+takes.
+"""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import rope_any as ra
 
 PACKAGE = str(Path(ra.__file__).parent)
+PAIRINGS = ("half", "interleaved")
+F = ra.frequencies(32, base=100.0)
+ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
+ROPE = ROPES["half"]
+
+
+@pytest.fixture(autouse=True)
+def empty_caches() -> Iterator[None]:
+    """Clear the caches before and after each test of a file that imports this fixture."""
+    ra.clear_caches()
+    yield
+    ra.clear_caches()
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def cpu_arrays(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
+    """Return a function that makes an array of a library with ``out=`` from NumPy's, in the same memory."""
+    if request.param == "numpy":
+        return np.asarray
+    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
 
 
 def data(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:

@@ -8,21 +8,13 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from bits import bits, data
+from bits import PAIRINGS, bits, cpu_arrays, data
 from hypothesis import given, settings
 
 import rope_any as ra
 
-PAIRINGS = ("half", "interleaved")
 pytestmark = pytest.mark.thread_unsafe(reason="it changes the number of threads of torch")
-
-
-@pytest.fixture(params=["numpy", "torch"])
-def put(request):
-    """Return a function that wraps a NumPy array as an array of a library, in the same memory."""
-    if request.param == "numpy":
-        return np.asarray
-    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+put = cpu_arrays
 
 
 # --- random calls -----------------------------------------------------------------------------------------------------

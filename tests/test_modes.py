@@ -8,25 +8,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from bits import bits, data, outcome, work
+from bits import PAIRINGS, ROPE, ROPES, bits, data, empty_caches, outcome, work  # noqa: F401  # a fixture
 
 import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their calls")
-
-PAIRINGS = ("half", "interleaved")
-F = ra.frequencies(32, base=100.0)
-ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
-ROPE = ROPES["half"]
-
-
-@pytest.fixture(autouse=True)
-def _empty_caches():
-    """Clear the caches before and after each test."""
-    ra.clear_caches()
-    yield
-    ra.clear_caches()
-
 
 # --- torch ---
 
@@ -71,42 +57,21 @@ def _traced(torch, rotation, x):
     return graph(x)
 
 
-def _recorded(rotation, x):
-    """Return the result, and the names of the operations that a dispatch mode sees."""
+def _recorded(kind, rotation, x):
+    """Return the result, and the names of the functions that a dispatch or function mode of torch sees."""
+    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []
 
-    class Mode(TorchDispatchMode):
-        """A mode that records the functions dispatched."""
+    def record(_, function, __, args=(), kwargs=None):
+        """Record a function, and call it."""
+        seen.append(str(function))
+        return function(*args, **(kwargs or {}))
 
-        def __torch_dispatch__(self, function, _, args=(), kwargs=None):
-            """Record a function, and call it."""
-            seen.append(str(function))
-            return function(*args, **(kwargs or {}))
-
-    with Mode():
+    base = {"dispatch": TorchDispatchMode, "function": TorchFunctionMode}[kind]
+    with type("Mode", (base,), {f"__torch_{kind}__": record})():
         return rotation(x), seen
-
-
-def _overridden(_, rotation, x):
-    """Return the result under a torch function mode, which must see calls."""
-    from torch.overrides import TorchFunctionMode
-
-    seen = []
-
-    class Mode(TorchFunctionMode):
-        """A mode that records the functions called."""
-
-        def __torch_function__(self, function, _, args=(), kwargs=None):
-            """Record a function, and call it."""
-            seen.append(function)
-            return function(*args, **(kwargs or {}))
-
-    with Mode():
-        result = rotation(x)
-    assert len(seen) > 2
-    return result
 
 
 def _fake(_, rotation, x):
@@ -131,8 +96,8 @@ TRANSFORMS = {
     "make_fx, symbolic": partial(_graph, tracing_mode="symbolic", _allow_non_fake_inputs=True),
     "jit.trace": _traced,
     "compile": lambda torch, rotation, x: torch.compile(rotation, fullgraph=True, backend="eager")(x),
-    "dispatch mode": lambda _, rotation, x: _recorded(rotation, x)[0],
-    "function mode": _overridden,
+    "dispatch mode": lambda _, rotation, x: _recorded("dispatch", rotation, x)[0],
+    "function mode": lambda _, rotation, x: _recorded("function", rotation, x)[0],
     "fake tensors": _fake,
 }
 
@@ -174,14 +139,15 @@ def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name,
         assert bits(rotation(x)) == bits(expected), called
 
 
+@pytest.mark.parametrize("kind", ["dispatch", "function"])
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, torch):
+def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, kind, torch):
     x = torch.from_numpy(data(3, 6, 32))
     for rotation in _torch_calls(torch, ROPES[pairing]).values():
         ra.clear_caches()
-        _, before = _recorded(rotation, x)
+        _, before = _recorded(kind, rotation, x)
         rotation(x)
-        _, after = _recorded(rotation, x)
+        _, after = _recorded(kind, rotation, x)
         assert before == after and len(before) > 3
 
 

@@ -3,18 +3,12 @@
 import numpy as np
 import oracle
 import pytest
+from bits import cpu_arrays
 
 import rope_any as ra
 
 F = ra.frequencies(12)
-
-
-@pytest.fixture(params=["numpy", "torch"])
-def put(request):
-    """Return a function that makes an array of a library with ``out=`` from NumPy's, in the same memory."""
-    if request.param == "numpy":
-        return np.asarray
-    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+put = cpu_arrays
 
 
 # The leading axes of x, more than 2**20 numbers with 16 features, and of the table. No tile is larger.
