@@ -423,10 +423,3 @@ def test_jax_gradients_reach_the_coefficients(jax, rng, coefficients, jitted):
     cos, sin = plain(P, F[:KEPT])
     assert_close(grad_c, np.einsum("sk,bhsj->hkj", cos, a + b), atol=2e-5)
     assert_close(grad_s, np.einsum("sk,bhsj->hkj", sin, a - b), atol=2e-5)
-
-
-def test_a_bent_table_has_no_inverse():
-    x, (bent, _) = np.ones((6, 16), np.float32), bending.xpos(HALF.table(P), P, centre=0)
-    with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is not a rotation; got True"):
-        HALF.apply(x, bent, inverse=True)
-    assert HALF.apply(x, ra.Table(*bent), inverse=True).shape == (6, 16)  # a plain Table has an inverse

@@ -68,22 +68,3 @@ def test_tables_have_an_axis_of_heads_before_the_tokens(lib, rng, rows):
     angles = np.einsum("bsa,hap->bhsp", positions, np.asarray(rows))
     np.testing.assert_allclose(cos, np.cos(angles), atol=2e-7)
     np.testing.assert_allclose(sin, np.sin(angles), atol=2e-7)
-
-
-def test_heads_that_are_no_multiple_of_the_rows_are_refused(rows):
-    rope = ra.Rope(rows, pairing="half")
-    with pytest.raises(ra.ArgumentValueError, match=r"^k must have 2 heads, .*`seq_axis`=-3"):
-        rope(np.ones((1, 4, SEQ, 6)), np.ones((1, 3, SEQ, 6)))
-
-
-ONE_ROW = {
-    "plot": ra.plot.wavelengths,
-    "pack": lambda rope: ra.layouts.pack(rope, "mlx", like=np.ones(1, np.float32)),
-    "export": ra.onnx.export,
-}
-
-
-@pytest.mark.parametrize("use", ONE_ROW)
-def test_functions_that_need_one_row_for_all_heads_refuse_others(rows, use):
-    with pytest.raises(ra.ArgumentValueError, match=r"frequencies must be .*; got 2 heads"):
-        ONE_ROW[use](ra.Rope(rows, pairing="half"))

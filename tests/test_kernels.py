@@ -212,11 +212,6 @@ def test_a_rotation_without_gradients_is_named(torch):
     assert report.causes == ("no gradient reaches x",)
 
 
-def test_gradients_need_a_library_that_has_them():
-    with pytest.raises(ra.ArgumentValueError, match="gradient must be False for numpy"):
-        check_rotary(correct, pairing="half", gradient=True)
-
-
 # --- correct functions ------------------------------------------------------------------------------------------------
 
 

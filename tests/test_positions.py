@@ -9,11 +9,7 @@ from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rope_any as ra
 from rope_any import positions
-
-F = ra.frequencies(8)
-ROPE = ra.Rope(F, pairing="half")
 
 
 def check(lib, found, expected, *, real=False):
@@ -406,48 +402,3 @@ def test_zigzag_equals_the_head_tail_order_of_torch(torch):
     theirs = balancer._PerDocumentHeadTailLoadBalancer([lengths], 2, "cpu")._generate_indices()[0]
     each = [start + ours(n, 2) for n, start in zip(lengths, cumulative(lengths), strict=False)]
     assert torch.equal(torch.cat(each), theirs)
-
-
-# --- refusals -----------------------------------------------------------------------------------------------
-
-
-def test_unknown_dask_lengths_are_refused():
-    da = pytest.importorskip("dask.array", reason="dask is not installed")
-    x = da.from_array(np.arange(10))
-    x = x[x > 3]
-    for name, call in (
-        ("positions", lambda: positions.grid(x, 3)),
-        ("positions", lambda: ROPE.apply(da.ones((6, 8)), x)),
-        ("cumulative_lengths", lambda: positions.packed(x, 10)),
-        ("starts", lambda: positions.from_starts(x, 3)),
-    ):
-        with pytest.raises(ValueError, match=rf"^{name} must have known lengths; got shape \(nan,\)"):
-            call()
-
-
-WRONG = {
-    "offsets must have shape": lambda x: positions.ragged([0, 2, 5], [1], like=x),
-    "indptr must start at": lambda x: positions.ragged([0, 3, 2], [1, 1], like=x),
-    r"offsets \+ lengths - 1 must be from": lambda x: positions.ragged([0, 9], [2**31 - 2], like=x),
-    r"starts \+ length - 1 must be from": lambda x: positions.from_starts([0, 2**31 - 1], 2, like=x),
-    "cumulative_lengths must be from": lambda x: positions.packed([0, 2**31], like=x),
-    "length must be a multiple of 6": lambda x: positions.shard(15, 3, 0, zigzag=True, like=x),
-    "pad the document": lambda x: positions.shard(18, 2, 0, zigzag=True, cumulative_lengths=[0, 6, 18], like=x),
-    "must end at `length`, 16": lambda x: positions.gather_order(16, 2, zigzag=True, cumulative_lengths=[0, 8], like=x),
-    "at least the last of `cum": lambda x: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=[0, 8], like=x),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_sequences_that_would_be_numbered_wrongly_are_refused(message):
-    with pytest.raises(ValueError, match=message):
-        WRONG[message](np.ones(1))
-
-
-def test_length_and_documents_are_asked_of_the_host():
-    with pytest.raises(TypeError, match="length must be given if `indptr` is an array"):
-        positions.ragged(np.asarray([0, 2]), np.asarray([5]))
-    with pytest.raises(TypeError, match=r"write cumulative_lengths.tolist\(\)"):
-        positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=np.asarray([0, 4]))
-    with pytest.raises(TypeError, match=r"ids must .*integer"):
-        positions.segments(np.ones(1))

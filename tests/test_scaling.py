@@ -304,10 +304,3 @@ def test_values_without_meaning_are_refused(scheme, changed):
     with pytest.raises(ra.ArgumentValueError) as error:
         call(scheme, **changed)
     assert error.value.argument == argument
-
-
-def test_factor_and_frequencies_in_the_wrong_order_are_told_apart():
-    with pytest.raises(TypeError, match=r"factor .* got tuple.*; the frequencies come before it"):
-        scaling.ntk(2.0, F)
-    with pytest.raises(TypeError, match=r"frequencies\[0\] must be a real number; got tuple"):
-        scaling.linear((F, F), 2.0)
