@@ -93,15 +93,6 @@ def test_alternating_picks_every_nth(pairs, data):
     assert axes_of_pairs(axes.alternating(f, n)) == [(a, g) for a in range(n) for g in f[a::n]]
 
 
-@one_jax
-def test_equal_positions_on_all_axes_equal_one_axis(lib, rng):
-    x, p = lib(rng.uniform(-2, 2, (2, 5, 16)), "float32"), [3, 1, 4, 1, 5]
-    plain = lib.get(ra.Rope(F, pairing="half").apply(x, p))
-    for rows in (axes.chunked(F, [3, 5]), axes.strided(F, [4, 4]), axes.axial(F[:3], F[3:])):
-        got = ra.Rope(rows, pairing="half").apply(x, [[i, i] for i in p])
-        np.testing.assert_allclose(lib.get(got), plain, rtol=0, atol=1e-6)
-
-
 # --- learned frequencies --------------------------------------------------------------------------------
 
 
