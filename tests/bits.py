@@ -38,6 +38,23 @@ def cpu_arrays(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
     return pytest.importorskip("torch", reason="torch is not installed").from_numpy
 
 
+@pytest.fixture
+def thread_count(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | str], None]]:
+    """Return a function that sets the number of threads that share large arrays; torch's is restored."""
+    torch = sys.modules.get("torch")
+    before = torch and torch.get_num_threads()
+
+    def use(count: int | str) -> None:
+        """Set the number of threads; torch has no "many"."""
+        monkeypatch.setenv("OMP_NUM_THREADS", str(count))
+        if torch and count != "many":
+            torch.set_num_threads(count)
+
+    yield use
+    if torch:
+        torch.set_num_threads(before)
+
+
 def data(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
     """Return random numbers as a NumPy array, the same in each call."""
     return np.random.default_rng(seed).uniform(-2, 2, shape).astype(dtype)

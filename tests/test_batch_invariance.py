@@ -8,13 +8,13 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from bits import PAIRINGS, bits, cpu_arrays, data
+from bits import PAIRINGS, bits, cpu_arrays, data, thread_count
 from hypothesis import given, settings
 
 import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="it changes the number of threads of torch")
-put = cpu_arrays
+put, use_threads = cpu_arrays, thread_count
 
 
 # --- random calls -----------------------------------------------------------------------------------------------------
@@ -51,9 +51,8 @@ def _viewed(put, x, view):
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_token_does_not_depend_on_other_tokens(pairing, put):
+def test_a_token_does_not_depend_on_other_tokens(pairing, put, use_threads):
     torch = None if put is np.asarray else sys.modules["torch"]
-    threads = torch and torch.get_num_threads()
 
     @settings(max_examples=60)
     @given(CASES)
@@ -75,15 +74,11 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put):
         batch, head, i = (slice(n, n + 1) for n in rng.integers(0, case.shape).tolist())
         assert bits(rotated(x[batch, head, i], positions[i])) == bits(full[batch, head, i])
         for count in (1, 2, 3) if torch else ():
-            torch.set_num_threads(count)
+            use_threads(count)
             ra.clear_caches()
             assert bits(rotated(x, positions)) == bits(full)
 
-    try:
-        check()
-    finally:
-        if torch:
-            torch.set_num_threads(threads)
+    check()
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
@@ -91,30 +86,24 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put):
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch):
+def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch, use_threads):
     x = torch.from_numpy(data(3, 400, 70)).to(getattr(torch, dtype))
     ropes = [ra.Rope(ra.frequencies(2 * pairs), pairing=pairing) for pairs in (16, 35)]
-    before, results = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            ra.clear_caches()
-            results.append([bits(rope.apply(x, 7)) for rope in ropes])
-    finally:
-        torch.set_num_threads(before)
+    results = []
+    for count in (1, 2, 3):
+        use_threads(count)
+        ra.clear_caches()
+        results.append([bits(rope.apply(x, 7)) for rope in ropes])
     assert results[0] == results[1] == results[2]
     for rope, full in zip(ropes, results[0], strict=True):
         pieces = torch.cat([rope.apply(piece, 7 + 77 * i) for i, piece in enumerate(x.split(77, dim=1))], dim=1)
         assert bits(pieces) == full
 
 
-def test_threads_can_share_one_wide_row(torch):
-    threads, c = torch.get_num_threads(), torch.ones(1, 32784)
-    torch.set_num_threads(2)
-    try:
-        got = ra.rotate(torch.ones(1, 65568), c, c, pairing="interleaved")
-    finally:
-        torch.set_num_threads(threads)
+def test_threads_can_share_one_wide_row(torch, use_threads):
+    use_threads(2)
+    c = torch.ones(1, 32784)
+    got = ra.rotate(torch.ones(1, 65568), c, c, pairing="interleaved")
     assert torch.equal(got, torch.tensor([0.0, 2.0]).repeat(1, 32784))
 
 

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,14 +13,18 @@ import ml_dtypes
 import numpy as np
 import oracle
 import pytest
+from bits import cpu_arrays, thread_count
+from cases import python
 from simulated import forget_fallbacks, hide_numba
-from test_table import phases
+from test_table import LARGEST as FAR
+from test_table import phases, positions
 
 import rope_any as ra
 
 PAGE = Path(__file__).parent.parent / "docs" / "fused.md"
 F = ra.frequencies(12)
 ROPE = ra.Rope(F, pairing="half")
+arrays, use_threads = cpu_arrays, thread_count
 TOLERANCE = {"float16": 3e-3, "bfloat16": 3e-2, "float32": 1e-6, "float64": 1e-15}
 
 
@@ -55,11 +57,9 @@ def each_loop(*dtypes):
 
 def documented():
     """Return the table of the docs as {library: {dtype: cell}}."""
-    (table,) = [
-        part for part in PAGE.read_text(encoding="utf-8").split("\n\n") if part.startswith("| library | compiler")
-    ]
-    rows = [re.findall(r"[^|]+", line) for line in table.splitlines()]
-    head, _, *body = [[cell.strip(" `") for cell in row] for row in rows]
+    _, table = PAGE.read_text(encoding="utf-8").split("\n\n| library | compiler", 1)
+    lines = f"library | compiler{table}".partition("\n\n")[0].splitlines()
+    head, _, *body = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: dict(zip(head[2:], row[2:], strict=True)) for row in body}
 
 
@@ -192,13 +192,11 @@ def test_unaligned_arrays_and_tables_of_any_dtype_use_the_same_loop(name, pairin
         assert not warned and (out is None or got is out)
 
 
-@pytest.fixture(params=["numpy", "torch"])
-def put(request):
+@pytest.fixture
+def put(arrays):
     """Return a function that makes a CPU array from data."""
     pytest.importorskip("numba", reason="numba is not installed")
-    if request.param == "numpy":
-        return np.asarray
-    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+    return arrays
 
 
 def test_what_is_not_compiled_falls_back_with_a_warning_at_the_callers_line(put):
@@ -336,23 +334,6 @@ def test_numba_can_be_called_from_many_threads(rng):
 # --- the loop for CPU arrays ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def use_threads(monkeypatch):
-    """Return a function that sets the number of threads that share large arrays; torch's is restored."""
-    torch = sys.modules.get("torch")
-    before = torch and torch.get_num_threads()
-
-    def use(count):
-        """Set the number of threads; torch has no "many"."""
-        monkeypatch.setenv("OMP_NUM_THREADS", str(count))
-        if torch and count != "many":
-            torch.set_num_threads(count)
-
-    yield use
-    if torch:
-        torch.set_num_threads(before)
-
-
 _INTERRUPTED_CALLS = """
 import random, signal, sys, time
 import numpy as np
@@ -403,21 +384,17 @@ print("done")
 @pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers that send signals")
 def test_interrupted_calls_write_no_memory_of_others_and_later_calls_work(put):
-    command = [sys.executable, "-c", _INTERRUPTED_CALLS, "numpy" if put is np.asarray else "torch"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
-    assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
+    library = "numpy" if put is np.asarray else "torch"
+    assert python("-c", _INTERRUPTED_CALLS, library, OMP_NUM_THREADS="2") == "done\n"
 
 
 @each_loop("float16", "float32")
 def test_an_empty_q_does_not_prevent_a_fused_k(put, rng, dtype, pairing):
     rope, k = ra.Rope(ra.frequencies(64), pairing=pairing), put(rng.standard_normal((1, 4, 33, 64)).astype(dtype))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        q, rotated = rope(k[:, :0], k, 7, fused=True)
-        np.testing.assert_array_equal(rotated, rope(k[:, :1], k, 7, fused=True)[1])
-        assert q.shape == (1, 0, 33, 64)
-        assert rope.apply(k[:, :, :0], fused=True).shape == (1, 4, 0, 64)
+    q, rotated = rope(k[:, :0], k, 7, fused=True)  # without a warning, which would be an error
+    np.testing.assert_array_equal(rotated, rope(k[:, :1], k, 7, fused=True)[1])
+    assert q.shape == (1, 0, 33, 64)
+    assert rope.apply(k[:, :, :0], fused=True).shape == (1, 4, 0, 64)
 
 
 @pytest.mark.thread_unsafe(reason="sets the number of threads")
@@ -537,11 +514,10 @@ if "fork" in sys.argv:
 
 def run_process(*options, **environment):
     """Run a process that calls the loop; return its output."""
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _FUSED_CALLS, *options]
-    variables = {**os.environ, "OMP_NUM_THREADS": "3", **environment}
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=300)
-    assert run.stdout.endswith("done\n") and run.returncode == 0, run.stderr
-    return run.stdout
+    command = ["-W", "error::RuntimeWarning", "-c", _FUSED_CALLS, *options]
+    printed = python(*command, **{"OMP_NUM_THREADS": "3", **environment})
+    assert printed.endswith("done\n")
+    return printed
 
 
 @pytest.mark.long
@@ -578,7 +554,6 @@ def test_if_numba_fails_a_warning_says_so():
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
-FAR = 2**31 - 1
 ROUNDING = 3.1e-8  # a cosine is rounded to float32 by at most 2**-25; 4 percent more
 
 
@@ -587,10 +562,9 @@ def error(table, exact):
     return max(np.abs(np.asarray(a).astype(np.float64) - b).max() for a, b in zip(table, exact, strict=True))
 
 
-def shuffled_positions(rng, count=40):
+def shuffled_positions(rng):
     """Return shuffled positions of all magnitudes and both signs, with the largest."""
-    random = rng.integers(-FAR, FAR, count) >> rng.integers(0, 31, count)
-    return rng.permutation(np.concatenate([[0, 1, -1, 131_072, 2**24 + 1, FAR, -FAR], random]))
+    return rng.permutation(positions(rng))
 
 
 def test_fused_tables_are_exact_on_every_library(lib, rng):
@@ -687,11 +661,8 @@ def test_the_bits_of_a_fused_table_do_not_depend_on_other_rows_pairs_and_threads
 
 
 def test_a_fused_rotation_makes_a_fused_table(put, rng):
-    x, rope = (
-        put(rng.uniform(-1, 1, (2, 3, 9, 12)).astype(np.float32)),
-        ra.Rope(F, pairing="half", attention_factor=1.1),
-    )
-    batch = np.arange(18).reshape(2, 9)
+    x, batch = put(rng.uniform(-1, 1, (2, 3, 9, 12)).astype(np.float32)), np.arange(18).reshape(2, 9)
+    rope = ra.Rope(F, pairing="half", attention_factor=1.1)
     for given, at in ((None, range(9)), (1000, range(1000, 1009)), *((p, p) for p in (range(5, 14), put(batch)))):
         table = rope.table(at, like=x, fused=True)
         for _ in range(2):  # by a new plan, then by the cached one

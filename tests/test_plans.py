@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
-from bits import PAIRINGS, ROPE, ROPES, F, bits, cpu_arrays, data, empty_caches, outcome, work  # noqa: F401  # fixtures
+from bits import PAIRINGS, ROPE, ROPES, F, bits, cpu_arrays, data, outcome, thread_count, work
+from bits import empty_caches as _empty_caches  # noqa: F401  # a fixture
 from numpy.lib.stride_tricks import as_strided
 
 import rope_any as ra
@@ -19,18 +20,16 @@ import rope_any as ra
 pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their calls")
 
 
+arrays, use_threads = cpu_arrays, thread_count
+
+
 @pytest.fixture
-def put(cpu_arrays):  # noqa: F811
+def put(arrays, use_threads):
     """Return a function that wraps a NumPy array as an array of a library with plans, in the same memory."""
-    torch = None if cpu_arrays is np.asarray else sys.modules["torch"]
-    threads = torch and torch.get_num_threads()
-    if torch:  # in one thread: else others take some of the work
-        torch.set_num_threads(1)
-    ROPE.apply(cpu_arrays(data(1, 32)))  # plans are kept from the second array of a type on
+    use_threads(1)  # else others take some of the work
+    ROPE.apply(arrays(data(1, 32)))  # plans are kept from the second array of a type on
     ra.clear_caches()
-    yield cpu_arrays
-    if torch:
-        torch.set_num_threads(threads)
+    return arrays
 
 
 def qk(put, *, queries=6):
@@ -95,8 +94,7 @@ BLOCKS = {pairing: ra.Rope(F, pairing=pairing, blocks=2, start=1) for pairing in
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_second_call_does_less_work_with_the_same_bits(name, pairing, fused, put, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_a_second_call_does_less_work_with_the_same_bits(name, pairing, fused, put):
     if fused:
         pytest.importorskip("numba", reason="numba is not installed")
     call, results = partial(CALLS[name], put, ROPES[pairing], fused=fused), []

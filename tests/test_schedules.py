@@ -3,12 +3,12 @@
 import numpy as np
 import oracle
 import pytest
-from bits import cpu_arrays
+from bits import cpu_arrays, thread_count
 
 import rope_any as ra
 
 F = ra.frequencies(12)
-put = cpu_arrays
+put, use_threads = cpu_arrays, thread_count
 
 
 # The leading axes of x, more than 2**20 numbers with 16 features, and of the table. No tile is larger.
@@ -63,11 +63,11 @@ def test_tiles_of_large_arrays_equal_small_arrays_and_the_oracle(case, pairing, 
 
 @pytest.mark.thread_unsafe(reason="sets the number of threads")
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_threads_share_numpy_tiles(pairing, monkeypatch, rng):
+def test_threads_share_numpy_tiles(pairing, use_threads, rng):
     rope, got = ra.Rope(ra.frequencies(64), pairing=pairing), []
     x = rng.standard_normal((2, 40, 3, 100, 70))  # with pass-through features, in float64
     for threads in (1, 2, 5):
-        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+        use_threads(threads)
         got.append(rope.apply(x, 7))
         np.testing.assert_array_equal(got[-1], got[0])
         np.testing.assert_array_equal(got[-1][1, 3], rope.apply(x[1, 3], 7))  # by itself
