@@ -118,17 +118,11 @@ def test_masks_lengths_and_ranks_can_have_every_integer_dtype(lib):
 def test_nothing_is_computed_on_dask():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     dask = pytest.importorskip("dask", reason="dask is not installed")
-
-    def fail(_):
-        """Fail if Dask computes anything."""
-        msg = "computed"
-        raise AssertionError(msg)
-
     host = map(da.asarray, example_arrays(np.asarray))
-    lazy = [da.map_blocks(fail, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in host]
+    lazy = [da.map_blocks(lambda _: 1 / 0, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in host]
     found = from_arrays(*lazy)
     assert all(isinstance(p, da.Array) for p in found)
-    with pytest.raises(AssertionError, match="computed"):
+    with pytest.raises(ZeroDivisionError):
         dask.compute(found[0])
 
 
@@ -151,18 +145,10 @@ def test_packed_memory_does_not_grow_with_the_number_of_sequences():
 # --- padded, from_starts ------------------------------------------------------------------------------------
 
 
-def count_tokens(mask):
-    """Return the number of earlier tokens at each token of a mask; 0 at padding."""
-    rows = []
-    for row in mask:
-        count = itertools.count()
-        rows.append([next(count) if token else 0 for token in row])
-    return rows
-
-
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_random_padded_sequences_are_counted(mask):
-    assert positions.padded(np.asarray(mask)).tolist() == count_tokens(mask)
+    expected = [[sum(row[:i]) if token else 0 for i, token in enumerate(row)] for row in mask]
+    assert positions.padded(np.asarray(mask)).tolist() == expected
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 10), max_size=4), st.integers(0, 9))

@@ -209,9 +209,8 @@ def test_resonance_makes_positions_repeat():
     f = scaling.resonance(scaling.linear(F, 3.7))
     for wavelength in (2 * math.pi / v for v in f):
         assert wavelength == pytest.approx(round(wavelength), rel=1e-14)
-    cos, sin = ra.cos_sin(np.asarray([5, 5 + round(2 * math.pi / f[1])]), f, dtype=np.float64)
-    assert abs(cos[0, 1] - cos[1, 1]) < 1e-13
-    assert abs(sin[0, 1] - sin[1, 1]) < 1e-13
+    for part in ra.cos_sin(np.asarray([5, 5 + round(2 * math.pi / f[1])]), f, dtype=np.float64):
+        assert abs(part[0, 1] - part[1, 1]) < 1e-13
     assert scaling.resonance((0.0, 100.0, -0.1)) == (0.0, 2 * math.pi, -2 * math.pi / 63)
 
 
@@ -248,14 +247,7 @@ ARGUMENTS = {
     "trained_length": 2048,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
-    "alpha": 1.0,
-    "beta": 32.0,
-    "beta_slow": 1.0,
-    "beta_fast": 32.0,
-    "truncate": True,
     "proportion": 0.5,
-    "mscale": 0.7,
-    "mscale_all_dim": 1.3,
     "noise": 0.5,
     "count": 3,
     "repeats_at": 50,
@@ -263,10 +255,10 @@ ARGUMENTS = {
 
 
 def call(scheme, **changed):
-    """Call a function of scaling with valid arguments, except for those given."""
-    function = getattr(scaling, scheme)
+    """Call a function of scaling with defaults or valid arguments, except for those given."""
+    function, given = getattr(scaling, scheme), ARGUMENTS | changed
     bound = signature(function).bind_partial()
-    bound.arguments.update({name: (ARGUMENTS | changed)[name] for name in signature(function).parameters})
+    bound.arguments.update({name: given[name] for name in signature(function).parameters if name in given})
     return function(*bound.args, **bound.kwargs)
 
 
