@@ -20,6 +20,14 @@ PAIRINGS = ("half", "interleaved")
 F = ra.frequencies(32, base=100.0)
 ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
 ROPE = ROPES["half"]
+# Views in memory of an array of NumPy.
+VIEWS = {
+    "contiguous": lambda x: x,
+    "tokens first": lambda x: np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 0, -2)), 0, -2) if x.ndim > 1 else x,
+    "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "part of a wider row": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
+    "unaligned start": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +44,12 @@ def cpu_arrays(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
     if request.param == "numpy":
         return np.asarray
     return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+
+
+@pytest.fixture(params=PAIRINGS)
+def each_pairing(request: pytest.FixtureRequest) -> str:
+    """Return each pairing."""
+    return request.param
 
 
 @pytest.fixture

@@ -8,25 +8,19 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from bits import PAIRINGS, bits, cpu_arrays, data, thread_count
+from bits import VIEWS, bits, cpu_arrays, data, each_pairing, thread_count
 from hypothesis import given, settings
 
 import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="it changes the number of threads of torch")
-put, use_threads = cpu_arrays, thread_count
+put, pairing, use_threads = cpu_arrays, each_pairing, thread_count
 
 
 # --- random calls -----------------------------------------------------------------------------------------------------
 
 
 DTYPES = {"float16": "f2", "bfloat16": ml_dtypes.bfloat16, "float32": "f4", "float64": "f8"}
-VIEWS = {
-    "contiguous": lambda x: x,
-    "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
-    "tokens before heads": lambda x: np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2),
-    "unaligned start": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
-}
 CASES = st.builds(
     types.SimpleNamespace,
     shape=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 40)),
@@ -50,7 +44,6 @@ def _viewed(put, x, view):
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("pairing", PAIRINGS)
 def test_a_token_does_not_depend_on_other_tokens(pairing, put, use_threads):
     torch = None if put is np.asarray else sys.modules["torch"]
 
@@ -84,7 +77,6 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put, use_threads):
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch, use_threads):
     x = torch.from_numpy(data(3, 400, 70)).to(getattr(torch, dtype))

@@ -1,27 +1,21 @@
 """Transforms, modes, tracers and special tensors: eager calls before and after them give the same bits."""
 
 import os
-import subprocess
-import sys
 import warnings
 from functools import partial
 
 import numpy as np
+import oracle
 import pytest
-from bits import PAIRINGS, ROPE, ROPES, bits, data, empty_caches, outcome, work  # noqa: F401  # a fixture
+from bits import ROPE, ROPES, bits, data, each_pairing, empty_caches, outcome, work  # noqa: F401  # a fixture
+from cases import python
 
 import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their calls")
+pairing = each_pairing
 
 # --- torch ---
-
-
-def formula(torch, x, cos, sin, pairing):
-    """Return x rotated by the formula of the paper."""
-    a, b = x.chunk(2, -1) if pairing == "half" else (x[..., ::2], x[..., 1::2])
-    members = a * cos - b * sin, b * cos + a * sin
-    return torch.cat(members, -1) if pairing == "half" else torch.stack(members, -1).flatten(-2)
 
 
 def _jvp(torch, rotation, x):
@@ -117,7 +111,6 @@ def _torch_calls(torch, rope):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # from torch
-@pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name, pairing, torch):
     x = torch.from_numpy(data(3, 6, 32))
@@ -140,7 +133,6 @@ def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name,
 
 
 @pytest.mark.parametrize("kind", ["dispatch", "function"])
-@pytest.mark.parametrize("pairing", PAIRINGS)
 def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, kind, torch):
     x = torch.from_numpy(data(3, 6, 32))
     for rotation in _torch_calls(torch, ROPES[pairing]).values():
@@ -188,7 +180,6 @@ def _tensors(torch):
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("use", ["x", "out", "x in inference", "out in inference", "in place"])
 def test_special_tensors_are_rotated_after_a_plan(use, pairing, fused, torch):
     rope = ROPES[pairing]
@@ -209,9 +200,9 @@ def test_special_tensors_are_rotated_after_a_plan(use, pairing, fused, torch):
         outcome(partial(call, name, False))
         assert outcome(partial(call, name, True)) == before, name
         if use == "x":
-            table = rope.table(torch.arange(5, 11), like=x.double())
-            expected = formula(torch, x.double(), *table, pairing)
-            torch.testing.assert_close(call(name, True).double(), expected, rtol=0, atol=1e-6)
+            wide, *table = (part.numpy() for part in ((x.double() + 0), *rope.table(torch.arange(5, 11))))
+            expected = oracle.rotate_by_table(wide, *table, pairing=pairing)
+            np.testing.assert_allclose(call(name, True), expected, rtol=0, atol=1e-6)
 
 
 _FREED = """
@@ -244,7 +235,7 @@ for case in itertools.product(("half", "interleaved"), (6, 20_000), dtypes, flag
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.usefixtures("torch")
 def test_a_freed_tensor_raises():
-    lines = _python(_FREED).stdout.splitlines()
+    lines = python("-c", _FREED).splitlines()
     assert len(lines) == 64 and not [line for line in lines if not line.endswith(" 0")]
 
 
@@ -277,11 +268,10 @@ os._exit(0)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.usefixtures("torch")
 def test_a_forked_process_does_not_wait_for_locks_of_its_parent():
-    assert _python(_LOCKED).stdout == "0\n"
+    assert python("-c", _LOCKED) == "0\n"
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("pairing", PAIRINGS)
 def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
     from torch import _efficientzerotensor
 
@@ -295,13 +285,6 @@ def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
         leaf = x.clone().requires_grad_()
         rope.apply(leaf, table, fused=True).backward(zeros)
         assert torch.equal(leaf.grad, torch.zeros(3, 6, 32))
-
-
-def _python(program, *arguments):
-    """Run a program in a new process; return the completed process."""
-    run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return run
 
 
 def test_caches_cause_no_torch_recompilation(torch):
