@@ -134,7 +134,6 @@ CHECKS = [
     (ValueError, "attention_factor must be from 1e-4 to 1e4; got", lambda: ra.cos_sin(P, F, attention_factor=9e-5)),
     (ValueError, "attention_factor must .*; got 10001.0", lambda: ra.cos_sin(P, F, attention_factor=10001)),
     (ValueError, 'pairing must be "half" or "interleaved"; got \'both\'', lambda: rope(pairing="both")),
-    (TypeError, r"x must be an array \(NumPy, .*; got NoneType", lambda: rotate(None)),
     (ValueError, "order must be 'rows' or 'columns'; got 'C'", lambda: at.grid(2, order="C", like=X)),
 ]
 FREQUENCIES = [
@@ -315,8 +314,6 @@ def test_dtypes_shapes_and_lists_are_checked_in_each_library(lib):
     for dtype in ("int32", "complex64"):
         with pytest.raises(TypeError, match=f"x must be floating-point .* got {dtype}"):
             ra.rotate(lib(np.ones((3, 8)), dtype), cos, sin, pairing="half")
-    with pytest.raises(TypeError, match=r"x must be an array .* got list"):
-        ra.rotate([1.0], cos, sin, pairing="half")
     with pytest.raises(ValueError, match=r"broadcast to \(4, 4\), .* got \(3, 4\)"):
         ra.rotate(lib(np.ones((4, 8)), "float32"), cos, sin, pairing="half")
     with pytest.raises(ValueError, match=r"positions must be \(seq,\)"):
@@ -406,8 +403,6 @@ def test_an_output_that_overlaps_another_array_in_part_is_refused(library):
     for out in (buffer[8:32].reshape(3, 8), buffer[1:25].reshape(3, 8), buffer[:24].reshape(8, 3).T):
         with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
             rotate(x, cos, sin, out=out)
-    again = buffer[:24].reshape(3, 8)
-    assert rotate(x, cos, sin, out=again) is again
     flat = xp.ones(24, dtype=xp.float32)
     flat[:12] = cos.reshape(-1)
     with pytest.raises(ValueError, match="out must not overlap cos"):
