@@ -31,9 +31,7 @@ def draw(rng, shape):
 
 def check(lib, got, x, expected, dtype):
     """Check the type, dtype, shape and values of a result."""
-    assert type(got) is type(x)
-    assert got.dtype == x.dtype
-    assert tuple(got.shape) == tuple(x.shape)
+    assert (type(got), got.dtype, tuple(got.shape)) == (type(x), x.dtype, tuple(x.shape))
     np.testing.assert_allclose(lib.get(got).astype(np.float64), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
