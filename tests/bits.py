@@ -1,15 +1,72 @@
-"""What tests of repeated calls compare: the bits of results, errors, and how much work of the package a call takes."""
+"""
+What tests of repeated calls share.
+
+Their Ropes and fixtures, and what they compare: the bits of results, errors, and how much work of the package a call
+takes.
+"""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import rope_any as ra
 
 PACKAGE = str(Path(ra.__file__).parent)
+PAIRINGS = ("half", "interleaved")
+F = ra.frequencies(32, base=100.0)
+ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
+ROPE = ROPES["half"]
+# Views in memory of an array of NumPy.
+VIEWS = {
+    "contiguous": lambda x: x,
+    "tokens first": lambda x: np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 0, -2)), 0, -2) if x.ndim > 1 else x,
+    "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "part of a wider row": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
+    "unaligned start": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_caches() -> Iterator[None]:
+    """Clear the caches before and after each test of a file that imports this fixture."""
+    ra.clear_caches()
+    yield
+    ra.clear_caches()
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def cpu_arrays(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
+    """Return a function that makes an array of a library with ``out=`` from NumPy's, in the same memory."""
+    if request.param == "numpy":
+        return np.asarray
+    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+
+
+@pytest.fixture(params=PAIRINGS)
+def each_pairing(request: pytest.FixtureRequest) -> str:
+    """Return each pairing."""
+    return request.param
+
+
+@pytest.fixture
+def thread_count(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | str], None]]:
+    """Return a function that sets the number of threads that share large arrays; torch's is restored."""
+    torch = sys.modules.get("torch")
+    before = torch and torch.get_num_threads()
+
+    def use(count: int | str) -> None:
+        """Set the number of threads; torch has no "many"."""
+        monkeypatch.setenv("OMP_NUM_THREADS", str(count))
+        if torch and count != "many":
+            torch.set_num_threads(count)
+
+    yield use
+    if torch:
+        torch.set_num_threads(before)
 
 
 def data(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:

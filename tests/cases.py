@@ -1,7 +1,18 @@
-"""Cases that run in processes of their own, and report their failures to pytest by name."""
+"""Programs that run in processes of their own, and cases there that report their failures to pytest by name."""
 
+import os
+import subprocess
+import sys
 import traceback
 from functools import partial
+
+
+def python(*options, **variables):
+    """Run Python in a separate process, with some environment variables; it must succeed; return what it prints."""
+    command, environment = [sys.executable, *map(str, options)], os.environ | variables
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def registry():

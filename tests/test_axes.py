@@ -93,15 +93,6 @@ def test_alternating_picks_every_nth(pairs, data):
     assert axes_of_pairs(axes.alternating(f, n)) == [(a, g) for a in range(n) for g in f[a::n]]
 
 
-@one_jax
-def test_equal_positions_on_all_axes_equal_one_axis(lib, rng):
-    x, p = lib(rng.uniform(-2, 2, (2, 5, 16)), "float32"), [3, 1, 4, 1, 5]
-    plain = lib.get(ra.Rope(F, pairing="half").apply(x, p))
-    for rows in (axes.chunked(F, [3, 5]), axes.strided(F, [4, 4]), axes.axial(F[:3], F[3:])):
-        got = ra.Rope(rows, pairing="half").apply(x, [[i, i] for i in p])
-        np.testing.assert_allclose(lib.get(got), plain, rtol=0, atol=1e-6)
-
-
 # --- learned frequencies --------------------------------------------------------------------------------
 
 
@@ -117,24 +108,6 @@ def test_mixed_draws_the_directions_of_the_authors_code():
             np.testing.assert_allclose(head[:, i], [f * math.cos(a), f * math.sin(a)], atol=1e-15)
             np.testing.assert_allclose(head[:, 8 + i], [-f * math.sin(a), f * math.cos(a)], atol=1e-15)
     assert np.asarray(axes.mixed(8, heads=2, rng=np.random.default_rng(0))).shape == (2, 2, 4)
-
-
-def test_each_head_has_its_own_frequencies(lib, rng):
-    learned, places = rng.uniform(-1, 1, (3, 2, 4)), rng.integers(-9, 9, (2, 5, 2))
-    cos_sin = lib.quick(ra.cos_sin)
-    cos, sin = cos_sin(lib(places), lib(learned, "float32"))
-    assert cos.shape == sin.shape == (2, 3, 5, 4)
-    angle = np.einsum("bsa,hap->bhsp", places, learned.astype(np.float32).astype(float))
-    np.testing.assert_allclose(lib.get(cos), np.cos(angle), atol=4e-6)
-    np.testing.assert_allclose(lib.get(sin), np.sin(angle), atol=4e-6)
-    x = rng.uniform(-2, 2, (2, 3, 5, 8))
-    got = lib.get(lib.quick(partial(ra.rotate, pairing="interleaved"))(lib(x, "float32"), cos, sin))
-    np.testing.assert_allclose(
-        got, oracle.rotate_by_table(x, np.cos(angle), np.sin(angle), pairing="interleaved"), atol=2e-5
-    )
-    shared = cos_sin(lib(places[0]), lib(learned, "float32"))
-    assert shared.cos.shape == (3, 5, 4)
-    np.testing.assert_allclose(lib.get(shared.cos), np.cos(angle)[0], atol=4e-6)
 
 
 # --- blocks ---------------------------------------------------------------------------------------------

@@ -8,33 +8,19 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from bits import bits, data
+from bits import VIEWS, bits, cpu_arrays, data, each_pairing, thread_count
 from hypothesis import given, settings
 
 import rope_any as ra
 
-PAIRINGS = ("half", "interleaved")
 pytestmark = pytest.mark.thread_unsafe(reason="it changes the number of threads of torch")
-
-
-@pytest.fixture(params=["numpy", "torch"])
-def put(request):
-    """Return a function that wraps a NumPy array as an array of a library, in the same memory."""
-    if request.param == "numpy":
-        return np.asarray
-    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+put, pairing, use_threads = cpu_arrays, each_pairing, thread_count
 
 
 # --- random calls -----------------------------------------------------------------------------------------------------
 
 
 DTYPES = {"float16": "f2", "bfloat16": ml_dtypes.bfloat16, "float32": "f4", "float64": "f8"}
-VIEWS = {
-    "contiguous": lambda x: x,
-    "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
-    "tokens before heads": lambda x: np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2),
-    "unaligned start": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
-}
 CASES = st.builds(
     types.SimpleNamespace,
     shape=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 40)),
@@ -58,10 +44,8 @@ def _viewed(put, x, view):
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_token_does_not_depend_on_other_tokens(pairing, put):
+def test_a_token_does_not_depend_on_other_tokens(pairing, put, use_threads):
     torch = None if put is np.asarray else sys.modules["torch"]
-    threads = torch and torch.get_num_threads()
 
     @settings(max_examples=60)
     @given(CASES)
@@ -83,46 +67,35 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put):
         batch, head, i = (slice(n, n + 1) for n in rng.integers(0, case.shape).tolist())
         assert bits(rotated(x[batch, head, i], positions[i])) == bits(full[batch, head, i])
         for count in (1, 2, 3) if torch else ():
-            torch.set_num_threads(count)
+            use_threads(count)
             ra.clear_caches()
             assert bits(rotated(x, positions)) == bits(full)
 
-    try:
-        check()
-    finally:
-        if torch:
-            torch.set_num_threads(threads)
+    check()
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch):
+def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch, use_threads):
     x = torch.from_numpy(data(3, 400, 70)).to(getattr(torch, dtype))
     ropes = [ra.Rope(ra.frequencies(2 * pairs), pairing=pairing) for pairs in (16, 35)]
-    before, results = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            ra.clear_caches()
-            results.append([bits(rope.apply(x, 7)) for rope in ropes])
-    finally:
-        torch.set_num_threads(before)
+    results = []
+    for count in (1, 2, 3):
+        use_threads(count)
+        ra.clear_caches()
+        results.append([bits(rope.apply(x, 7)) for rope in ropes])
     assert results[0] == results[1] == results[2]
     for rope, full in zip(ropes, results[0], strict=True):
         pieces = torch.cat([rope.apply(piece, 7 + 77 * i) for i, piece in enumerate(x.split(77, dim=1))], dim=1)
         assert bits(pieces) == full
 
 
-def test_threads_can_share_one_wide_row(torch):
-    threads, c = torch.get_num_threads(), torch.ones(1, 32784)
-    torch.set_num_threads(2)
-    try:
-        got = ra.rotate(torch.ones(1, 65568), c, c, pairing="interleaved")
-    finally:
-        torch.set_num_threads(threads)
+def test_threads_can_share_one_wide_row(torch, use_threads):
+    use_threads(2)
+    c = torch.ones(1, 32784)
+    got = ra.rotate(torch.ones(1, 65568), c, c, pairing="interleaved")
     assert torch.equal(got, torch.tensor([0.0, 2.0]).repeat(1, 32784))
 
 

@@ -170,21 +170,15 @@ def capture(monkeypatch):
     return capture_from
 
 
-SIZES = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
+EAGER = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
+EAGER |= {"attn_implementation": "eager"}
 
 
 def test_temperature_equals_that_of_llama_4(torch, capture, rng):
     llama4 = pytest.importorskip("transformers.models.llama4.modeling_llama4")
-    config = llama4.Llama4TextConfig(
-        **SIZES,
-        no_rope_layers=[0],
-        num_hidden_layers=1,
-        attn_temperature_tuning=True,
-        floor_scale=4,
-        attn_scale=0.1,
-        use_qk_norm=False,
-        attn_implementation="eager",
-    )
+    tuning = {"attn_temperature_tuning": True, "floor_scale": 4, "attn_scale": 0.1}
+    layers = {"no_rope_layers": [0], "num_hidden_layers": 1, "use_qk_norm": False}
+    config = llama4.Llama4TextConfig(**EAGER, **layers, **tuning)
     seen, layer = capture(llama4), llama4.Llama4TextAttention(config, 0)
     x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
     with torch.no_grad():
@@ -201,18 +195,9 @@ def test_temperature_equals_that_of_llama_4(torch, capture, rng):
 
 def test_temperature_equals_that_of_ministral_3(torch, capture, rng):
     ministral = pytest.importorskip("transformers.models.ministral3.modeling_ministral3")
-    config = ministral.Ministral3Config(
-        **SIZES,
-        rope_parameters={
-            "rope_type": "yarn",
-            "rope_theta": 100.0,
-            "factor": 4.0,
-            "original_max_position_embeddings": 4,
-            "llama_4_scaling_beta": 0.1,
-        },
-        max_position_embeddings=16,
-        attn_implementation="eager",
-    )
+    yarn = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 4}
+    parameters = yarn | {"llama_4_scaling_beta": 0.1}
+    config = ministral.Ministral3Config(**EAGER, rope_parameters=parameters, max_position_embeddings=16)
     seen, layer = capture(ministral), ministral.Ministral3Attention(config, 0)
     x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
     p = torch.arange(40)[None, :] + torch.tensor([[0], [5]])
@@ -423,10 +408,3 @@ def test_jax_gradients_reach_the_coefficients(jax, rng, coefficients, jitted):
     cos, sin = plain(P, F[:KEPT])
     assert_close(grad_c, np.einsum("sk,bhsj->hkj", cos, a + b), atol=2e-5)
     assert_close(grad_s, np.einsum("sk,bhsj->hkj", sin, a - b), atol=2e-5)
-
-
-def test_a_bent_table_has_no_inverse():
-    x, (bent, _) = np.ones((6, 16), np.float32), bending.xpos(HALF.table(P), P, centre=0)
-    with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is not a rotation; got True"):
-        HALF.apply(x, bent, inverse=True)
-    assert HALF.apply(x, ra.Table(*bent), inverse=True).shape == (6, 16)  # a plain Table has an inverse

@@ -86,6 +86,17 @@ def filled(model, positions, ids=IDS, cache=None):
     return cache
 
 
+def range_of(first):
+    """Return the positions of the tokens from `first` on."""
+    return torch.arange(first, first + TOKENS)
+
+
+def prefilled(name, first=0, **changes):
+    """Return a random model, and its cache after a prefill at positions from `first` on."""
+    model = model_of(name, **changes)
+    return model, filled(model, range_of(first))
+
+
 def static(model, size=40):
     """Return a static cache of a model."""
     return transformers.StaticCache(config=model.config, max_cache_len=size)
@@ -138,16 +149,10 @@ def test_first_keys_equal_those_of_a_prefill_at_the_new_positions(name):
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in NORMED])
 def test_all_keys_equal_those_of_a_prefill_after_a_shift(name):
-    model = model_of(name, num_hidden_layers=CASES[name].get("num_hidden_layers", 4))
-    cache, right = filled(model, range_of(5)), filled(model, range_of(42))
+    model, cache = prefilled(name, 5, num_hidden_layers=CASES[name].get("num_hidden_layers", 4))
     reposition(cache, model.config, 5, 42)
-    for got, want in zip(cache.layers, right.layers, strict=True):
+    for got, want in zip(cache.layers, filled(model, range_of(42)).layers, strict=True):
         assert not cached_tensors(want) or error(got, want) < 3e-4
-
-
-def range_of(first):
-    """Return the positions of the tokens from `first` on."""
-    return torch.arange(first, first + TOKENS)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "mistral", "deepseek_v3", "glm_moe_dsa", "qwen3_next"])
@@ -192,8 +197,7 @@ def test_caches_made_in_inference_mode_move():
 
 
 def test_layers_without_rotation_keep_their_bits():
-    model = model_of("smollm3", num_hidden_layers=4)
-    cache = filled(model, range_of(0))
+    model, cache = prefilled("smollm3", num_hidden_layers=4)
     before = bits(cache)
     reposition(cache, model, 0, 100)
     ropes = layers(model.config)
@@ -226,13 +230,12 @@ def test_cross_attention_keeps_its_bits_and_self_attention_moves():
 
 
 def test_a_shared_layer_moves_once_and_shared_tensors_stay():
-    model = model_of("llama")
-    cache, right = filled(model, range_of(9)), filled(model, range_of(0))
+    model, cache = prefilled("llama", 9)
     cache.layers[1] = cache.layers[0]
     prefix = copy.copy(cache.layers[0])
     reposition(cache, model, 9, 0)
     assert cache.layers[1] is cache.layers[0]
-    assert error(cache.layers[0], right.layers[0]) < 1e-5
+    assert error(cache.layers[0], filled(model, range_of(0)).layers[0]) < 1e-5
     assert error(prefix, filled(model, range_of(9)).layers[0]) == 0
 
 
@@ -263,39 +266,36 @@ def next_error(model, cache, right, at):
     return float((got - want).abs().max() / want.std())
 
 
+def evict(cache, model):
+    """Keep some tokens of the layers that hold all, move these, and return a cache of them alone."""
+    for layer in cache.layers:
+        if layer.keys.shape[-2] == TOKENS:
+            layer.keys, layer.values = layer.keys[..., KEPT, :], layer.values[..., KEPT, :]
+        if hasattr(layer, "cumulative_length"):
+            layer.cumulative_length = len(KEPT)
+    reposition(cache, model, KEPT, range(len(KEPT)))
+    return filled(model, torch.arange(len(KEPT)), IDS[:, KEPT])
+
+
 @pytest.mark.parametrize(
     "name", ["cohere", "deepseek_v2", "deepseek_v3", "gemma3_text", "hunyuan_v1_dense", "llama", "phi"]
 )
 def test_tokens_evicted_from_one_layer_have_no_influence(name):
-    model = model_of(name, num_hidden_layers=1, **({"sliding_window": 64} if name == "gemma3_text" else {}))
-    cache = filled(model, range_of(0))
-    for layer in cache.layers:
-        layer.keys, layer.values = layer.keys[..., KEPT, :], layer.values[..., KEPT, :]
-        if hasattr(layer, "cumulative_length"):
-            layer.cumulative_length = len(KEPT)
-    reposition(cache, model, KEPT, range(len(KEPT)))
-    right = filled(model, torch.arange(len(KEPT)), IDS[:, KEPT])
+    model, cache = prefilled(name, num_hidden_layers=1, **({"sliding_window": 64} if name == "gemma3_text" else {}))
+    right = evict(cache, model)
     assert next_error(model, cache, right, len(KEPT)) < 1e-5
 
 
 def test_generation_continues_with_windows_that_lost_no_token():
-    model = model_of("gemma3_text", num_hidden_layers=6)
-    cache = filled(model, range_of(0))
-    for layer in cache.layers:
-        if layer.is_sliding:
-            layer.cumulative_length = len(KEPT)  # the layer holds the last 9
-        else:
-            layer.keys, layer.values = layer.keys[..., KEPT, :], layer.values[..., KEPT, :]
-    reposition(cache, model, KEPT, range(len(KEPT)))
-    right = filled(model, torch.arange(len(KEPT)), IDS[:, KEPT])
+    model, cache = prefilled("gemma3_text", num_hidden_layers=6)  # the windows hold the last 9 tokens
+    right = evict(cache, model)
     assert error(cache.layers[0], right.layers[0]) < 1e-5
     assert bool(step(model, cache, len(KEPT)).isfinite().all())
     assert {layer.get_seq_length() for layer in cache.layers} == {len(KEPT) + 1}
 
 
 def test_tokens_before_a_window_are_evicted_from_one_layer():
-    model = model_of("mistral", num_hidden_layers=1)
-    cache = filled(model, range_of(0))
+    model, cache = prefilled("mistral", num_hidden_layers=1)
     cache.layers[0].cumulative_length = TOKENS - 12  # the layer holds 9
     reposition(cache, model, 12, 0)
     right = filled(model, torch.arange(TOKENS - 12), IDS[:, 12:])
@@ -305,8 +305,7 @@ def test_tokens_before_a_window_are_evicted_from_one_layer():
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3"])
 def test_cached_keys_of_a_passage_move_behind_another_prompt(name):
     """The result is exact for one layer: its keys and values depend only on a token and its position."""
-    model = model_of(name, num_hidden_layers=1)
-    whole = filled(model, range_of(0))
+    model, whole = prefilled(name, num_hidden_layers=1)
     cache, passage = (filled(model, torch.arange(12), ids) for ids in (IDS[:, :12], IDS[:, 12:]))
     reposition(passage, model, 0, 12)
     for index, layer in enumerate(passage.layers):
@@ -320,8 +319,7 @@ def test_cached_keys_of_a_passage_move_behind_another_prompt(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["llama", "hunyuan_v1_dense"])
 def test_a_thousand_moves_keep_the_bound(name):
-    model = model_of(name, num_hidden_layers=1, max_position_embeddings=4096)
-    cache = filled(model, range_of(1000))
+    model, cache = prefilled(name, 1000, num_hidden_layers=1, max_position_embeddings=4096)
     (rope,), (layer,) = layers(model.config), cache.layers
     weights = model.model.layers[0].self_attn.key_layernorm.weight.detach().double() if name in NORMED else 1.0
     want = rope.reposition(layer.keys.double() / weights, 1000, 0)
@@ -337,10 +335,9 @@ def test_a_thousand_moves_keep_the_bound(name):
 
 def test_keys_move_to_the_rotation_of_a_longer_sequence():
     options = {"rope_parameters": PHI3 | {"original_max_position_embeddings": 64}, "max_position_embeddings": 256}
-    model = model_of("phi3", **options)
-    cache, right = filled(model, range_of(0)), filled(model, range_of(80))
+    model, cache = prefilled("phi3", **options)
     reposition(cache, model, 0, 80, old_length=64, new_length=128)
-    assert error(cache.layers[0], right.layers[0]) < 1e-5
+    assert error(cache.layers[0], filled(model, range_of(80)).layers[0]) < 1e-5
     before = bits(cache)
     for lengths in ({}, {"old_length": 64}, {"new_length": 64}):
         with pytest.raises(ValueError, match=r"^(old|new)_length must be given for this model"):
@@ -370,13 +367,12 @@ def refused(cache, model, match, old=0, *, new=5):
     ],
 )
 def test_positions_that_do_not_fit_are_refused(name, old, new, match):
-    model = model_of(name)
-    refused(filled(model, range_of(0)), model, match, old, new=new)
+    model, cache = prefilled(name)
+    refused(cache, model, match, old, new=new)
 
 
 def test_layers_with_other_tokens_are_refused():
-    model = model_of("gemma3_text", num_hidden_layers=6)
-    cache = filled(model, range_of(0))
+    model, cache = prefilled("gemma3_text", num_hidden_layers=6)
     for layer in cache.layers:
         layer.keys = layer.keys[..., 1:, :]
     refused(cache, model, r"^cache must hold the same tokens in all layers; .*cumulative_length")
@@ -390,24 +386,21 @@ def test_layers_that_may_hold_something_else_than_keys_are_refused():
     class DynamicLayer(transformers.cache_utils.DynamicLayer):
         """A layer of another library."""
 
-    model = model_of("llama")
+    model, unknown = prefilled("llama")
     quantised = filled(model, range_of(0), cache=transformers.QuantizedCache("fp8", model.config))
     refused(quantised, model, r"^cache must have layers that hold plain keys; got .*Fp8")
-    unknown = filled(model, range_of(0))
     unknown.layers[1].__class__ = DynamicLayer
     refused(unknown, model, r"^cache must have layers that hold plain keys")
 
 
 def test_indexers_with_positions_are_refused():
-    model = model_of("deepseek_v32")
-    cache = filled(model, range_of(0))
+    model, cache = prefilled("deepseek_v32")
     cache.layers[-1].indexer_position_ids = range_of(0)[None, None]
     refused(cache, model, r"^cache must hold no positions")
 
 
 def test_zero_or_missing_weights_of_norms_are_refused():
-    model = model_of("hunyuan_v1_dense")
-    cache = filled(model, range_of(0))
+    model, cache = prefilled("hunyuan_v1_dense")
     refused(cache, model.config, r"^model must be the model itself, whose norms after the rotation have weights")
     with torch.no_grad():
         model.model.layers[1].self_attn.key_layernorm.weight[3] = 0
@@ -415,8 +408,7 @@ def test_zero_or_missing_weights_of_norms_are_refused():
 
 
 def test_keys_of_latent_attention_in_an_older_form_are_refused():
-    model = model_of("deepseek_v3")
-    cache = filled(model, range_of(0))
+    model, cache = prefilled("deepseek_v3")
     cache.layers[1].values = torch.zeros(2, 4, TOKENS, 16)  # the values themselves, which transformers 4 cached
     refused(cache, model, r"^cache must hold the 16 rotated features of latent attention as values; got shape")
 
@@ -425,7 +417,7 @@ def test_models_whose_keys_cannot_move_are_refused():
     model = model_of("deepseek_v4")
     refused(transformers.DynamicCache(config=model.config), model, r"values that rotate too, and compressed keys")
     refused(transformers.DynamicCache(), {"model_type": "dory"}, r"keys of layers that run several times")
-    cache = filled(model_of("llama"), range_of(0))
+    _, cache = prefilled("llama")
     refused(cache, transformers.GPT2Config(), r"^model must have rotary embedding; got gpt2")
     refused(cache, transformers.BartConfig(), r"^model must have rotary embedding; got bart")
     refused(cache, {"model_type": "unheard_of", "head_dim": 16, "num_hidden_layers": 2}, r"unheard_of")
@@ -434,16 +426,15 @@ def test_models_whose_keys_cannot_move_are_refused():
 
 
 def test_objects_that_are_no_cache_of_a_model_are_refused():
-    model = model_of("llama")
-    (layer, _) = filled(model, range_of(0)).layers
+    model, right = prefilled("llama")
+    layer = right.layers[0]
     for cache in (None, ((layer.keys, layer.values),), transformers.cache_utils.MtpCache()):
         with pytest.raises(TypeError, match=r"^cache must be the cache of a model of transformers"):
             reposition(cache, model, 0, 5)
 
 
 def test_a_layer_beyond_those_of_the_config_is_refused():
-    model = model_of("smollm3", num_hidden_layers=4)
-    cache = filled(model, range_of(0))
+    model, cache = prefilled("smollm3", num_hidden_layers=4)
     cache.layers.append(type(cache.layers[0])())
     cache.update(cache.layers[0].keys, cache.layers[0].values, 4)
     refused(cache, model, r"^cache must have one layer for each of the 4 layers of the config, which differ; got 5")

@@ -8,25 +8,11 @@ import tracemalloc
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
-from bits import data
+from bits import ROPE, F, data, empty_caches  # noqa: F401  # a fixture
 
 import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their arrays")
-
-PAIRINGS = ("half", "interleaved")
-F = ra.frequencies(32, base=100.0)
-ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
-ROPE = ROPES["half"]
-
-
-@pytest.fixture(autouse=True)
-def _empty_caches():
-    """Clear the caches before and after each test."""
-    ra.clear_caches()
-    yield
-    ra.clear_caches()
-
 
 # --- made once --------------------------------------------------------------------------------------------------------
 

@@ -33,17 +33,14 @@ def bound(lib, dtype, n):
     return 1e-15 + 5e-26 * n**2 if dtype == "float64" else 1.3e-7 + (not lib.has_float64) * 5e-17 * n**2
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_many_steps_keep_the_documented_bound(lib, rng, dtype):
-    if dtype not in lib.dtypes:
-        pytest.skip(f"{lib.name} has no {dtype}")
+def test_many_steps_keep_the_documented_bound(lib, rng):
     n = 1_000_000 if lib.name in {"numpy", "torch-cpu", "torch-cuda"} else 100_000  # the others are slow
     steps, rows = example_steps(rng, n), [0, *rng.integers(0, n, 20), n - 1]
-    angles, _ = ra.cumulative_angles(lib(steps, dtype))
-    got = lib.get(angles)
-    assert got.dtype == dtype
-    assert largest_error(got, steps, rows) <= bound(lib, dtype, n)
-    assert np.abs(got).max() <= np.pi + 1e-6
+    for dtype in {"float32", "float64"} & {*lib.dtypes}:
+        got = lib.get(ra.cumulative_angles(lib(steps, dtype))[0])
+        assert got.dtype == dtype
+        assert largest_error(got, steps, rows) <= bound(lib, dtype, n)
+        assert np.abs(got).max() <= np.pi + 1e-6
 
 
 @one_jax
@@ -101,36 +98,26 @@ def test_the_gradient_of_torch_is_the_reversed_sum_also_through_the_carry(torch,
     np.testing.assert_allclose(steps.grad.numpy(), reversed_sum(g), atol=1e-12)
 
 
-def test_the_gradient_of_jax_is_the_reversed_sum(jax, rng):
-    g = rng.standard_normal((2, 9, 3)).astype(np.float32)
-    steps = rng.uniform(-3, 3, g.shape).astype(np.float32)
-    grad = jax.jit(jax.grad(lambda s: (ra.cumulative_angles(s)[0] * g).sum()))(steps)
-    np.testing.assert_allclose(np.asarray(grad), reversed_sum(g), atol=3e-6)
-
-
-def test_the_gradient_of_mlx_is_the_reversed_sum(rng):
-    mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
-    g = rng.standard_normal((2, 9, 3)).astype(np.float32)
-    steps = mx.array(rng.uniform(-3, 3, g.shape).astype(np.float32))
-    grad = mx.grad(lambda s: (ra.cumulative_angles(s)[0] * mx.array(g)).sum())(steps)
-    np.testing.assert_allclose(np.array(grad), reversed_sum(g), atol=3e-6)
+@pytest.mark.parametrize("lib", ["jax", "mlx"], indirect=True)
+def test_the_gradient_of_jax_and_of_mlx_is_the_reversed_sum(lib, rng):
+    g = lib(rng.standard_normal((2, 9, 3)))
+    module = lib.xp if lib.name == "mlx" else pytest.importorskip("jax")
+    gradient = lib.quick(module.grad(lambda steps: (ra.cumulative_angles(steps)[0] * g).sum()))
+    got = gradient(lib(rng.uniform(-3, 3, (2, 9, 3))))
+    np.testing.assert_allclose(lib.get(got), reversed_sum(lib.get(g)), atol=3e-6)
 
 
 # --- from_angles ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_tables_of_angles_are_their_cosines_and_sines(lib, rng, dtype):
-    if dtype not in lib.dtypes:
-        pytest.skip(f"{lib.name} has no {dtype}")
-    angles = lib(rng.uniform(-50, 50, (2, 3, 5)), dtype)
-    cos, sin = ra.from_angles(angles, attention_factor=1.25)
-    assert ra.from_angles(angles, dtype=lib.dtype(dtype)).sin.dtype == lib.dtype(dtype)
-    exact = lib.get(angles).astype(np.float64)
-    wide = dtype == "float64"
-    assert lib.get(cos).dtype == ("float64" if wide else "float32")
-    np.testing.assert_allclose(lib.get(cos), 1.25 * np.cos(exact), atol=2e-14 if wide else 2e-7)
-    np.testing.assert_allclose(lib.get(sin), 1.25 * np.sin(exact), atol=2e-14 if wide else 2e-7)
+def test_tables_of_angles_are_their_cosines_and_sines(lib, rng):
+    for dtype in lib.dtypes:
+        angles, wide = lib(rng.uniform(-50, 50, (2, 3, 5)), dtype), dtype == "float64"
+        assert ra.from_angles(angles, dtype=lib.dtype(dtype)).sin.dtype == lib.dtype(dtype)
+        exact = lib.get(angles).astype(np.float64)
+        for part, function in zip(ra.from_angles(angles, attention_factor=1.25), (np.cos, np.sin), strict=True):
+            assert lib.get(part).dtype == ("float64" if wide else "float32")
+            np.testing.assert_allclose(lib.get(part), 1.25 * function(exact), atol=2e-14 if wide else 2e-7)
 
 
 def test_angles_by_head_rotate_each_head(torch):

@@ -1,10 +1,14 @@
 """Gradients in torch: backward is the inverse rotation, and x is not kept for it."""
 
+from functools import partial
+
 import pytest
 
 import rope_any as ra
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
+
+pytestmark = pytest.mark.parametrize("pairing", ["half", "interleaved"])
 
 F = ra.frequencies(8)
 TABLES = {"one row": (), "tokens": (3,), "batches": (2, 1, 3), "heads": (2, 2, 3), "ones": (1, 1, 1)}
@@ -19,28 +23,16 @@ def arrays(table=(3,), x=(2, 2, 3, 7)):
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
-@pytest.fixture(params=["half", "interleaved"])
-def pairing(request):
-    """Return each pairing."""
-    return request.param
-
-
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
 def check_gradients(arrays, options, **gradcheck):
     """Compare the first and second derivatives by x, cos and sin with finite differences."""
-    x, cos, sin = arrays
-
-    def rotation(x, cos, sin):
-        """Return x rotated with the options of the case."""
-        return ra.rotate(x, cos, sin, **options)
-
+    (x, cos, sin), gradcheck = arrays, gradcheck | {"check_batched_grad": True}
+    rotation = partial(ra.rotate, **options)
     for given in ((x, cos, sin), (x, cos.detach(), sin.detach()), (x.detach(), cos, sin), (x, cos, sin.detach())):
-        assert torch.autograd.gradcheck(rotation, given, check_forward_ad=True, check_batched_grad=True, **gradcheck)
-        assert torch.autograd.gradgradcheck(
-            rotation, given, check_batched_grad=True, check_fwd_over_rev=True, **gradcheck
-        )
+        assert torch.autograd.gradcheck(rotation, given, check_forward_ad=True, **gradcheck)
+        assert torch.autograd.gradgradcheck(rotation, given, check_fwd_over_rev=True, **gradcheck)
 
 
 @jit_script
@@ -112,12 +104,7 @@ def test_half_precision_gradients_have_the_dtypes_of_the_inputs(pairing):
 def test_torch_compile_with_gradients_makes_one_graph(learned, pairing):
     x, cos, sin = arrays()
     given = (x, cos, sin) if learned else (x, cos.detach(), sin.detach())
-    leaves = given if learned else (x,)
-
-    def rotation(x, cos, sin):
-        """Return x rotated from its third feature on."""
-        return ra.rotate(x, cos, sin, pairing=pairing, start=2)
-
+    leaves, rotation = given if learned else (x,), partial(ra.rotate, pairing=pairing, start=2)
     torch.compiler.reset()
     g = torch.randn(x.shape, dtype=x.dtype)
     # inductor once for each pairing and once for each kind of table; the other two cases have the same graphs

@@ -1,7 +1,6 @@
 """Frequencies of each head as host numbers, on every library."""
 
 from functools import partial
-from itertools import product
 
 import numpy as np
 import oracle
@@ -21,13 +20,9 @@ def rows(rng):
 
 def rotated(x, positions, rows):
     """Return x (batch, heads, seq, dim) rotated head by head, each by its own row, in high precision."""
-    out, shared = np.array(x, dtype=np.float64), x.shape[1] // len(rows)
-    positions = np.broadcast_to(positions, (len(x), *positions.shape[-2:]))
-    for b, h in product(range(len(x)), range(x.shape[1])):
-        # e^(i Σ p f) = Π e^(i p f): the axes are rotated one after the other
-        for axis, row in enumerate(rows[h // shared]):
-            out[b, h] = oracle.rotate(out[b, h], positions[b, :, axis], row, pairing="half")
-    return out
+    tables = [oracle.table(positions, row)[:2] for row in rows for _ in range(x.shape[1] // len(rows))]
+    cos, sin = (np.stack(parts, axis=-3) for parts in zip(*tables, strict=True))
+    return oracle.rotate_by_table(x, cos, sin, pairing="half")
 
 
 @one_jax
@@ -60,30 +55,12 @@ def test_tokens_before_heads_inverse_and_reposition(lib, rng, rows):
     np.testing.assert_allclose(lib.get(moved), expected_moved, atol=3e-6)
 
 
-@one_jax
-def test_tables_have_an_axis_of_heads_before_the_tokens(lib, rng, rows):
-    positions = rng.integers(0, 1000, (3, SEQ, AXES))
-    cos, sin = (lib.get(part) for part in ra.cos_sin(lib(positions, "int32"), rows))
-    assert cos.shape == sin.shape == (3, HEADS, SEQ, PAIRS)
-    angles = np.einsum("bsa,hap->bhsp", positions, np.asarray(rows))
-    np.testing.assert_allclose(cos, np.cos(angles), atol=2e-7)
-    np.testing.assert_allclose(sin, np.sin(angles), atol=2e-7)
-
-
-def test_heads_that_are_no_multiple_of_the_rows_are_refused(rows):
-    rope = ra.Rope(rows, pairing="half")
-    with pytest.raises(ra.ArgumentValueError, match=r"^k must have 2 heads, .*`seq_axis`=-3"):
-        rope(np.ones((1, 4, SEQ, 6)), np.ones((1, 3, SEQ, 6)))
-
-
-ONE_ROW = {
-    "plot": ra.plot.wavelengths,
-    "pack": lambda rope: ra.layouts.pack(rope, "mlx", like=np.ones(1, np.float32)),
-    "export": ra.onnx.export,
-}
-
-
-@pytest.mark.parametrize("use", ONE_ROW)
-def test_functions_that_need_one_row_for_all_heads_refuse_others(rows, use):
-    with pytest.raises(ra.ArgumentValueError, match=r"frequencies must be .*; got 2 heads"):
-        ONE_ROW[use](ra.Rope(rows, pairing="half"))
+def test_tables_of_fixed_and_learned_rows_have_an_axis_of_heads_before_the_tokens(lib, rng, rows):
+    batch = rng.integers(-9, 9, (3, SEQ, AXES))
+    angles = np.einsum("bsa,hap->bhsp", batch, np.asarray(rows))
+    for frequencies, atol in ((rows, 2e-7), (lib(rows, "float32"), 4e-6)):
+        for positions, angle in ((batch, angles), (batch[0], angles[0])):
+            table = ra.cos_sin(lib(positions, "int32"), frequencies)
+            for part, function in zip(table, (np.cos, np.sin), strict=True):
+                assert tuple(part.shape) == angle.shape
+                np.testing.assert_allclose(lib.get(part), function(angle), atol=atol)

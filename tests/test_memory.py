@@ -1,10 +1,9 @@
 """``out=`` and in place need a few MiB beyond the arrays, at any size: tested with a memory-mapped file."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from cases import python
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="starts processes"),
@@ -59,10 +58,9 @@ for pairing in pairings:
 
 def peak_growth(path, tokens, *arguments):
     """Return the largest growth of the memory of a process in MiB; check the result of each pairing."""
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _ROTATE, str(path), str(tokens), *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    printed = python("-W", "error::RuntimeWarning", "-c", _ROTATE, path, tokens, *arguments)
     path.unlink()
-    growths, errors = zip(*(map(float, line.split()) for line in run.stdout.splitlines()), strict=True)
+    growths, errors = zip(*(map(float, line.split()) for line in printed.splitlines()), strict=True)
     assert max(errors) < 2e-6
     return max(growths)
 

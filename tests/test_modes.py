@@ -1,41 +1,21 @@
 """Transforms, modes, tracers and special tensors: eager calls before and after them give the same bits."""
 
 import os
-import subprocess
-import sys
 import warnings
 from functools import partial
 
 import numpy as np
+import oracle
 import pytest
-from bits import bits, data, outcome, work
+from bits import ROPE, ROPES, bits, data, each_pairing, empty_caches, outcome, work  # noqa: F401  # a fixture
+from cases import python
 
 import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their calls")
-
-PAIRINGS = ("half", "interleaved")
-F = ra.frequencies(32, base=100.0)
-ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
-ROPE = ROPES["half"]
-
-
-@pytest.fixture(autouse=True)
-def _empty_caches():
-    """Clear the caches before and after each test."""
-    ra.clear_caches()
-    yield
-    ra.clear_caches()
-
+pairing = each_pairing
 
 # --- torch ---
-
-
-def formula(torch, x, cos, sin, pairing):
-    """Return x rotated by the formula of the paper."""
-    a, b = x.chunk(2, -1) if pairing == "half" else (x[..., ::2], x[..., 1::2])
-    members = a * cos - b * sin, b * cos + a * sin
-    return torch.cat(members, -1) if pairing == "half" else torch.stack(members, -1).flatten(-2)
 
 
 def _jvp(torch, rotation, x):
@@ -71,42 +51,21 @@ def _traced(torch, rotation, x):
     return graph(x)
 
 
-def _recorded(rotation, x):
-    """Return the result, and the names of the operations that a dispatch mode sees."""
+def _recorded(kind, rotation, x):
+    """Return the result, and the names of the functions that a dispatch or function mode of torch sees."""
+    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []
 
-    class Mode(TorchDispatchMode):
-        """A mode that records the functions dispatched."""
+    def record(_, function, __, args=(), kwargs=None):
+        """Record a function, and call it."""
+        seen.append(str(function))
+        return function(*args, **(kwargs or {}))
 
-        def __torch_dispatch__(self, function, _, args=(), kwargs=None):
-            """Record a function, and call it."""
-            seen.append(str(function))
-            return function(*args, **(kwargs or {}))
-
-    with Mode():
+    base = {"dispatch": TorchDispatchMode, "function": TorchFunctionMode}[kind]
+    with type("Mode", (base,), {f"__torch_{kind}__": record})():
         return rotation(x), seen
-
-
-def _overridden(_, rotation, x):
-    """Return the result under a torch function mode, which must see calls."""
-    from torch.overrides import TorchFunctionMode
-
-    seen = []
-
-    class Mode(TorchFunctionMode):
-        """A mode that records the functions called."""
-
-        def __torch_function__(self, function, _, args=(), kwargs=None):
-            """Record a function, and call it."""
-            seen.append(function)
-            return function(*args, **(kwargs or {}))
-
-    with Mode():
-        result = rotation(x)
-    assert len(seen) > 2
-    return result
 
 
 def _fake(_, rotation, x):
@@ -131,8 +90,8 @@ TRANSFORMS = {
     "make_fx, symbolic": partial(_graph, tracing_mode="symbolic", _allow_non_fake_inputs=True),
     "jit.trace": _traced,
     "compile": lambda torch, rotation, x: torch.compile(rotation, fullgraph=True, backend="eager")(x),
-    "dispatch mode": lambda _, rotation, x: _recorded(rotation, x)[0],
-    "function mode": _overridden,
+    "dispatch mode": lambda _, rotation, x: _recorded("dispatch", rotation, x)[0],
+    "function mode": lambda _, rotation, x: _recorded("function", rotation, x)[0],
     "fake tensors": _fake,
 }
 
@@ -152,7 +111,6 @@ def _torch_calls(torch, rope):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # from torch
-@pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name, pairing, torch):
     x = torch.from_numpy(data(3, 6, 32))
@@ -174,14 +132,14 @@ def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name,
         assert bits(rotation(x)) == bits(expected), called
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, torch):
+@pytest.mark.parametrize("kind", ["dispatch", "function"])
+def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, kind, torch):
     x = torch.from_numpy(data(3, 6, 32))
     for rotation in _torch_calls(torch, ROPES[pairing]).values():
         ra.clear_caches()
-        _, before = _recorded(rotation, x)
+        _, before = _recorded(kind, rotation, x)
         rotation(x)
-        _, after = _recorded(rotation, x)
+        _, after = _recorded(kind, rotation, x)
         assert before == after and len(before) > 3
 
 
@@ -222,7 +180,6 @@ def _tensors(torch):
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("use", ["x", "out", "x in inference", "out in inference", "in place"])
 def test_special_tensors_are_rotated_after_a_plan(use, pairing, fused, torch):
     rope = ROPES[pairing]
@@ -243,9 +200,9 @@ def test_special_tensors_are_rotated_after_a_plan(use, pairing, fused, torch):
         outcome(partial(call, name, False))
         assert outcome(partial(call, name, True)) == before, name
         if use == "x":
-            table = rope.table(torch.arange(5, 11), like=x.double())
-            expected = formula(torch, x.double(), *table, pairing)
-            torch.testing.assert_close(call(name, True).double(), expected, rtol=0, atol=1e-6)
+            wide, *table = (part.numpy() for part in ((x.double() + 0), *rope.table(torch.arange(5, 11))))
+            expected = oracle.rotate_by_table(wide, *table, pairing=pairing)
+            np.testing.assert_allclose(call(name, True), expected, rtol=0, atol=1e-6)
 
 
 _FREED = """
@@ -278,7 +235,7 @@ for case in itertools.product(("half", "interleaved"), (6, 20_000), dtypes, flag
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.usefixtures("torch")
 def test_a_freed_tensor_raises():
-    lines = _python(_FREED).stdout.splitlines()
+    lines = python("-c", _FREED).splitlines()
     assert len(lines) == 64 and not [line for line in lines if not line.endswith(" 0")]
 
 
@@ -311,11 +268,10 @@ os._exit(0)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.usefixtures("torch")
 def test_a_forked_process_does_not_wait_for_locks_of_its_parent():
-    assert _python(_LOCKED).stdout == "0\n"
+    assert python("-c", _LOCKED) == "0\n"
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("pairing", PAIRINGS)
 def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
     from torch import _efficientzerotensor
 
@@ -329,13 +285,6 @@ def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
         leaf = x.clone().requires_grad_()
         rope.apply(leaf, table, fused=True).backward(zeros)
         assert torch.equal(leaf.grad, torch.zeros(3, 6, 32))
-
-
-def _python(program, *arguments):
-    """Run a program in a new process; return the completed process."""
-    run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return run
 
 
 def test_caches_cause_no_torch_recompilation(torch):

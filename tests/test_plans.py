@@ -11,40 +11,25 @@ import ml_dtypes
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
-from bits import bits, data, outcome, work
+from bits import PAIRINGS, ROPE, ROPES, F, bits, cpu_arrays, data, outcome, thread_count, work
+from bits import empty_caches as _empty_caches  # noqa: F401  # a fixture
 from numpy.lib.stride_tricks import as_strided
 
 import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="it clears caches of all threads, and counts their calls")
 
-PAIRINGS = ("half", "interleaved")
-F = ra.frequencies(32, base=100.0)
-ROPES = {pairing: ra.Rope(F, pairing=pairing) for pairing in PAIRINGS}
-ROPE = ROPES["half"]
+
+arrays, use_threads = cpu_arrays, thread_count
 
 
-@pytest.fixture(autouse=True)
-def _empty_caches():
-    """Clear the caches before and after each test."""
-    ra.clear_caches()
-    yield
-    ra.clear_caches()
-
-
-@pytest.fixture(params=["numpy", "torch"])
-def put(request):
+@pytest.fixture
+def put(arrays, use_threads):
     """Return a function that wraps a NumPy array as an array of a library with plans, in the same memory."""
-    if request.param == "torch":  # in one thread: else others take some of the work
-        module = pytest.importorskip("torch", reason="torch is not installed")
-        threads = module.get_num_threads()
-        module.set_num_threads(1)
-    make = np.asarray if request.param == "numpy" else module.from_numpy
-    ROPE.apply(make(data(1, 32)))  # plans are kept from the second array of a type on
+    use_threads(1)  # else others take some of the work
+    ROPE.apply(arrays(data(1, 32)))  # plans are kept from the second array of a type on
     ra.clear_caches()
-    yield make
-    if request.param == "torch":
-        module.set_num_threads(threads)
+    return arrays
 
 
 def qk(put, *, queries=6):
@@ -59,12 +44,6 @@ def _in_place(put, rope, **options):
     """Rotate q and k in place."""
     q, k = qk(put)
     return rope(q, k, 5, out=(q, k), **options)
-
-
-def _into_others(put, rope, **options):
-    """Rotate q and k into other arrays."""
-    (q, k), (to_q, to_k) = qk(put), qk(put)
-    return rope(q, k, out=(to_q, to_k), **options)
 
 
 def _pair_of_tables(put, rope, **options):
@@ -101,7 +80,7 @@ CALLS = {
     "tokens before heads": lambda put, rope, **o: rope.apply(put(data(2, 6, 3, 32)), seq_axis=1, **o),
     "20000 rows": lambda put, rope, **o: rope.apply(put(data(5, 4000, 32)), 3, **o),
     "in place": _in_place,
-    "into other arrays": _into_others,
+    "into other arrays": lambda put, rope, **o: rope(*qk(put), out=qk(put), **o),
     "repositioned": lambda put, rope, **_: rope.reposition(qk(put)[1], 5, put(np.arange(6))),
     "rotate": _rotated,
     "empty": lambda put, rope, **o: rope.apply(put(data(2, 0, 32)), **o),
@@ -115,8 +94,7 @@ BLOCKS = {pairing: ra.Rope(F, pairing=pairing, blocks=2, start=1) for pairing in
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_second_call_does_less_work_with_the_same_bits(name, pairing, fused, put, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_a_second_call_does_less_work_with_the_same_bits(name, pairing, fused, put):
     if fused:
         pytest.importorskip("numba", reason="numba is not installed")
     call, results = partial(CALLS[name], put, ROPES[pairing], fused=fused), []
@@ -182,21 +160,8 @@ def test_a_second_table_has_the_numbers_of_cos_sin(put, fused):
 
 
 # What similar calls differ in, and what is refused. As keys True, 1 and 1.0 are equal.
-POSITIONS = [
-    None,
-    0,
-    1,
-    np.int64(1),
-    3,
-    6,
-    range(6),
-    range(9, 15),
-    range(0, 6, 6),
-    range(60, 0, -10),
-    range(3, 4),
-    [5, 4, 3, 2, 1, 0],
-]
-POSITIONS += [np.asarray(3), np.arange(6), np.arange(6.0) / 3]
+POSITIONS = [None, 0, 1, np.int64(1), 3, 6, np.asarray(3), [5, 4, 3, 2, 1, 0], np.arange(6), np.arange(6.0) / 3]
+POSITIONS += [range(6), range(9, 15), range(0, 6, 6), range(60, 0, -10), range(3, 4)]
 WRONG_POSITIONS = [True, 1.0, 2**60, [0] * 7, range(7), range(2**60, 2**60 + 6)]
 WRONG_POSITIONS += [np.asarray(3.0), np.arange(7), np.ones(6, bool)]
 OPTIONS = [{}, {"inverse": True}, {"fused": np.False_}]
@@ -206,13 +171,10 @@ OF_ROTATE = [{}, {"start": 0}, {"inverse": True}, {"pairing": "interleaved"}]
 WRONG_OF_ROTATE = [{"start": False}, {"start": 0.0}, {"inverse": 0}, {"inverse": 1}, {"fused": 0}, {"pairing": None}]
 OTHER_ROPES = [
     ra.Rope(F, pairing="half", attention_factor=1.5),
-    ra.Rope(F[::-1], pairing="half"),
     ROPES["interleaved"],
-    ra.Rope(F[:8], pairing="half"),
+    *(ra.Rope(rows, pairing="half") for rows in (F[::-1], F[:8], (F, F), (F,))),
     ra.Rope(F[:8], pairing="half", start=8),
     ra.Rope(F, pairing="half", blocks=2),
-    ra.Rope((F, F), pairing="half"),
-    ra.Rope((F,), pairing="half"),
 ]
 # Views ``(6, 6, 32)``, and the shapes of their arrays.
 VIEWS = {
@@ -381,12 +343,10 @@ def test_arrays_of_two_libraries_are_refused_after_a_plan(torch):
 
 
 def test_out_of_q_that_overlaps_the_table_of_k_is_refused(put):
-    q, k, to_k = (put(data(6, 32, seed=seed)) for seed in range(3))
-    memory, (cos, sin) = np.zeros((6, 32), np.float32), ROPE.table(np.arange(6))
-    memory[:3].reshape(6, 16)[...] = cos
-    of_k = ra.Table(put(memory[:3].reshape(6, 16)), put(sin))
+    (q, k, to_k), memory, table = (put(data(6, 32)) for _ in range(3)), data(6, 32), table_at(put, 0)
+    of_k = ra.Table(put(memory[:3].reshape(6, 16)), table.sin)
     with pytest.raises(ValueError, match="overlap"):
-        ROPE(q, k, (table_at(put, 0), of_k), out=(put(memory), to_k))
+        ROPE(q, k, (table, of_k), out=(put(memory), to_k))
 
 
 # --- values of arrays are read in each call ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from operator import floordiv, mod
 
 import numpy as np
 import pytest
@@ -9,22 +10,15 @@ from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rope_any as ra
 from rope_any import positions
-
-F = ra.frequencies(8)
-ROPE = ra.Rope(F, pairing="half")
 
 
 def check(lib, found, expected, *, real=False):
     """Check the numbers, shape and dtype of positions."""
-    expected = np.asarray(expected)
-    host = lib.get(found)
-    assert host.shape == expected.shape
-    kind, wide = ("float", "float64") if real else ("int", "int64")
-    dtype = wide if lib.has_float64 else f"{kind}32"
+    dtype = ("float" if real else "int") + ("64" if lib.has_float64 else "32")
     assert found.dtype == lib.dtype(dtype)
-    np.testing.assert_allclose(host, expected, rtol=0 if not real else 1e-6, atol=0)
+    expected = np.asarray(expected).astype(dtype)
+    np.testing.assert_allclose(lib.get(found), expected, rtol=1e-6 if real else 0, atol=0, strict=True)
 
 
 def cumulative(lengths):
@@ -122,17 +116,11 @@ def test_masks_lengths_and_ranks_can_have_every_integer_dtype(lib):
 def test_nothing_is_computed_on_dask():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     dask = pytest.importorskip("dask", reason="dask is not installed")
-
-    def fail(_):
-        """Fail if Dask computes anything."""
-        msg = "computed"
-        raise AssertionError(msg)
-
     host = map(da.asarray, example_arrays(np.asarray))
-    lazy = [da.map_blocks(fail, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in host]
+    lazy = [da.map_blocks(lambda _: 1 / 0, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in host]
     found = from_arrays(*lazy)
     assert all(isinstance(p, da.Array) for p in found)
-    with pytest.raises(AssertionError, match="computed"):
+    with pytest.raises(ZeroDivisionError):
         dask.compute(found[0])
 
 
@@ -155,18 +143,10 @@ def test_packed_memory_does_not_grow_with_the_number_of_sequences():
 # --- padded, from_starts ------------------------------------------------------------------------------------
 
 
-def count_tokens(mask):
-    """Return the number of earlier tokens at each token of a mask; 0 at padding."""
-    rows = []
-    for row in mask:
-        count = itertools.count()
-        rows.append([next(count) if token else 0 for token in row])
-    return rows
-
-
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_random_padded_sequences_are_counted(mask):
-    assert positions.padded(np.asarray(mask)).tolist() == count_tokens(mask)
+    expected = [[sum(row[:i]) if token else 0 for i, token in enumerate(row)] for row in mask]
+    assert positions.padded(np.asarray(mask)).tolist() == expected
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 10), max_size=4), st.integers(0, 9))
@@ -223,14 +203,9 @@ def test_random_ragged_batches_are_counted(sequences, rest):
 def points(axes, order="rows", window=None):
     """Return the points of a grid by sorting them: windows first, then points in a window."""
     window = window or [1] * len(axes)
-    slow = list(range(len(axes)))[:: 1 if order == "rows" else -1]
-
-    def rank(index):
-        """Return the sort key of a point: its window, and its place there."""
-        windows = [index[a] // window[a] for a in slow]
-        return windows, [index[a] % window[a] for a in slow]
-
-    indices = sorted(itertools.product(*(range(len(axis)) for axis in axes)), key=rank)
+    slow = range(len(axes))[:: 1 if order == "rows" else -1]
+    indices = itertools.product(*(range(len(axis)) for axis in axes))
+    indices = sorted(indices, key=lambda index: [part(index[a], window[a]) for part in (floordiv, mod) for a in slow])
     return [[axis[i] for axis, i in zip(axes, index, strict=True)] for index in indices]
 
 
@@ -406,48 +381,3 @@ def test_zigzag_equals_the_head_tail_order_of_torch(torch):
     theirs = balancer._PerDocumentHeadTailLoadBalancer([lengths], 2, "cpu")._generate_indices()[0]
     each = [start + ours(n, 2) for n, start in zip(lengths, cumulative(lengths), strict=False)]
     assert torch.equal(torch.cat(each), theirs)
-
-
-# --- refusals -----------------------------------------------------------------------------------------------
-
-
-def test_unknown_dask_lengths_are_refused():
-    da = pytest.importorskip("dask.array", reason="dask is not installed")
-    x = da.from_array(np.arange(10))
-    x = x[x > 3]
-    for name, call in (
-        ("positions", lambda: positions.grid(x, 3)),
-        ("positions", lambda: ROPE.apply(da.ones((6, 8)), x)),
-        ("cumulative_lengths", lambda: positions.packed(x, 10)),
-        ("starts", lambda: positions.from_starts(x, 3)),
-    ):
-        with pytest.raises(ValueError, match=rf"^{name} must have known lengths; got shape \(nan,\)"):
-            call()
-
-
-WRONG = {
-    "offsets must have shape": lambda x: positions.ragged([0, 2, 5], [1], like=x),
-    "indptr must start at": lambda x: positions.ragged([0, 3, 2], [1, 1], like=x),
-    r"offsets \+ lengths - 1 must be from": lambda x: positions.ragged([0, 9], [2**31 - 2], like=x),
-    r"starts \+ length - 1 must be from": lambda x: positions.from_starts([0, 2**31 - 1], 2, like=x),
-    "cumulative_lengths must be from": lambda x: positions.packed([0, 2**31], like=x),
-    "length must be a multiple of 6": lambda x: positions.shard(15, 3, 0, zigzag=True, like=x),
-    "pad the document": lambda x: positions.shard(18, 2, 0, zigzag=True, cumulative_lengths=[0, 6, 18], like=x),
-    "must end at `length`, 16": lambda x: positions.gather_order(16, 2, zigzag=True, cumulative_lengths=[0, 8], like=x),
-    "at least the last of `cum": lambda x: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=[0, 8], like=x),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_sequences_that_would_be_numbered_wrongly_are_refused(message):
-    with pytest.raises(ValueError, match=message):
-        WRONG[message](np.ones(1))
-
-
-def test_length_and_documents_are_asked_of_the_host():
-    with pytest.raises(TypeError, match="length must be given if `indptr` is an array"):
-        positions.ragged(np.asarray([0, 2]), np.asarray([5]))
-    with pytest.raises(TypeError, match=r"write cumulative_lengths.tolist\(\)"):
-        positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=np.asarray([0, 4]))
-    with pytest.raises(TypeError, match=r"ids must .*integer"):
-        positions.segments(np.ones(1))

@@ -217,6 +217,8 @@ def test_arrays_of_two_libraries_or_devices_get_the_conversion(torch):
         ("convert positions to torch", lambda: ROPE(q, q, P)),
         ("convert positions to torch", lambda: ROPE.table(P, like=q)),
         ("convert cos and sin to torch, or make the table with like=q", lambda: ROPE(q, q, ROPE.table(P, like=Q))),
+        ("convert old to torch", lambda: ROPE.reposition(q, P, 0)),
+        ("convert new to torch", lambda: ROPE.reposition(q, 0, P)),
         ("move positions to the device of x", lambda: ROPE.apply(q, meta)),
         ("move cos to the device of x, or make the table with like=x", lambda: ROPE.apply(q, ROPE.table(meta))),
         ("write tuple(frequencies.tolist())", lambda: ra.Rope(torch.nn.Parameter(torch.ones(4)), pairing="half")),
@@ -278,19 +280,17 @@ def test_a_graph_capture_without_constants_has_a_hint(monkeypatch):
         ra.Rope(F, pairing="half").apply(Q, P)
 
 
+INTEGRATIONS = "rope_any.integrations"
+
+
 @pytest.mark.parametrize(
     ("call", "user", "package", "extra"),
     [
         ("ra.plot.wavelengths(ra.Rope(ra.frequencies(8), pairing='half'))", "rope_any.plot", "matplotlib", "plot"),
         ("ra.onnx.export(ra.Rope(ra.frequencies(8), pairing='half'))", "export", "ndonnx", "onnx"),
         ("ra.testing.check_rotary(print, pairing='half', head_dim=8)", "rope_any.testing", "mpmath", "testing"),
-        ("import rope_any.integrations.torch as user", "rope_any.integrations.torch", "torch", "torch"),
-        (
-            "import rope_any.integrations.transformers as u",
-            "rope_any.integrations.transformers",
-            "torch",
-            "transformers",
-        ),
+        (f"import {INTEGRATIONS}.torch", f"{INTEGRATIONS}.torch", "torch", "torch"),
+        (f"import {INTEGRATIONS}.transformers", f"{INTEGRATIONS}.transformers", "torch", "transformers"),
     ],
 )
 def test_a_missing_package_is_reported_with_its_extra(call, user, package, extra):

@@ -3,18 +3,12 @@
 import numpy as np
 import oracle
 import pytest
+from bits import VIEWS, cpu_arrays, each_pairing, thread_count
 
 import rope_any as ra
 
 F = ra.frequencies(12)
-
-
-@pytest.fixture(params=["numpy", "torch"])
-def put(request):
-    """Return a function that makes an array of a library with ``out=`` from NumPy's, in the same memory."""
-    if request.param == "numpy":
-        return np.asarray
-    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+put, pairing, use_threads = cpu_arrays, each_pairing, thread_count
 
 
 # The leading axes of x, more than 2**20 numbers with 16 features, and of the table. No tile is larger.
@@ -28,20 +22,12 @@ SHAPES = {
     "one table": ((2, 3, 12_001), (1, 1, 1)),
     "an axis of one": ((2, 1, 36_001), (1, 36_001)),
 }
-VIEWS = {
-    "contiguous": lambda x: x,
-    "tokens first": lambda x: np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 0, -2)), -2, 0),
-    "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
-    "part of a wider row": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
-    "unaligned start": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
-}
 CASES = [(shape, "contiguous", "float32") for shape in SHAPES]
 CASES += [("heads and tokens", view, "float32") for view in [*VIEWS][1:]]
 CASES += [("tokens before heads", "contiguous", dtype) for dtype in ("float64", "float16")]
 TOLERANCE = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 
 
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("case", CASES, ids=", ".join)
 def test_tiles_of_large_arrays_equal_small_arrays_and_the_oracle(case, pairing, put):
     shape, view, dtype = case
@@ -68,12 +54,11 @@ def test_tiles_of_large_arrays_equal_small_arrays_and_the_oracle(case, pairing, 
 
 
 @pytest.mark.thread_unsafe(reason="sets the number of threads")
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_threads_share_numpy_tiles(pairing, monkeypatch, rng):
+def test_threads_share_numpy_tiles(pairing, use_threads, rng):
     rope, got = ra.Rope(ra.frequencies(64), pairing=pairing), []
     x = rng.standard_normal((2, 40, 3, 100, 70))  # with pass-through features, in float64
     for threads in (1, 2, 5):
-        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+        use_threads(threads)
         got.append(rope.apply(x, 7))
         np.testing.assert_array_equal(got[-1], got[0])
         np.testing.assert_array_equal(got[-1][1, 3], rope.apply(x[1, 3], 7))  # by itself

@@ -26,6 +26,8 @@ torch = pytest.importorskip("torch", reason=REASON)
 transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
 
 
+PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+YARN_40 = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 # Models that rotate only with such a key, and keys without which ours has no rotation.
 SWITCHES = {
     "esm": {"position_embedding_type": "rotary"},
@@ -34,7 +36,7 @@ SWITCHES = {
     "wav2vec2-bert": {"position_embeddings_type": "rotary"},
     "wav2vec2-conformer": {"position_embeddings_type": "rotary"},
     "zamba2": {"use_mem_rope": True},
-    "cohere_compass_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    "cohere_compass_text": {"rope_parameters": PLAIN},
 }
 
 
@@ -136,51 +138,20 @@ def attention_classes(model_type):
     return named
 
 
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 1e4,
-    "factor": 12.0,
-    "original_max_position_embeddings": 4096,
-    "mscale": 0.6,
-    "mscale_all_dim": 0.9,
-    "llama_4_scaling_beta": 0.1,
-}
+YARN = YARN_40 | {"rope_theta": 1e4, "mscale": 0.6, "mscale_all_dim": 0.9, "llama_4_scaling_beta": 0.1}
 # Values that are no default of any class, by key.
-ODD = {
-    "query_pre_attn_scalar": 123,
-    "attention_multiplier": 0.03,
-    "key_multiplier": 0.7,
-    "qk_nope_head_dim": 80,
-    "qk_rope_head_dim": 48,
-    "head_dim": 96,
-    "attention_head_dim": 96,
-    "kv_channels": 96,
-}
-
-
+ODD = {"query_pre_attn_scalar": 123, "attention_multiplier": 0.03, "key_multiplier": 0.7}
+ODD |= {"qk_nope_head_dim": 80, "qk_rope_head_dim": 48, "head_dim": 96, "attention_head_dim": 96, "kv_channels": 96}
+INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 64}
 # Keys that default configs lack.
 COMPLETED = {
     "bamba": {"attn_layer_indices": [0]},
     "granitemoehybrid": {"num_hidden_layers": 2, "layer_types": ["attention", "mamba"]},
-    "cosmos3_edge_text": {
-        "head_dim": 96,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [16, 16, 16]},
-    },
+    "cosmos3_edge_text": {"head_dim": 96, "rope_parameters": PLAIN | {"mrope_section": [16, 16, 16]}},
     "dbrx": {"attn_config": {"rope_theta": 1e4}},
-    "hunyuan_v1_dense": {"head_dim": 96},
-    "hunyuan_v1_moe": {"head_dim": 96},
-    "hunyuan_vl_text": {"head_dim": 96},
-    "ministral": {"head_dim": 96},
+    **{name: {"head_dim": 96} for name in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text", "ministral")},
     "nemotron": {"num_key_value_heads": 8},
-    "qwen4_exp_text": {
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "indexer_n_heads": 4,
-        "indexer_kv_heads": 1,
-        "indexer_head_dim": 256,
-        "indexer_budget": 64,
-        "indexer_compress_ratio": 4,
-    },
+    "qwen4_exp_text": {"num_attention_heads": 16, "num_key_value_heads": 4, "indexer_compress_ratio": 4, **INDEXER},
 }
 # Constructor arguments besides the config and the layer index.
 ARGUMENTS = {
@@ -355,7 +326,6 @@ def test_the_scale_gives_the_scores_of_classes_without_an_attention_function(mon
 # --- figures ----------------------------------------------------------------------------------------------
 
 MLA = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
-YARN_40 = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 
 
 def scaled(**keys):
@@ -382,7 +352,7 @@ def test_the_scale_has_known_values(model_type, keys, expected):
 
 
 BY_POSITION = YARN_40 | {"llama_4_scaling_beta": 0.1}
-KINDS = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("hybrid", "hybrid_sliding")}
+KINDS = dict.fromkeys(("hybrid", "hybrid_sliding"), PLAIN)
 SOURCES = [
     ("llama", {"head_dim": 64}, "1 / sqrt(head_dim)"),
     ("gemma2", {"query_pre_attn_scalar": 144}, "(query_pre_attn_scalar) ** -0.5"),
@@ -403,12 +373,12 @@ def test_the_source_names_the_factors(model_type, keys, source):
 # --- refusals ---------------------------------------------------------------------------------------------
 
 GGUF = {"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4}
-WITHOUT_FACTOR = {"rope_parameters": {"rope_type": "dynamic", "mscale_all_dim": 1.0}}
+WITHOUT_FACTOR = MLA | {"rope_parameters": {"rope_type": "dynamic", "mscale_all_dim": 1.0}}
 REFUSALS = [
     ({"model_type": "mistral_large4_text", "rope_parameters": YARN_40}, "^model_type must .* learned"),
     ({"model_type": "internlm2", "head_dim": 64}, "comes with the weights"),
     ({"model_type": "deepseek_v3", **MLA, "qk_head_dim": 128}, "qk_head_dim must agree"),
-    ({"model_type": "deepseek_v3", **MLA, **WITHOUT_FACTOR}, "factor must be given"),
+    ({"model_type": "deepseek_v3", **WITHOUT_FACTOR}, "factor must be given"),
     ({"model_type": "gemma2", "query_pre_attn_scalar": None}, "query_pre_attn_scalar must be a number"),
     ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be positive"),
     (GGUF, "read the config.json of the model"),

@@ -60,11 +60,7 @@ JAX = importlib.util.find_spec("jax") and hasattr(importlib.import_module("jax.s
 @pytest.fixture(scope="module")
 def devices():
     """Return the failures of the JAX cases on eight CPU devices."""
-    return failures(
-        "sharded_jax",
-        XLA_FLAGS="--xla_force_host_platform_device_count=8",
-        JAX_PLATFORMS="cpu",
-    )
+    return failures("sharded_jax", XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
 
 
 @pytest.mark.long

@@ -1,11 +1,9 @@
 """Tables: the bounds of exactness on every library, shapes, dtypes and forms of positions."""
 
-import subprocess
-import sys
-
 import numpy as np
 import oracle
 import pytest
+from cases import python
 from oracle import mp
 
 import rope_any as ra
@@ -175,15 +173,10 @@ def test_positions_can_have_any_shape(lib, rng):
 def test_several_axes_add_their_angles(lib, rng):
     # angle[token, pair] = Σ_axis position[token, axis] · W[axis, pair]
     rows = ((*F[:3], 0.0, 0.5), (0.0, 0.25, 0.0, 2.0, 0.001))
-    p = rng.integers(-LARGEST, LARGEST, (7, 2))
-    table = ra.cos_sin(lib(p, "int32"), rows)
-    y, x = (oracle.cos_sin(p[:, axis], row) for axis, row in enumerate(rows))
-    exact = y[0] * x[0] - y[1] * x[1], y[1] * x[0] + y[0] * x[1]
-    assert error(lib, table, exact) <= INTEGER_BOUND
-    real = (p % 1000 / 7).astype(np.float32)
-    y, x = (oracle.cos_sin(real[:, axis].astype(np.float64), row) for axis, row in enumerate(rows))
-    exact = y[0] * x[0] - y[1] * x[1], y[1] * x[0] + y[0] * x[1]
-    assert error(lib, ra.cos_sin(lib(real), rows), exact) <= 2.5e-7
+    p = rng.integers(-LARGEST, LARGEST, (7, 2), dtype=np.int32)
+    for given, bound in ((p, INTEGER_BOUND), ((p % 1000 / 7).astype(np.float32), 2.5e-7)):
+        cos, sin, _ = oracle.table(given, rows)
+        assert error(lib, ra.cos_sin(lib(given), rows), (cos, sin)) <= bound
 
 
 # --- factor and dtype -------------------------------------------------------------------------------------------------
@@ -271,5 +264,5 @@ print(sorted(few), max(n for n, _ in sizes) > 1000)
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_mkl_trig_is_initialised_in_one_thread():
     pytest.importorskip("torch", reason="torch is not installed")
-    run = subprocess.run([sys.executable, "-c", _FIRST], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "['torch.float32', 'torch.float32', 'torch.float64', 'torch.float64'] True"
+    dtypes = "['torch.float32', 'torch.float32', 'torch.float64', 'torch.float64']"
+    assert python("-c", _FIRST) == f"{dtypes} True\n"

@@ -24,22 +24,17 @@ def page():
     return names
 
 
-def rotated(row, angles, *, pairing):
-    """Return one row of features, rotated pair by pair in 60 digits."""
-    n = len(angles)
-    out = [0.0] * (2 * n)
-    for i, angle in enumerate(angles):
-        a, b = (i, i + n) if pairing == "half" else (2 * i, 2 * i + 1)
-        x, y = mp.mpf(float(row[a])), mp.mpf(float(row[b]))
-        out[a], out[b] = float(x * mp.cos(angle) - y * mp.sin(angle)), float(y * mp.cos(angle) + x * mp.sin(angle))
-    return out
+def rotated(angles, *, pairing="half"):
+    """Return ones, a row of features, rotated pair by pair in 60 digits."""
+    pairs = [(float(mp.cos(angle) - mp.sin(angle)), float(mp.cos(angle) + mp.sin(angle))) for angle in angles]
+    return np.ravel(np.transpose(pairs) if pairing == "half" else pairs)
 
 
 def check_tokens(got, points, axis_of, *, pairing="half", unrotated=()):
     """Compare rotated ones (batch, heads, seq, 128) with positions and the axis of each pair, for all axes or some."""
     for token in {0, len(points) // 2, len(points) - 1}:
         angles = [0 if a in unrotated else f * mp.mpf(points[token][a]) for a, f in zip(axis_of, F, strict=True)]
-        np.testing.assert_allclose(got[0, 1, token], rotated([1.0] * 128, angles, pairing=pairing), atol=1e-12)
+        np.testing.assert_allclose(got[0, 1, token], rotated(angles, pairing=pairing), atol=1e-12)
 
 
 # --- frequencies --------------------------------------------------------------------------------------------
@@ -162,8 +157,7 @@ def test_heads_can_have_an_axis_each(page):
     for head, axis in {0: 0, 2: 1, 7: 2}.items():
         for token in (0, 5, 13):
             angles = [f * int(points[token, axis]) for f in F]
-            expected = rotated([1.0] * 128, angles, pairing="half")
-            np.testing.assert_allclose(got[0, head, token], expected, atol=1e-12)
+            np.testing.assert_allclose(got[0, head, token], rotated(angles), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["selective_q", "mamba3_q", "carope_q"])
@@ -175,5 +169,5 @@ def test_angles_are_sums_of_steps(page, name):
     }[name]
     pairing = "interleaved" if name == "mamba3_q" else "half"
     for token in (0, 13):
-        expected = rotated([1.0] * 128, [(token + 1) * s for s in step], pairing=pairing)
+        expected = rotated([(token + 1) * s for s in step], pairing=pairing)
         np.testing.assert_allclose(page[name][0, 3, token], expected, atol=1e-12)

@@ -35,9 +35,13 @@ def assert_close(ours, theirs):
 def model(name):
     """Return a modeling module of transformers, and its configuration."""
     pytest.importorskip("transformers", minversion="5", reason="the peers are models of transformers (5 or later)")
-    return tuple(
-        importlib.import_module(f"transformers.models.{name}.{kind}_{name}") for kind in ("modeling", "configuration")
-    )
+    kinds = ("modeling", "configuration")
+    return tuple(importlib.import_module(f"transformers.models.{name}.{kind}_{name}") for kind in kinds)
+
+
+def square(frequencies, pairing, **options):
+    """Return the Rope of rows and columns with the same frequencies."""
+    return ra.Rope(axes.axial(frequencies, frequencies), pairing=pairing, **options)
 
 
 def grid(*coordinates):
@@ -54,8 +58,7 @@ def test_qwen2_vl_vision_agrees(x, frames, rows, columns):
     q = x(frames * rows * columns, 32)
     cos, sin = peer.Qwen2VLVisionRotaryEmbedding(config)(q, positions.repeat(frames, 1))
     theirs, _ = peer.apply_rotary_pos_emb_vision(q.transpose(1, 2), q.transpose(1, 2), cos, sin)
-    f = ra.frequencies(16)
-    rope = ra.Rope(axes.axial(f, f), pairing="half")
+    rope = square(ra.frequencies(16), "half")
     assert_close(rope.apply(q, positions.repeat(frames, 1)), theirs.transpose(1, 2))
 
 
@@ -67,8 +70,7 @@ def test_gemma_vision_agrees(x):
     q = x(20, 32)
     cos, sin = peer.Gemma4VisionRotaryEmbedding(config)(q, positions)
     theirs = peer.apply_multidimensional_rope(q.transpose(1, 2), cos, sin, positions)
-    f = ra.frequencies(16, base=config.rope_parameters["rope_theta"])
-    rope = ra.Rope(axes.axial(f, f), pairing="half", blocks=2)
+    rope = square(ra.frequencies(16, base=config.rope_parameters["rope_theta"]), "half", blocks=2)
     assert_close(rope.apply(q, positions), theirs.transpose(1, 2))
 
 
@@ -95,9 +97,8 @@ def test_normalised_coordinates_and_unrotated_tokens_agree(x, name):
     q = x(prefix + rows * columns, 32)
     theirs, _ = peer.apply_rotary_pos_emb(q, q, cos, sin)
     # radians per unit: 2π / period, and the period of pair i is base^(4i/d)
-    f = tuple(2 * math.pi * f for f in ra.frequencies(16, base=config.rope_theta))
+    rope = square(tuple(2 * math.pi * f for f in ra.frequencies(16, base=config.rope_theta)), "half")
     positions = grid(ra.positions.normalised(rows), ra.positions.normalised(columns))
-    rope = ra.Rope(axes.axial(f, f), pairing="half")
     assert_close(rope.apply(q, ra.positions.unrotated(positions, before=prefix, axes=2)), theirs)
 
 
@@ -143,9 +144,7 @@ def timm():
 def test_timm_axial_at_a_reference_size_agrees(x, timm):
     """Patches of another resolution are spread over the trained grid, as in EVA-02."""
     embed = timm.RotaryEmbeddingCat(32, in_pixels=False, feat_shape=[4, 6], ref_feat_shape=[8, 8])
-    q = x(24, 32)
-    f = ra.frequencies(16)
-    rope = ra.Rope(axes.axial(f, f), pairing="interleaved")
+    q, rope = x(24, 32), square(ra.frequencies(16), "interleaved")
     positions = grid(ra.positions.scaled(4, 8), ra.positions.scaled(6, 8))
     assert_close(rope.apply(q, positions), timm.apply_rot_embed_cat(q, embed.get_embed()))
 
