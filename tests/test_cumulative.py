@@ -80,8 +80,9 @@ def test_an_empty_sequence_keeps_the_carry(lib, rng):
     angles, last = ra.cumulative_angles(none, carry=carry)
     assert lib.get(angles).shape == (0, 3)
     assert [lib.get(x).tolist() for x in last] == [lib.get(x).tolist() for x in carry]
-    _, zeros = ra.cumulative_angles(none)
-    assert [lib.get(x).tolist() for x in zeros] == [[0, 0, 0]] * 2
+    for nothing in (np.zeros((2, 0, 3)), np.zeros((2, 4, 3))):  # no tokens, and some without a rotation
+        _, zeros = ra.cumulative_angles(lib(nothing, "float32"))
+        assert [lib.get(x).tolist() for x in zeros] == [[[0, 0, 0]] * 2] * 2
 
 
 def reversed_sum(g):

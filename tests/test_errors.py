@@ -45,9 +45,12 @@ def fope(c=None, s=None, table=TABLE, pairs=8, sine_padding=0.0):
     return ra.bending.fope(table, c, s, pairs=pairs, sine_padding=sine_padding)
 
 
+TO_ADJACENT = {"source": "half", "target": "interleaved"}
+
+
 def convert(w=W, head_dim=4, **options):
     """Call `convert` with valid arguments, except for those given."""
-    return ra.weights.convert(w, head_dim, **{"source": "half", "target": "interleaved", **options})
+    return ra.weights.convert(w, head_dim, **(TO_ADJACENT | options))
 
 
 def recursive_list():
@@ -175,6 +178,9 @@ CALLS = [
     (ValueError, "x must have an axis of features; got a 0-d array", lambda: rotate(np.asarray(1.0))),
     (ValueError, r"cos and sin must have one shape .*; got \(3, 4\) and \(2, 4\)", lambda: rotate(sin=SIN[:2])),
     (ValueError, r"cos and sin .*; got \(\) and", lambda: rotate(cos=np.ones(()), sin=np.ones(()))),
+    (ValueError, r".* 3 features; swapaxes\(x, 1, -1\)", lambda: rotate(np.ones((2, 8, 3)))),
+    (ValueError, r".* give \[..., :4\] of both", lambda: rotate(np.ones((3, 10)), X[0], X[0], start=2)),
+    (ValueError, "out must not overlap sin", lambda: rotate(X[:1], COS, X[0, :, :4], out=X[:1])),
     (ValueError, "x .* 0 pairs", lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0])),
     (ValueError, "x .* 4 pairs from `start`=1; got 8 features", lambda: rotate(start=1)),
     (ValueError, r"cos and sin must broadcast to \(2, 1, 4\)", lambda: rotate(X[:, :1])),
@@ -185,6 +191,7 @@ CALLS = [
     (ValueError, r"positions .* for k of .* \(2, 4\)", lambda: ROPE(X, X, (TABLE, ra.Table(COS[:2], SIN[:2])))),
     (ValueError, "positions must be one table .*; got a pair", lambda: ROPE.apply(X, (TABLE, TABLE))),
     (TypeError, "old must be positions; got a table", lambda: ROPE.reposition(X, TABLE, 0)),
+    (ValueError, "x must have 2 heads, as the frequencies", lambda: BY_HEAD.apply(X[0])),
     (ValueError, "k must have 2 heads, .*`seq_axis`=-3", lambda: BY_HEAD(np.ones((1, 4, 3, 8)), np.ones((1, 3, 3, 8)))),
     (ValueError, "gradient must be False for numpy", lambda: check_rotary(print, pairing="half", gradient=True)),
 ]
@@ -212,6 +219,11 @@ WEIGHTS = [
     (ValueError, "start must be from 0 to 2.*; got -1", lambda: convert(start=-1)),
     (ValueError, "start must be from 0 to 2.*; got 3", lambda: convert(start=3)),
     (ValueError, r"axis must be one that w has; got 2 for shape \(8, 3\)", lambda: convert(axis=2)),
+    (
+        TypeError,
+        "names must .* dict.fromkeys",
+        lambda: ra.weights.convert_state_dict({}, 4, **TO_ADJACENT, names=["a"]),
+    ),
     (TypeError, "heads must be a pair of integers.*; got int 2", lambda: convert(heads=2)),
     (ValueError, r"heads must be \(m, n\).*; got \(2, 1\)", lambda: convert(heads=(2, 1))),
 ]
@@ -233,6 +245,7 @@ AXES_AND_MOVES = [
     (TypeError, "steps must be floating-point", lambda: ra.cumulative_angles(np.ones((2, 3), int))),
     (ValueError, "steps must have shape", lambda: ra.cumulative_angles(np.ones(3))),
     (ValueError, "carry must be a pair", lambda: ra.cumulative_angles(X[0], carry=(np.ones(8), np.ones(8)))),
+    (TypeError, "angles must be floating-point", lambda: ra.from_angles(P)),
     (ValueError, "angles must have shape", lambda: ra.from_angles(np.asarray(1.0))),
 ]
 ZIGZAG = {"zigzag": True, "like": X}
@@ -240,6 +253,8 @@ SEQUENCES_AND_GRIDS = [
     (ValueError, r"cumulative_lengths must have shape .*; got \(2, 3\)", lambda: at.packed(np.ones((2, 3), int), 8)),
     (ValueError, r"cumulative_lengths must have shape .*; got \(0,\)", lambda: at.packed([], like=X)),
     (ValueError, r"cumulative_lengths .* not fall; got \[0, 5, 3\]$", lambda: at.packed([0, 5, 3], like=X)),
+    (ValueError, "length must be from 0 to 2147483647; got -1", lambda: at.packed(P, -1)),
+    (TypeError, "like must be an array", lambda: at.mrope([2], like=None)),
     (ValueError, "length must be at least .* 5; got 4", lambda: at.packed([0, 5], 4, like=X)),
     (TypeError, "length must be an integer; got float 5.0", lambda: at.packed([0, 5], 5.0, like=X)),
     (TypeError, "starts must be a sequence of integers; got str '5'$", lambda: at.from_starts("5", 2, like=X)),

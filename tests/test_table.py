@@ -185,8 +185,9 @@ def test_several_axes_add_their_angles(lib, rng):
 def test_attention_factor_multiplies_the_table(lib):
     p = np.asarray([5, 70_000])
     cos, sin = oracle.cos_sin(p, F)
-    table = ra.cos_sin(lib(p, "int32"), F, attention_factor=1.25)
-    assert error(lib, table, (1.25 * cos, 1.25 * sin)) <= 2.5e-7
+    for factor in (1.25, 2.0):
+        table = ra.cos_sin(lib(p, "int32"), F, attention_factor=factor)
+        assert error(lib, table, (factor * cos, factor * sin)) <= 2 * factor * 1.2e-7
 
 
 def test_positions_and_like_decide_the_dtype_but_for_half_precision(lib):
