@@ -79,12 +79,9 @@ def quiet(function, *arguments, **options):
 
 def agree(got, wanted, placements):
     """Compare a sharded result with a plain one: type, shape, dtype, placements and the local shard."""
-    assert type(got) is DTensor
-    assert got.shape == wanted.shape
-    assert got.dtype == wanted.dtype
+    assert (type(got), got.shape, got.dtype) == (DTensor, wanted.shape, wanted.dtype)
     assert got.placements == placements
     own = put(wanted, *placements).to_local()
-    assert got.to_local().shape == own.shape
     tolerance = 16 * torch.finfo(own.dtype).eps  # torch rounds complex products of few elements differently
     torch.testing.assert_close(got.to_local(), own, rtol=tolerance, atol=tolerance)
 
@@ -434,7 +431,7 @@ def lost_parameters_are_refilled_under_fsdp():
             assert [found.name for found in undo.left] == ["1.freqs"] * bool(parameter.to_local().numel())
 
 
-X, AT, HALF = random(3, 4, 8, 24), torch.arange(8), ROPES["half"]
+X, AT, HALF, PARTIAL = random(3, 4, 8, 24), torch.arange(8), ROPES["half"], ROPES["partial"]
 # the beginning of the error, and the call that raises it
 REFUSED = {
     "x must not be sharded along its features": lambda: HALF.apply(put(X, Shard(3))),
@@ -445,20 +442,14 @@ REFUSED = {
     "q and k must both be sharded or both plain tensors": lambda: HALF(X, put(X, SEQ)),
     "x must be sharded as torch's distribute_tensor does": lambda: HALF.apply(larger_first_shard()),
     "positions must be replicated or sharded as the array": lambda: HALF.apply(put(X, HEADS), put(AT, BATCH)),
-    "positions must be replicated or sharded as the array that": lambda: HALF.apply(
-        put(X, SEQ, SEQ), put(AT, WHOLE, BATCH)
-    ),
+    "positions must be replicated or sharded as the": lambda: HALF.apply(put(X, SEQ, SEQ), put(AT, WHOLE, BATCH)),
     "a table must be replicated or sharded as the array": lambda: HALF.apply(put(X, HEADS), HALF.table(put(AT, BATCH))),
     "positions must not be sharded along their last axis": lambda: ra.cos_sin(put(torch.ones(8, 2), Shard(1)), (F, F)),
     "positions must not be sharded along the tokens": lambda: HALF(put(X[:, :, :2], SEQ), put(X, SEQ), put(AT, BATCH)),
     "out must be sharded as x is": lambda: HALF.apply(put(X, SEQ), out=X),
     "out must be sharded as x is, ": lambda: HALF.apply(put(X, SEQ), out=put(X, HEADS)),
-    "out must be x itself or not overlap it": lambda: HALF.apply(
-        (x := put(random(3, 4, 8, 25), SEQ))[..., 1:], out=x[..., :-1]
-    ),
-    "out must be left out while gradients are recorded": lambda: HALF.apply(
-        put(X, SEQ), out=put(X, SEQ).requires_grad_()
-    ),
+    "out must be x itself or not overlap it": lambda: PARTIAL.apply((x := put(X, SEQ))[..., 1:], out=x[..., :-1]),
+    "out must be left out while gradients are": lambda: HALF.apply(put(X, SEQ), out=put(X, SEQ).requires_grad_()),
 }
 
 

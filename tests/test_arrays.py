@@ -1,12 +1,11 @@
 """Which objects are arrays, and of which library; what is refused with a way to convert it; more libraries."""
 
 import re
-import subprocess
-import sys
 from types import ModuleType
 
 import numpy as np
 import pytest
+from cases import python
 from public_calls import CALLS, READING
 from simulated import Dtype, Simulation, equal, forget_libraries, register_opaque
 
@@ -88,8 +87,7 @@ print("compiled", len(runs))
 @pytest.mark.usefixtures("torch")
 @pytest.mark.thread_unsafe(reason="starts a process")
 def test_the_first_array_of_a_process_can_be_traced_without_warning_or_recompilation():
-    run = subprocess.run([sys.executable, "-c", _TRACED_FIRST], capture_output=True, text=True, check=False)
-    assert (run.stdout, run.returncode) == ("compiled 1\n", 0), run.stderr
+    assert python("-c", _TRACED_FIRST) == "compiled 1\n"
 
 
 # --- arrays that are refused ------------------------------------------------------------------------------------------
@@ -200,9 +198,7 @@ def test_jagged_tensors_can_be_rotated_as_the_error_says(torch):
     rope, by_token = ra.Rope(F, pairing="half"), torch.nested.nested_tensor(parts, layout=torch.jagged)
     want = torch.cat([rope.apply(part, seq_axis=-3) for part in parts])
     for x, axis in ((by_token, -3), (by_token.transpose(1, 2), -2)):
-        with pytest.raises(
-            TypeError, match="x must be a dense array; got a nested tensor; rotate its values: "
-        ) as info:
+        with pytest.raises(TypeError, match=r"^x must be a dense array; got a nested .* its values: ") as info:
             rope.apply(x)
         call = str(info.value).partition("values: ")[2]
         found = eval(f"rope.{call}", {"rope": rope, "x": x, "positions": positions})  # noqa: S307  # our own text

@@ -82,17 +82,11 @@ def rope(request):
 
 
 @pytest.fixture(params=["float32", "float64"])
-def dtype(request, lib):
-    """Return each dtype of tables; skip if the library lacks it."""
+def arrays(request, lib, qk):
+    """Return queries and keys of a library, in each dtype of tables; skip if the library lacks it."""
     if request.param not in lib.dtypes:
         pytest.skip(f"{lib.name} has no float64 tables")
-    return request.param
-
-
-@pytest.fixture
-def arrays(lib, dtype, qk):
-    """Return queries and keys of a library."""
-    return tuple(lib(x, dtype) for x in qk)
+    return tuple(lib(x, request.param) for x in qk)
 
 
 @one_jax
@@ -149,38 +143,30 @@ def test_xpos_scores_equal_those_of_rotary_embedding_torch(torch, qk):
     assert_close(scores(*got), scores(*expected), atol=2e-5)
 
 
-@pytest.fixture
-def capture(monkeypatch):
-    """Return a function that records the queries and keys that a transformers layer passes to its attention."""
-    pytest.importorskip("torch", reason="torch is not installed")
+def peer(name, monkeypatch):
+    """Return a module of transformers, and a list of the queries and keys that its layers pass to their attention."""
     pytest.importorskip("transformers", minversion="5", reason="the peers are layers of transformers 5")
-    seen = []
+    module, seen = pytest.importorskip(f"transformers.models.{name}.modeling_{name}"), []
 
-    def capture_from(module):
-        """Replace the eager attention of a module of transformers by one that records queries and keys."""
+    def attention(_layer, q, k, v, *_args, **_options):
+        """Record the rotated queries and keys; return the values."""
+        seen.append((q, k))
+        return v.transpose(1, 2), None
 
-        def attention(_layer, q, k, v, *_args, **_options):
-            """Record the rotated queries and keys; return the values."""
-            seen.append((q, k))
-            return v.transpose(1, 2), None
-
-        monkeypatch.setattr(module, "eager_attention_forward", attention)
-        return seen
-
-    return capture_from
+    monkeypatch.setattr(module, "eager_attention_forward", attention)
+    return module, seen
 
 
 EAGER = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
 EAGER |= {"attn_implementation": "eager"}
 
 
-def test_temperature_equals_that_of_llama_4(torch, capture, rng):
-    llama4 = pytest.importorskip("transformers.models.llama4.modeling_llama4")
+def test_temperature_equals_that_of_llama_4(torch, monkeypatch, rng):
+    llama4, seen = peer("llama4", monkeypatch)
     tuning = {"attn_temperature_tuning": True, "floor_scale": 4, "attn_scale": 0.1}
     layers = {"no_rope_layers": [0], "num_hidden_layers": 1, "use_qk_norm": False}
     config = llama4.Llama4TextConfig(**EAGER, **layers, **tuning)
-    seen, layer = capture(llama4), llama4.Llama4TextAttention(config, 0)
-    x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
+    layer, x = llama4.Llama4TextAttention(config, 0), torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
     with torch.no_grad():
         layer(x, None, None)
         q, k = (project(x).view(2, 40, 2, 16).transpose(1, 2) for project in (layer.q_proj, layer.k_proj))
@@ -193,12 +179,12 @@ def test_temperature_equals_that_of_llama_4(torch, capture, rng):
     assert float((seen[0][0] - q).abs().max()) > 0.01
 
 
-def test_temperature_equals_that_of_ministral_3(torch, capture, rng):
-    ministral = pytest.importorskip("transformers.models.ministral3.modeling_ministral3")
+def test_temperature_equals_that_of_ministral_3(torch, monkeypatch, rng):
+    ministral, seen = peer("ministral3", monkeypatch)
     yarn = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 4}
     parameters = yarn | {"llama_4_scaling_beta": 0.1}
     config = ministral.Ministral3Config(**EAGER, rope_parameters=parameters, max_position_embeddings=16)
-    seen, layer = capture(ministral), ministral.Ministral3Attention(config, 0)
+    layer = ministral.Ministral3Attention(config, 0)
     x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
     p = torch.arange(40)[None, :] + torch.tensor([[0], [5]])
     with torch.no_grad():
@@ -275,9 +261,7 @@ def test_temperature_steps_are_exact_and_padding_is_not_scaled(lib):
 @one_jax
 def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
     x = lib(qk[0])
-    slow = scaling.longrope(
-        F, short_factor=[1.0] * N, long_factor=[1.0 + i for i in range(N)], original_length=8, length=501
-    )
+    slow = [f / (1.0 + i) for i, f in enumerate(F)]
     both = ra.Rope((F, slow), pairing="half")
     first, others = (ra.Rope(f, pairing="half").apply(qk[0], P) for f in (F, slow))
     apply = lib.quick(both.apply)
@@ -387,9 +371,8 @@ def test_torch_gradients_reach_the_coefficients(torch, rng):
     assert torch.autograd.gradcheck(rotary, (x, c, s, p))
     assert torch.autograd.gradcheck(lambda x, p: HALF(x, x, bending.xpos(HALF.table(p), p, centre=9)), (x, p))
     identity = ra.Rope((0.0,) * N, pairing="half")
-    assert torch.autograd.gradcheck(
-        lambda x, p: identity.apply(x, bending.temperature(identity.table(p), p, beta=0.1, original_length=4)), (x, p)
-    )
+    warmed = lambda p: bending.temperature(identity.table(p), p, beta=0.1, original_length=4)  # noqa: E731
+    assert torch.autograd.gradcheck(lambda x, p: identity.apply(x, warmed(p)), (x, p))
 
 
 @pytest.mark.parametrize("jitted", [False, True])

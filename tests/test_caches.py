@@ -29,33 +29,20 @@ TOKENS = IDS.shape[1]
 INDEX = {"index_head_dim": 32, "index_n_heads": 2, "index_topk": 64}
 LATENT = {"num_key_value_heads": 4}
 PHI3 = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+WINDOW = {"sliding_window": 10}
 # Models for each way to cache keys, such as indexers, M-RoPE by sections and fused heads.
 CASES = {
-    "cohere": {},
-    "deepseek_v2": MLA,
-    "deepseek_v3": MLA,
-    "deepseek_v32": LATENT | INDEX,
-    "ernie4_5": {},
-    "gemma3_text": {"sliding_window": 10},
-    "gemma3n_text": {"num_kv_shared_layers": 2, "num_hidden_layers": 4, "sliding_window": 10},
-    "glm_moe_dsa": LATENT | INDEX,
-    "gpt_neox": {},
-    "gemma4_text": {"num_kv_shared_layers": 6, "num_hidden_layers": 12, "sliding_window": 10},
-    "gptj": {},
-    "hunyuan_v1_dense": {},
-    "hy_v4": LATENT | INDEX,
+    **{name: {} for name in ("cohere", "ernie4_5", "gpt_neox", "gptj", "hunyuan_v1_dense", "llama", "nanochat", "phi")},
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "minicpm3", "sarvam_mla", "youtu"), MLA),
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa", "hy_v4"), LATENT | INDEX),
     "hy_v4_vl_text": LATENT | INDEX | {"rope_parameters": MROPE | {"mrope_section": [3, 3, 2]}},
-    "llama": {},
+    **dict.fromkeys(("gemma3_text", "mistral"), WINDOW),
+    "gemma3n_text": WINDOW | {"num_kv_shared_layers": 2, "num_hidden_layers": 4},
+    "gemma4_text": WINDOW | {"num_kv_shared_layers": 6, "num_hidden_layers": 12},
     "llama4_text": {"attention_chunk_size": 10},
-    "minicpm3": MLA,
-    "mistral": {"sliding_window": 10},
-    "nanochat": {},
-    "phi": {},
     "qwen2_vl_text": {"rope_parameters": MROPE},
     "qwen3_next": {"num_hidden_layers": 4},
-    "sarvam_mla": MLA,
     "smollm3": {},
-    "youtu": MLA,
 }
 NORMED = ("hunyuan_v1_dense",)
 """Their scores depend on absolute positions, because weights multiply rotated keys."""

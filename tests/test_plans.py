@@ -40,12 +40,6 @@ def qk(put, *, queries=6):
 # --- a second call does less work -------------------------------------------------------------------------------------
 
 
-def _in_place(put, rope, **options):
-    """Rotate q and k in place."""
-    q, k = qk(put)
-    return rope(q, k, 5, out=(q, k), **options)
-
-
 def _pair_of_tables(put, rope, **options):
     """Rotate q and k by a table each."""
     q, k = qk(put)
@@ -79,7 +73,7 @@ CALLS = {
     "backwards": lambda put, rope, **o: rope.apply(qk(put)[0], 3, inverse=True, **o),
     "tokens before heads": lambda put, rope, **o: rope.apply(put(data(2, 6, 3, 32)), seq_axis=1, **o),
     "20000 rows": lambda put, rope, **o: rope.apply(put(data(5, 4000, 32)), 3, **o),
-    "in place": _in_place,
+    "in place": lambda put, rope, **o: rope(*(both := qk(put)), 5, out=both, **o),
     "into other arrays": lambda put, rope, **o: rope(*qk(put), out=qk(put), **o),
     "repositioned": lambda put, rope, **_: rope.reposition(qk(put)[1], 5, put(np.arange(6))),
     "rotate": _rotated,
@@ -336,9 +330,15 @@ def test_arrays_of_two_libraries_are_refused_after_a_plan(torch):
     x, theirs = data(6, 32), torch.ones(6, 32)
     for first in (x, theirs):
         ROPE(first, first)
-    calls = [lambda: ROPE(x, theirs), lambda: ROPE.apply(x, torch.arange(6)), lambda: ROPE.apply(x, out=theirs)]
-    for call in calls:
-        with pytest.raises(TypeError, match="must come from one array library"):
+    for names, call in (
+        ("q and k", lambda: ROPE(x, theirs)),
+        ("q and k and positions", lambda: ROPE(x, x, torch.arange(6))),
+        ("x and positions", lambda: ROPE.apply(x, torch.arange(6))),
+        ("x and out", lambda: ROPE.apply(x, out=theirs)),
+        ("keys and old", lambda: ROPE.reposition(x, torch.arange(6), 0)),
+        ("keys and new", lambda: ROPE.reposition(x, 0, torch.arange(6))),
+    ):
+        with pytest.raises(TypeError, match=f"^{names} must come from one array library; got"):
             call()
 
 

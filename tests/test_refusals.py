@@ -217,8 +217,6 @@ def test_arrays_of_two_libraries_or_devices_get_the_conversion(torch):
         ("convert positions to torch", lambda: ROPE(q, q, P)),
         ("convert positions to torch", lambda: ROPE.table(P, like=q)),
         ("convert cos and sin to torch, or make the table with like=q", lambda: ROPE(q, q, ROPE.table(P, like=Q))),
-        ("convert old to torch", lambda: ROPE.reposition(q, P, 0)),
-        ("convert new to torch", lambda: ROPE.reposition(q, 0, P)),
         ("move positions to the device of x", lambda: ROPE.apply(q, meta)),
         ("move cos to the device of x, or make the table with like=x", lambda: ROPE.apply(q, ROPE.table(meta))),
         ("write tuple(frequencies.tolist())", lambda: ra.Rope(torch.nn.Parameter(torch.ones(4)), pairing="half")),

@@ -49,9 +49,7 @@ _OMNI = "qwen3_omni_moe.modeling_qwen3_omni_moe"
 # Attention classes that neither name the config class of their model nor are the only ones beside it.
 OTHER_PROGRAMS = {
     "deepseek_ocr2_encoder": "deepseek_ocr2.modeling_deepseek_ocr2.DeepseekOcr2VisionAttention",
-    "exaone": "llama.modeling_llama.LlamaAttention",
-    "internlm3": "llama.modeling_llama.LlamaAttention",
-    "iquestcoder": "llama.modeling_llama.LlamaAttention",
+    **dict.fromkeys(("exaone", "internlm3", "iquestcoder"), "llama.modeling_llama.LlamaAttention"),
     "moonshine_streaming": "moonshine_streaming.modeling_moonshine_streaming.MoonshineStreamingAttention",
     "qwen2_5_omni_dit": "qwen2_5_omni.modeling_qwen2_5_omni.DiTAttention",
     "qwen3_omni_moe_talker_code_predictor": f"{_OMNI}.Qwen3OmniMoeTalkerCodePredictorAttention",
@@ -89,9 +87,8 @@ NAMELESS = {"qwen3_omni_moe_code2wav", "saprot"}  # whose configs have no model_
 def types_of_files():
     """Return the model types that each configuration file of transformers defines."""
     pattern = re.compile(r'^    model_type\b.*= "([^"]+)"', re.MULTILINE)
-    return {
-        path: pattern.findall(path.read_text(encoding="utf-8")) for path in sorted(ROOT.glob("*/configuration_*.py"))
-    }
+    paths = sorted(ROOT.glob("*/configuration_*.py"))
+    return {path: pattern.findall(path.read_text(encoding="utf-8")) for path in paths}
 
 
 @cache

@@ -2,13 +2,11 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import python
 
 import rope_any as ra
 
@@ -19,16 +17,8 @@ F = ra.frequencies(24)
 
 def failures(script, *arguments, **environment):
     """Run a script; return the failures that it reports, by case."""
-    run = subprocess.run(
-        [sys.executable, Path(__file__).with_name(f"{script}.py"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+    printed = python(Path(__file__).with_name(f"{script}.py"), *arguments, OMP_NUM_THREADS="1", **environment)
+    return json.loads(printed.splitlines()[-1])
 
 
 # --- torch: one process for each rank ---------------------------------------------------------------------------------
@@ -73,11 +63,6 @@ def test_jax_shards_are_rotated_without_communication(devices, name):
 # --- Dask: chunks -----------------------------------------------------------------------------------------------------
 
 
-def forbidden(*_, **__):
-    """Fail if anything is computed."""
-    pytest.fail("something was computed")
-
-
 CHUNKS = {
     "batch": (1, 4, 12, 32),
     "heads": (2, 1, 12, 32),
@@ -94,14 +79,10 @@ def da():
 
 
 def positions_of(da, x):
-    """Yield each form of positions for x."""
-    yield None
-    yield 7
-    yield np.arange(12)[::-1].tolist()
-    yield da.arange(12, chunks=(x.chunks[2],))
-    yield da.arange(12, chunks=12)
-    yield da.arange(24, chunks=24).reshape(2, 12)
-    yield ra.Rope(F, pairing="half").table(da.arange(12, chunks=(x.chunks[2],)))
+    """Return each form of positions for x."""
+    as_x, rows = da.arange(12, chunks=(x.chunks[2],)), da.arange(24, chunks=24).reshape(2, 12)
+    table = ra.Rope(F, pairing="half").table(as_x)
+    return [None, 7, np.arange(12)[::-1].tolist(), as_x, da.arange(12, chunks=12), rows, table]
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
@@ -112,7 +93,7 @@ def test_dask_chunks_are_rotated_without_computation(da, chunks, pairing, rng):
     full = rng.standard_normal((2, 4, 12, 32))
     x, rope = da.from_array(full, chunks=CHUNKS[chunks]), ra.Rope(F, pairing=pairing, start=3)
     for positions in positions_of(da, x):
-        with dask.config.set(scheduler=forbidden):
+        with dask.config.set(scheduler=lambda *_, **__: pytest.fail("something was computed")):
             rotated = rope.apply(x, positions)
         assert rotated.chunks == x.chunks
         (host,) = dask.compute(positions, scheduler="sync")
