@@ -99,24 +99,19 @@ def all_positions(rope, shape, placements, seq=2):
     each = (torch.arange(tokens * count) * 7919 % 100_003).reshape(tokens, *ends)
     rows = each + 1000 * torch.arange(batch).reshape(batch, *([1] * each.ndim))
     here, there = placements_along(placements, (seq,)), placements_along(placements, (0, seq))
+    table, like, replicated = rope.table(each), put(torch.ones(shape), *placements), [WHOLE] * len(placements)
     yield None, None
-    yield 1000, 1000
-    yield torch.tensor(1000), 1000
-    yield put(torch.tensor(1000), *[WHOLE] * len(placements)), 1000
-    yield each.tolist(), each
-    yield each, each
-    yield rows, rows
-    yield rows[:1], rows[:1]
-    yield put(each, *[WHOLE] * len(placements)), each
-    yield put(each, *here), each
-    yield put(rows, *there), rows
+    for offset in (1000, torch.tensor(1000), put(torch.tensor(1000), *replicated)):
+        yield offset, 1000
+    for form in (each.tolist(), each, put(each, *replicated), put(each, *here)):
+        yield form, each
     yield put(each.to(torch.float32) / 8, *here), each.to(torch.float32) / 8
-    table, like = rope.table(each), put(torch.ones(shape), *placements)
-    yield rope.table(put(each, *here)), table
+    yield rows[:1], rows[:1]
+    for form in (rows, put(rows, *there)):
+        yield form, rows
+    for form in (table, rope.table(put(each, *here)), *(rope.table(at, like=like) for at in (each, each.tolist()))):
+        yield form, table
     yield rope.table(put(rows, *there)), rope.table(rows)
-    yield table, table
-    yield rope.table(each.tolist(), like=like), table
-    yield rope.table(each, like=like), table
 
 
 def compare(rope, shape, placements, *, seq=2, dtype=torch.float32, forms=(None,)):

@@ -51,9 +51,7 @@ NORMED = ("hunyuan_v1_dense",)
 def model_of(name, **changes):
     """Return a random model, with norms whose weights are random too; skip if transformers does not have it."""
     skip_if_absent(name)
-    options = CASES.get(name, {}) | changes
-    whole = config_of(name, **{key: value for key, value in options.items() if value is not None})
-    model = built(whole)
+    model = built(config_of(name, **(CASES.get(name, {}) | changes)))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():

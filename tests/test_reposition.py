@@ -83,11 +83,12 @@ def test_keys_move_from_one_rope_to_another(lib, keys, rope, source):
 
 
 FAR = [(2**31 - 7, 0), (-(2**31) + 7, 2**31 - 7), (2**30, 2**30 - 1)]
+# Digits that a float32 cannot hold: of a large position beside a real one, and of large real ones.
 FAR_AND_REAL = [(100_000_001, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]), ([1_000_000.3 + i for i in range(6)], 0)]
 
 
 @pytest.mark.parametrize(("old", "new"), FAR + FAR_AND_REAL)
-def test_far_moves_are_exact_and_lose_no_digits_of_a_real_position(lib, keys, old, new):
+def test_far_moves_are_exact_from_and_to_real_positions_too(lib, keys, old, new):
     got, expected = moved(lib, ROPE, keys, old, new)
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6 if (old, new) in FAR else 5e-6)
 

@@ -39,20 +39,12 @@ def test_integer_positions_are_exact_up_to_2_31(lib, rng, f):
     assert error(lib, table, oracle.cos_sin(p, f)) <= INTEGER_BOUND
 
 
-def test_integer_positions_are_exact_in_compiled_code(lib, rng):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
-    p = positions(rng)
-    table = lib.compile(lambda p: ra.cos_sin(p, F))(lib(p, "int32"))
-    assert error(lib, table, oracle.cos_sin(p, F)) <= INTEGER_BOUND
-
-
 def phases(count, rng, p=None):
     """Return positions, frequencies and their exact table; too many phases to compute in 60 digits."""
     multiples = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])  # of 2π / 2³⁰, near the frequencies
     f = tuple(float(n) * 2 * np.pi / 2**30 for n in multiples)
     rest = [float(mp.mpf(v) - 2 * mp.pi * int(n) / 2**30) for v, n in zip(f, multiples, strict=True)]  # rounding
-    p = rng.integers(-LARGEST, LARGEST, count) if p is None else p
+    p = np.append(rng.integers(-LARGEST, LARGEST, count), [0, 1, -1, LARGEST, -LARGEST]) if p is None else p
     angle = p[:, None] * multiples % 2**30 * (2 * np.pi / 2**30) + p[:, None] * np.asarray(rest)
     return p, f, (np.cos(angle), np.sin(angle))
 
@@ -62,6 +54,7 @@ def phases(count, rng, p=None):
     ("schedule", "count"),
     [
         ("eager", 20_000),
+        ("compiled", 20_000),
         *(pytest.param(name, 3_000_000, marks=pytest.mark.slow) for name in ("eager", "compiled", "fused")),
     ],
 )
