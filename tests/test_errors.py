@@ -345,9 +345,15 @@ def test_positions_beyond_32_bits_are_refused_without_int64(lib):
 
 def test_dask_arrays_of_unknown_length_are_refused():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
-    known = da.ones((4, 8), chunks=2)
-    with pytest.raises(ValueError, match=r"x must have known lengths; got shape \(nan, 8\)"):
-        ROPE.apply(known[da.from_array(np.asarray([True, False, True, True]))])
+    x, cos, sin = (da.from_array(part)[da.from_array(P) > 0] for part in (X[0], *TABLE))
+    for message, call in (
+        (r"x must have known lengths; got shape \(nan, 8\)", lambda: ROPE.apply(x)),
+        (r"w must have known lengths; got shape \(nan, 8\); call compute_chunk_sizes", lambda: convert(x)),
+        ("w must have known lengths", lambda: convert(x, axis=1)),
+        ("source must have known lengths", lambda: ra.layouts.pack(ra.Table(cos, sin), "vllm")),
+        ("the cos of cache must have known lengths", lambda: ra.layouts.unpack((cos, sin), "onnxruntime")),
+    ):
+        assert re.match(message, str(refusal(call, ValueError)))
 
 
 # --- outputs that cannot be written safely ----------------------------------------------------------------------------
