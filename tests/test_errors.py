@@ -21,6 +21,7 @@ TABLE = COS, SIN = ra.cos_sin(P, F)
 ROPE = ra.Rope(F, pairing="half")
 W = np.ones((8, 3))
 BY_HEAD = ra.Rope(((F,), (F,)), pairing="half")
+CACHE = np.ones((8, 8), dtype=np.float32)
 NAN, INF, HUGE = float("nan"), float("inf"), 10**5000
 
 
@@ -51,6 +52,26 @@ TO_ADJACENT = {"source": "half", "target": "interleaved"}
 def convert(w=W, head_dim=4, **options):
     """Call `convert` with valid arguments, except for those given."""
     return ra.weights.convert(w, head_dim, **(TO_ADJACENT | options))
+
+
+def pack(source, layout, **options):
+    """Call `pack`."""
+    return ra.layouts.pack(source, layout, **options)
+
+
+def pack_angles(source, layout="megatron"):
+    """Pack the angles of 8 positions."""
+    return pack(source, layout, like=X, length=8)
+
+
+def unpack(shape, layout="vllm", *, dtype="f4", **options):
+    """Call `unpack` with a cache of ones of a shape."""
+    return ra.layouts.unpack(np.ones(shape, dtype), layout, **options)
+
+
+def check(cache=CACHE, layout="vllm", **options):
+    """Call `check_cache` with valid arguments, except for those given."""
+    return ra.testing.check_cache(cache, layout, ROPE, **options)
 
 
 def recursive_list():
@@ -227,6 +248,49 @@ WEIGHTS = [
     (TypeError, "heads must be a pair of integers.*; got int 2", lambda: convert(heads=2)),
     (ValueError, r"heads must be \(m, n\).*; got \(2, 1\)", lambda: convert(heads=(2, 1))),
 ]
+LAYOUTS = [
+    (TypeError, r"source must be a Table .*; give rope.table\(range\(length\), like=x\)$", lambda: pack(ROPE, "vllm")),
+    (TypeError, "source must be a Rope", lambda: pack(TABLE, "mlx", like=X)),
+    (TypeError, "length must be given", lambda: pack(ROPE, "megatron", like=X)),
+    (TypeError, "length must not be given", lambda: pack(ROPE, "mlx", like=X, length=3)),
+    (ValueError, r"source .* shape \(seq, pairs\) for", lambda: pack(ra.Table(*np.ones((2, 2, 8, 6), "f4")), "vllm")),
+    (ValueError, r"source .* or .* got \(6,\)", lambda: pack(ra.Table(*np.ones((2, 6), "f4")), "transformers")),
+    (ValueError, r"source .* \(seq, pairs\) or ", lambda: pack(ra.Table(*np.ones((2, 2, 2, 8, 6))), "transformers")),
+    (TypeError, "dtype must be float32 .*; got float16", lambda: pack(TABLE, "flashinfer", dtype="float16")),
+    (TypeError, "dtype .*NumPy takes ml_dtypes.bfloat16", lambda: pack(TABLE, "vllm", dtype="bfloat16")),
+    (TypeError, "source .* make the table in float32", lambda: pack(ra.Table(*np.ones((2, 8, 6), "f2")), "meta")),
+    (ValueError, "source .* multiply the queries by its square", lambda: pack_angles(rope(attention_factor=1.5))),
+    (ValueError, "source .* got start 2", lambda: pack_angles(rope(start=2))),
+    (ValueError, "source .* got blocks 2", lambda: pack_angles(rope(blocks=2))),
+    (ValueError, "source must have pairing 'interleaved'", lambda: pack_angles(ROPE, "megatron-interleaved")),
+    (ValueError, "source .* got 2 axes", lambda: pack(rope((F, F)), "mlx", like=X)),
+    (ValueError, r"cache .* \(seq, 2\*pairs\) .* vllm: cosines, then sines; got \(8, 5\)", lambda: unpack((8, 5))),
+    (ValueError, r"cache must have the shape .* got \(8, 6, 1\)", lambda: unpack((8, 6, 1))),
+    (ValueError, r"cache must have the shape .* got \(8, 0\)", lambda: unpack((8, 0))),
+    (TypeError, "cache must be of float32 or .*; got float64", lambda: unpack((8, 12), dtype="f8")),
+    (ValueError, "cache .* with 10 rotated features", lambda: unpack((8, 12), rotary_dim=10)),
+    (TypeError, "rotary_dim must be given", lambda: unpack((1, 96), "tensorrt-llm")),
+    (ValueError, "cache .* with 10 rotated", lambda: unpack((1, 96), "tensorrt-llm", rotary_dim=10)),
+    (ValueError, "cache .* with 7 rotated", lambda: unpack((1, 96), "tensorrt-llm", rotary_dim=7)),
+    (ValueError, r"cache .* got \(2, 96\)", lambda: unpack((2, 96), "tensorrt-llm", rotary_dim=12)),
+    (TypeError, "cache must be a pair of arrays, cos and sin", lambda: unpack((8, 6), "onnxruntime")),
+    (ValueError, "cache must have two arrays of one shape", lambda: ra.layouts.unpack((COS, SIN[1:]), "onnxruntime")),
+    (ValueError, "cache .* reciprocals other than 0", lambda: ra.layouts.unpack(COS[0] * 0, "mlx", pairing="half")),
+    (ValueError, "cache must have two rows or more", lambda: unpack((1, 1, 1, 12), "megatron")),
+    (ValueError, 'pairing must be "half"', lambda: unpack((8, 1, 1, 12), "megatron", pairing="interleaved")),
+]
+CACHES = [
+    (TypeError, "cache must be of float32 .*; got float64", lambda: check(np.ones(3))),
+    (ValueError, "cache must have the shape", lambda: check(CACHE[:, :7])),
+    (ValueError, r"cache must have the shape .*; got \(\)", lambda: check(np.ones((), "f4"))),
+    (ValueError, r"cache must have a row or more; got shape \(0, ", lambda: check(CACHE[:0])),
+    (ValueError, "cache must have a row or more", lambda: check((CACHE[None, :0],) * 2, "transformers")),
+    (TypeError, "cache must be a pair .*; got 3 of them", lambda: check((COS, SIN, COS), "onnxruntime")),
+    (ValueError, "length must be from 1 to", lambda: check(length=0)),
+    (TypeError, r"others\['a'\] must be a Rope; got tuple", lambda: check(others={"a": F})),
+    (TypeError, "base must not be given", lambda: check(base=3.0)),
+    (TypeError, "cache must be of float32 for .* flashinfer", lambda: check(layout="flashinfer", dtype="bfloat16")),
+]
 AXES_AND_MOVES = [
     (ValueError, "frequencies must be given for at least one axis", axes.axial),
     (ValueError, r"sections must be positive and sum to .* 4; got \[3, 4\]", lambda: axes.chunked(F, [3, 4])),
@@ -290,7 +354,10 @@ SEQUENCES_AND_GRIDS = [
 
 @pytest.mark.parametrize(
     ("kind", "message", "call"),
-    [*CHECKS, *FREQUENCIES, *POSITIONS, *CALLS, *BENDING, *WEIGHTS, *AXES_AND_MOVES, *SEQUENCES_AND_GRIDS],
+    [
+        *(*CHECKS, *FREQUENCIES, *POSITIONS, *CALLS, *BENDING, *WEIGHTS, *LAYOUTS, *CACHES),
+        *(*AXES_AND_MOVES, *SEQUENCES_AND_GRIDS),
+    ],
 )
 def test_a_wrong_argument_is_refused_in_one_sentence(kind, message, call):
     error = refusal(call, kind)
@@ -379,13 +446,17 @@ def test_positions_beyond_32_bits_are_refused_without_int64(lib):
 def test_dask_arrays_of_unknown_length_are_refused():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     some = da.from_array(np.asarray([True, False, True]))
-    x, p = (da.from_array(part)[some] for part in (X[0], P))
+    x, p, cos, sin = (da.from_array(part)[some] for part in (X[0], P, *TABLE))
     for name, call in (
         ("x", lambda: ROPE.apply(x)),
         ("positions", lambda: at.grid(p, 3)),
         ("positions", lambda: ROPE.apply(da.ones((6, 8)), p)),
         ("cumulative_lengths", lambda: at.packed(p, 10)),
         ("starts", lambda: at.from_starts(p, 3)),
+        ("w", lambda: convert(x)),
+        ("w", lambda: convert(x, axis=1)),
+        ("source", lambda: pack(ra.Table(cos, sin), "vllm")),
+        ("the cos of cache", lambda: ra.layouts.unpack((cos, sin), "onnxruntime")),
     ):
         with pytest.raises(ValueError, match=rf"^{name} must have known lengths; got shape \(nan,"):
             call()

@@ -1,6 +1,7 @@
 """The layouts of rotary caches, compared with the formulas of engines, copied here, and with installed engines."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -14,6 +15,7 @@ from rope_any.layouts import LAYOUTS, OfFrequencies, OneArray, TwoArrays, pack, 
 from rope_any.testing import check_cache
 
 D, ROWS, BASE = 12, 37, 500_000.0
+X = np.zeros(1, dtype=np.float32)
 F = ra.frequencies(D, base=BASE)
 G = ra.frequencies(32, base=BASE)
 MODEL = ra.Rope(G, pairing="half")
@@ -42,9 +44,9 @@ def identical(a, b):
     return a.shape == b.shape and a.dtype == b.dtype and (bits(a) == bits(b)).all()
 
 
-def read(lib, cache):
-    """Return a cache as a tuple of NumPy arrays."""
-    return tuple(map(lib.get, cache)) if isinstance(cache, tuple) else (lib.get(cache),)
+def arrays_of(cache):
+    """Return the arrays of a cache of one or two."""
+    return cache if isinstance(cache, tuple) else (cache,)
 
 
 # --- formulas of the engines, from the files in the comments --------------------------------------------------
@@ -56,14 +58,19 @@ def engine_angles(rows=ROWS, d=D, base=BASE):
     return np.outer(np.arange(rows, dtype=np.float32), inv_freq)
 
 
-def vllm(a):  # vllm/model_executor/layers/rotary_embedding/base.py: _compute_cos_sin_cache
+def cos_and_sin(a):
+    """Return the cosines and the sines of angles."""
+    return np.cos(a), np.sin(a)
+
+
+def twice(a):
+    """Return the numbers of each row twice, one time after the other."""
+    return np.concatenate((a, a), axis=-1)
+
+
+def vllm(a):
     """Return vLLM's cache of angles."""
-    return np.concatenate([np.cos(a), np.sin(a)], axis=-1)
-
-
-def flashinfer(a):  # tests/attention/test_rope.py: the reference's _compute_cos_sin_cache, which the wrapper takes
-    """Return FlashInfer's cache of angles."""
-    return np.concatenate((np.cos(a), np.sin(a)), axis=-1).astype(np.float32)
+    return np.concatenate(cos_and_sin(a), axis=-1)
 
 
 def tensorrt(a, *, interleave=True, duplicate=False):
@@ -74,94 +81,53 @@ def tensorrt(a, *, interleave=True, duplicate=False):
     sinusoid = a[..., None]
     if duplicate:
         sinusoid = np.concatenate((sinusoid, sinusoid), axis=-2)
-    flat = np.concatenate((np.cos(sinusoid), np.sin(sinusoid)), axis=-1).reshape(1, -1)
+    flat = vllm(sinusoid).reshape(1, -1)
     if not interleave:
         flat = flat.reshape(count, -1, 2)[:, :pairs, :].transpose(0, 2, 1).reshape(1, -1)
     return flat
 
 
-def cos_and_sin(a):  # docs/ContribOperators.md of ONNX Runtime; flash_attn/layers/rotary.py: _update_cos_sin_cache
-    """Return ONNX Runtime's and flash-attention's caches of angles."""
-    return np.cos(a), np.sin(a)
-
-
-def transformers_halves(a):  # models/llama/modeling_llama.py: LlamaRotaryEmbedding.forward
-    """Return transformers' tables of Llama, each pair twice, in halves."""
-    emb = np.concatenate((a[None], a[None]), axis=-1)
-    return np.cos(emb), np.sin(emb)
-
-
-def transformers_each(a):  # models/cohere/modeling_cohere.py: CohereRotaryEmbedding.forward
-    """Return transformers' tables of Cohere, each pair twice, side by side."""
-    emb = np.repeat(a[None], 2, axis=-1)
-    return np.cos(emb), np.sin(emb)
-
-
-def gptj(a):  # models/gptj/modeling_gptj.py: create_sinusoidal_positions
-    """Return transformers' table of GPT-J, with sines first."""
-    return np.concatenate((np.sin(a), np.cos(a)), axis=1)
-
-
-def diffusers(a):  # models/embeddings.py: get_1d_rotary_pos_embed, use_real and repeat_interleave_real
-    """Return diffusers' tables, each pair twice, side by side."""
-    return np.cos(a).repeat(2, axis=1), np.sin(a).repeat(2, axis=1)
-
-
-def meta(a):  # llama/model.py: precompute_freqs_cis, torch.polar
-    """Return Meta's complex table."""
-    return (np.cos(a) + 1j * np.sin(a)).astype(np.complex64)
-
-
-def torchtune(a):  # torchtune/modules/position_embeddings.py: build_rope_cache
-    """Return torchtune's cache of angles."""
-    return np.stack([np.cos(a), np.sin(a)], axis=-1)
-
-
-def torchtitan(a):  # torchtitan/models/common/rope.py: the cache of cosines and sines
-    """Return torchtitan's cache of angles."""
-    freqs = np.concatenate([a, a], axis=-1)
-    return np.concatenate([np.cos(freqs), np.sin(freqs)], axis=-1)
-
-
-def te_halves(a):  # transformer_engine/pytorch/attention/rope.py: RotaryPositionEmbedding.forward
-    """Return Transformer Engine's angles, each pair twice, in halves."""
-    emb = np.concatenate((a, a), axis=-1)
-    return emb.reshape(emb.shape[0], 1, 1, emb.shape[1])
-
-
-def te_each(a):  # the same, interleaved; megatron/core/models/common/embeddings/rotary_pos_embedding.py
-    """Return Transformer Engine's angles, each pair twice, side by side."""
-    emb = np.stack((a.reshape(-1, 1), a.reshape(-1, 1)), axis=-1).reshape(a.shape[0], -1)
-    return emb[:, None, None, :]
-
-
 ENGINES = {
+    # vllm/model_executor/layers/rotary_embedding/base.py: _compute_cos_sin_cache
     "vllm": vllm,
     "sglang": vllm,
-    "flashinfer": flashinfer,
+    # FlashInfer, tests/attention/test_rope.py: the reference's _compute_cos_sin_cache, which the wrapper takes
+    "flashinfer": lambda a: vllm(a).astype(np.float32),
     "tensorrt-llm": tensorrt,
     "tensorrt-llm-halves": lambda a: tensorrt(a, interleave=False),
     "tensorrt-llm-duplicated": lambda a: tensorrt(a, duplicate=True),
+    # docs/ContribOperators.md of ONNX Runtime; flash_attn/layers/rotary.py: _update_cos_sin_cache
     "onnxruntime": cos_and_sin,
     "onnxruntime-gqa": cos_and_sin,
     "flash-attention": cos_and_sin,
-    "transformers": transformers_halves,
-    "transformers-interleaved": transformers_each,
-    "gptj": gptj,
-    "diffusers": diffusers,
-    "meta": meta,
-    "torchtune": torchtune,
-    "torchtitan": torchtitan,
-    "transformer-engine": te_halves,
-    "transformer-engine-interleaved": te_each,
-    "megatron": te_halves,
-    "megatron-interleaved": te_each,
+    # transformers, models/llama/modeling_llama.py: LlamaRotaryEmbedding.forward
+    "transformers": lambda a: cos_and_sin(twice(a[None])),
+    # models/cohere/modeling_cohere.py: CohereRotaryEmbedding.forward
+    "transformers-interleaved": lambda a: cos_and_sin(np.repeat(a[None], 2, axis=-1)),
+    # models/gptj/modeling_gptj.py: create_sinusoidal_positions, with sines first
+    "gptj": lambda a: np.concatenate((np.sin(a), np.cos(a)), axis=1),
+    # diffusers, models/embeddings.py: get_1d_rotary_pos_embed, use_real and repeat_interleave_real
+    "diffusers": lambda a: cos_and_sin(a.repeat(2, axis=1)),
+    # llama/model.py: precompute_freqs_cis, torch.polar
+    "meta": lambda a: (np.cos(a) + 1j * np.sin(a)).astype(np.complex64),
+    # torchtune/modules/position_embeddings.py: build_rope_cache
+    "torchtune": lambda a: np.stack(cos_and_sin(a), axis=-1),
+    # torchtitan/models/common/rope.py: the cache of cosines and sines
+    "torchtitan": lambda a: vllm(twice(a)),
+    # transformer_engine/pytorch/attention/rope.py: RotaryPositionEmbedding.forward
+    "transformer-engine": lambda a: twice(a)[:, None, None, :],
+    "transformer-engine-interleaved": lambda a: a.repeat(2, axis=1)[:, None, None, :],
+    # megatron/core/models/common/embeddings/rotary_pos_embedding.py
+    "megatron": lambda a: twice(a)[:, None, None, :],
+    "megatron-interleaved": lambda a: a.repeat(2, axis=1)[:, None, None, :],
 }
 
 
 def require_complex(lib, layout):
-    """Skip a test of complex numbers for a library that has none."""
+    """Skip a test of complex numbers for a library that has none, after it has refused them."""
     if layout in COMPLEX and not hasattr(lib.xp, "complex64"):
+        with pytest.raises(ra.ArgumentValueError, match="layout must be one of real numbers"):
+            pack(ra.cos_sin(range(4), F, like=lib(X)), layout)
         pytest.skip(f"{lib.name} has no complex numbers")
 
 
@@ -171,9 +137,8 @@ def test_packed_tables_equal_the_cache_of_the_engine(lib, layout):
     require_complex(lib, layout)
     table = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
     cache = pack(table, layout)
-    expected = ENGINES[layout](engine_angles())
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    for ours, theirs in zip(read(lib, cache), expected, strict=True):
+    expected = arrays_of(ENGINES[layout](engine_angles()))
+    for ours, theirs in zip(map(lib.get, arrays_of(cache)), expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours, theirs, atol=ROWS * 2.0**-22, rtol=0)
     unpacked = unpack(cache, layout, rotary_dim=D if layout in FLAT else None)
@@ -195,7 +160,7 @@ def test_any_numbers_keep_their_bits(lib, layout, rng):
     for dtype in (d for d in LAYOUTS[layout].dtypes if d in lib.dtypes or d == "complex64"):
         table = ra.Table(*(lib(x, dtype.replace("complex64", "float32")) for x in rng.uniform(-1, 1, (2, *shape))))
         cache, unpacked = lib.quick(pack_and_unpack)(table)
-        assert {x.dtype.name for x in read(lib, cache)} == {dtype}
+        assert {lib.get(x).dtype.name for x in arrays_of(cache)} == {dtype}
         assert all(identical(lib.get(a), lib.get(b)) for a, b in zip(unpacked, table, strict=True))
 
 
@@ -304,13 +269,8 @@ def test_attention_of_onnx_runtime_rotates_keys_by_a_packed_cache(pairing, rng):
 @pytest.mark.parametrize(("model_type", "layout"), [("llama", "transformers"), ("cohere", "transformers-interleaved")])
 def test_packed_arrays_equal_those_of_transformers(torch, model_type, layout):
     pytest.importorskip("transformers", reason="transformers is not installed")
-    import importlib
-
-    module = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
-    name = model_type.capitalize()
-    config = getattr(importlib.import_module("transformers"), f"{name}Config")(
-        hidden_size=4 * D, num_attention_heads=4, num_hidden_layers=1, rope_theta=BASE
-    )
+    module, name = import_module(f"transformers.models.{model_type}.modeling_{model_type}"), model_type.title()
+    config = getattr(module, f"{name}Config")(hidden_size=4 * D, num_attention_heads=4, rope_theta=BASE)
     at = torch.tensor([[0, 1, 2, 30], [7, 8, 9, 10]])
     theirs = getattr(module, f"{name}RotaryEmbedding")(config)(torch.zeros(1), at)
     rope = ra.Rope.from_config(config)
@@ -353,8 +313,7 @@ def test_mlx_rotates_by_packed_reciprocals(pairing, rng):
 def test_packed_arrays_are_contiguous(torch):
     table = ra.cos_sin(range(ROWS), F, like=torch.zeros(1))
     for layout in TABLES:
-        cache = pack(table, layout)
-        assert all(x.is_contiguous() for x in (cache if isinstance(cache, tuple) else (cache,))), layout
+        assert all(x.is_contiguous() for x in arrays_of(pack(table, layout))), layout
 
 
 def test_meta_rotates_by_packed_complex_numbers(torch, rng):
@@ -387,97 +346,18 @@ def test_pack_and_unpack_can_be_compiled(lib):
 
 # --- refusals ---------------------------------------------------------------------------------------------
 
-ROPE = ra.Rope(F, pairing="half")
-X = np.zeros(1, dtype=np.float32)
-TABLE = ROPE.table(range(8), like=X)
-
-
-def ones(*shape, dtype=np.float32):
-    """Return a table of ones."""
-    return ra.Table(*(np.ones(shape, dtype=dtype) for _ in range(2)))
-
-
-@pytest.mark.parametrize(
-    ("source", "layout", "options", "message"),
-    [
-        (TABLE, "vlm", {}, r"^layout must be one of .*; did you mean vllm\?$"),
-        (ROPE, "vllm", {}, r"source must be a Table .*; give rope.table\(range\(length\), like=x\)$"),
-        (TABLE, "mlx", {"like": X}, "source must be a Rope"),
-        (ROPE, "megatron", {"like": X}, "length must be given"),
-        (ROPE, "mlx", {"like": X, "length": 3}, "length must not be given"),
-        (ones(2, 8, 6), "vllm", {}, r"\(seq, pairs\)"),
-        (ones(6), "transformers", {}, r"\(seq, pairs\) or "),
-        (ones(2, 2, 8, 6), "transformers", {}, r"\(seq, pairs\) or "),
-        (TABLE, "flashinfer", {"dtype": "float16"}, "dtype must be float32 .*; got float16"),
-        (TABLE, "vllm", {"dtype": "bfloat16"}, "NumPy takes ml_dtypes.bfloat16"),
-        (ones(8, 6, dtype=np.float16), "meta", {}, "make the table in float32"),
-        (
-            ra.Rope(F, pairing="half", attention_factor=1.5),
-            "megatron",
-            {"like": X, "length": 8},
-            "multiply the queries by its square",
-        ),
-        (ra.Rope(F, pairing="half", start=2), "megatron", {"like": X, "length": 8}, "got start 2"),
-        (ra.Rope(F, pairing="half", blocks=2), "megatron", {"like": X, "length": 8}, "got blocks 2"),
-        (ROPE, "megatron-interleaved", {"like": X, "length": 8}, "source must have pairing 'interleaved'"),
-        (ra.Rope((F, F), pairing="half"), "mlx", {"like": X}, "got 2 axes"),
-    ],
-)
-def test_sources_that_a_layout_cannot_hold_are_refused(source, layout, options, message):
-    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
-        pack(source, layout, **options)
-
-
-@pytest.mark.parametrize(
-    ("cache", "layout", "options", "message"),
-    [
-        (
-            np.ones((8, 5), np.float32),
-            "vllm",
-            {},
-            r"\(seq, 2\*pairs\) for the layout vllm: cosines, then sines; got \(8, 5\)",
-        ),
-        (np.ones((8, 6, 1), np.float32), "vllm", {}, "the shape"),
-        (np.ones((8, 0), np.float32), "vllm", {}, "the shape"),
-        (np.ones((8, 12)), "vllm", {}, "cache must be of float32 or .*; got float64"),
-        (np.ones((8, 12), np.float32), "vllm", {"rotary_dim": 10}, "with 10 rotated features"),
-        (np.ones((1, 96), np.float32), "tensorrt-llm", {}, "rotary_dim must be given"),
-        (np.ones((1, 96), np.float32), "tensorrt-llm", {"rotary_dim": 10}, "with 10 rotated"),
-        (np.ones((1, 96), np.float32), "tensorrt-llm", {"rotary_dim": 7}, "with 7 rotated"),
-        (np.ones((2, 96), np.float32), "tensorrt-llm", {"rotary_dim": 12}, r"got \(2, 96\)"),
-        (TABLE.cos, "onnxruntime", {}, "be a pair of arrays, cos and sin"),
-        ((TABLE.cos, TABLE.sin[1:]), "onnxruntime", {}, "cache must have two arrays of one shape"),
-        (TABLE.cos[0] * 0, "mlx", {"pairing": "half"}, "hold reciprocals other than 0"),
-        (np.zeros((1, 1, 1, 12), np.float32), "megatron", {}, "have two rows or more"),
-        (np.ones((8, 1, 1, 12), np.float32), "megatron", {"pairing": "interleaved"}, 'pairing must be "half"'),
-    ],
-)
-def test_arrays_that_are_no_cache_of_a_layout_are_refused(cache, layout, options, message):
-    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
-        unpack(cache, layout, **options)
-
 
 @pytest.mark.parametrize("rows", [[0, 1, 6, 7], [2, 3, 4, 5], [1, 2, 3]], ids=["cp 0", "cp 1", "offset"])
 def test_angles_of_other_positions_are_refused(rows):
-    cache = pack(ROPE, "megatron", like=X, length=8)
+    cache = pack(ra.Rope(F, pairing="half"), "megatron", like=X, length=8)
     with pytest.raises(ra.ArgumentValueError, match="positions 0, 1, 2"):
         unpack(cache[rows], "megatron")
     np.testing.assert_allclose(unpack(cache[:2], "megatron").frequencies, F, rtol=2.0**-23)
 
 
-def test_unknown_lengths_are_refused():
-    da = pytest.importorskip("dask.array", reason="dask is not installed")
-    cos, sin = (da.from_array(x)[da.from_array(TABLE.cos[:, 0]) > 0] for x in TABLE)
-    with pytest.raises(ra.ArgumentValueError, match="source must have known lengths"):
-        pack(ra.Table(cos, sin), "vllm")
-    with pytest.raises(ra.ArgumentValueError, match="the cos of cache must have known lengths"):
-        unpack((cos, sin), "onnxruntime")
-
-
-def test_complex_layouts_need_complex_numbers(lib):
-    if not hasattr(lib.xp, "complex64"):
-        with pytest.raises(ra.ArgumentValueError, match="layout must be one of real numbers"):
-            pack(ra.cos_sin(range(4), F, like=lib(X)), "meta")
+def test_an_unknown_layout_gets_the_nearest_name():
+    with pytest.raises(ra.ArgumentValueError, match=r"^layout must be one of .*; did you mean vllm\?$"):
+        pack(ra.Table(X, X), "vlm")
 
 
 def test_the_page_has_the_axes_of_each_layout():
@@ -558,11 +438,11 @@ WRONG = {
     "reversed": (vllm(angles()[:, ::-1]), "the pairs are in reverse order", 1),
     "each row twice": (HALF_ROWS.repeat(2, axis=0), "the rows are repeated, side by side", 1),
     "all rows twice": (np.tile(HALF_ROWS, (2, 1)), "the rows are repeated, one time after the other", 1024),
-    "gptj": (gptj(angles()), 'the layout is "gptj"', 0),
+    "gptj": (ENGINES["gptj"](angles()), 'the layout is "gptj"', 0),
     "adjacent": (tensorrt(angles()).reshape(2048, 32), ADJACENT, 0),
-    "shape": (torchtune(angles()), 'the layout is "torchtune"', None),
+    "shape": (ENGINES["torchtune"](angles()), 'the layout is "torchtune"', None),
     "flat": (tensorrt(angles(), interleave=False), 'the layout is "tensorrt-llm-halves"', None),
-    "wide": (torchtitan(angles()), 'the layout is "torchtitan"', None),
+    "wide": (ENGINES["torchtitan"](angles()), 'the layout is "torchtitan"', None),
     "a batch": (RIGHT[None], "the shape is (1, 2048, 32) rather than (2048, 32)", None),
     "ravelled": (RIGHT.ravel(), "the shape is (65536,) rather than (2048, 32)", None),
     "transposed": (RIGHT.T.copy(), "the axes are in reverse order", None),
@@ -623,7 +503,7 @@ def test_an_exact_angle_has_no_error_at_large_positions(layout):
         (rounded(RIGHT, np.float16), "gptj", "float16", ["several layouts fit: vllm, sglang"]),
         (OTHER, "gptj", None, ["several layouts fit: vllm, sglang, flashinfer", OTHER_BASE]),
         (OTHER[None], "vllm", None, ["the shape is (1, 2048, 32) rather than (2048, 32)", OTHER_BASE]),
-        (gptj(angles(ra.frequencies(32))), "vllm", None, ['the layout is "gptj"', OTHER_BASE]),
+        (ENGINES["gptj"](angles(ra.frequencies(32))), "vllm", None, ['the layout is "gptj"', OTHER_BASE]),
         (rounded(OTHER, np.float16), "vllm", None, [OTHER_BASE, "the table in float16"]),
     ],
 )
@@ -652,10 +532,7 @@ def test_tensors_of_every_kind_are_read(torch):
         lambda: unpack(empty[0, :16], "mlx", pairing="half"),
         lambda: unpack(empty.reshape(64, 1, 1, 32), "megatron"),
     ):
-        with pytest.raises(
-            ra.ArgumentValueError,
-            match="cache must have values to read; got one that is traced, fake or on the meta device",
-        ):
+        with pytest.raises(ra.ArgumentValueError, match=r"cache must have values to read; got one .* the meta device"):
             call()
     assert unpack(empty, "vllm").cos.shape == (64, 16)  # reads no values
 
@@ -673,19 +550,19 @@ def test_a_cache_of_several_axes_is_that_of_equal_positions():
         check_cache(vllm(angles()), "vllm", ra.Rope((G, G), pairing="half"))
 
 
-@pytest.mark.parametrize("layout", ["transformers", "tensorrt-llm-duplicated", "megatron-interleaved"])
-def test_both_copies_are_compared(layout):
-    rope = ra.Rope(G, pairing=LAYOUTS[layout].pairing or "half")
-    cache = ENGINES[layout](angles())
-    wrong = np.array(cache[0] if isinstance(cache, tuple) else cache)
+@pytest.mark.parametrize(
+    ("layout", "second_copy"),  # of pair 1: feature 17 of halves, feature 3 of adjacent copies
+    [
+        ("transformers", lambda cos: cos[:, 1:, 17]),
+        ("tensorrt-llm-duplicated", lambda flat: flat.reshape(-1, 2, 16, 2)[1:, 1, 1, 0]),
+        ("megatron-interleaved", lambda angles: angles[1:, :, :, 3]),
+    ],
+)
+def test_both_copies_are_compared(layout, second_copy):
+    rope, cache = ra.Rope(G, pairing=LAYOUTS[layout].pairing or "half"), ENGINES[layout](angles())
     assert check_cache(cache, layout, rope).passed
-    # the second copy of pair 1: feature 17 of halves, feature 3 of adjacent copies
-    at = {"transformers": np.s_[:, 1:, 17], "megatron-interleaved": np.s_[1:, :, :, 3]}
-    if layout in at:
-        wrong[at[layout]] += 0.125
-    else:
-        wrong.reshape(-1, 2, 16, 2)[1:, 1, 1, 0] += 0.125
-    report = check_cache((wrong, cache[1]) if isinstance(cache, tuple) else wrong, layout, rope)
+    second_copy(arrays_of(cache)[0])[...] += 0.125
+    report = check_cache(cache, layout, rope)
     assert (report.first_wrong, report.wrong, report.causes) == (1, 2047, ("the two copies of a number differ",))
 
 
@@ -704,23 +581,3 @@ def test_divisors_and_reciprocals_are_compared_by_pair():
     divisors = pack(ra.Rope(SCALED, pairing="half"), "llama.cpp", like=X, base=BASE)
     assert check_cache(divisors, "llama.cpp", ra.Rope(SCALED, pairing="half"), base=BASE).passed
     assert "times 0.125" in check_cache(divisors, "llama.cpp", MODEL, base=BASE).causes[0]
-
-
-@pytest.mark.parametrize(
-    ("cache", "layout", "options", "message"),
-    [
-        (np.ones(3), "vllm", {}, "cache must be of float32 .*; got float64"),
-        (np.ones((8, 31), np.float32), "vllm", {}, "cache must have the shape"),
-        (np.ones((), np.float32), "vllm", {}, r"the shape .*; got \(\)"),
-        (np.ones((0, 32), np.float32), "vllm", {}, r"cache must have a row or more; got shape \(0, "),
-        ((np.ones((0, 5, 32), np.float32),) * 2, "transformers", {}, "cache must have a row or more"),
-        ((X, X, X), "onnxruntime", {}, "cache must be a pair .*; got 3 of them"),
-        (np.ones((8, 32), np.float32), "vllm", {"length": 0}, "length must be from 1 to"),
-        (np.ones((8, 32), np.float32), "vllm", {"others": {"a": G}}, r"others\['a'\] must be a Rope; got tuple"),
-        (np.ones((8, 32), np.float32), "vllm", {"base": 3.0}, "base must not be given"),
-        (np.ones((8, 32), np.float32), "flashinfer", {"dtype": "bfloat16"}, "dtype must be float32|be of float32"),
-    ],
-)
-def test_caches_that_cannot_be_compared_are_refused(cache, layout, options, message):
-    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
-        check_cache(cache, layout, MODEL, **options)
