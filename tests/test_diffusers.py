@@ -533,7 +533,8 @@ def test_further_rotations_equal_those_of_the_class(monkeypatch, name, kind, cha
     keys = KANDINSKY_6_KEYS if "6" in name else KANDINSKY_KEYS if "Kandinsky" in name else LTX_KEYS
     keys = keys | {key: value for key, value in changes.items() if key in defaults(name)}
     whole, part = {"_class_name": name, **default_keys(name), **keys}, f"transformer.{kind}"
-    assert set(config.parts(whole)) == {"transformer"} | {f"transformer.{other}" for of, other in FURTHER if of == name}
+    parts = {f"transformer.{other}" for one, other in FURTHER if one == name}
+    assert set(config.parts(whole)) == {"transformer"} | parts
     (one,) = config.explain(whole, part=part)
     with pytest.raises(ValueError, match="the caller chooses them"):
         config.positions(whole, (2, 2), part=part, like=np.empty(0))
