@@ -124,16 +124,20 @@ TURNED_ON = {
     "BambaConfig": {"attn_layer_indices": [0]},
     "EsmConfig": {"position_embedding_type": "rotary"},
     "GraniteMoeHybridConfig": {"position_embedding_type": "rope", "layer_types": ["attention"] * 32},
-    "SeamlessM4TConfig": {"position_embeddings_type": "rotary"},
-    "Wav2Vec2BertConfig": {"position_embeddings_type": "rotary"},
-    "Wav2Vec2ConformerConfig": {"position_embeddings_type": "rotary"},
     "Zamba2Config": {"use_mem_rope": True},
 }
+CONFORMERS = ("SeamlessM4T", "Wav2Vec2Bert", "Wav2Vec2Conformer")
+TURNED_ON |= {f"{name}Config": {"position_embeddings_type": "rotary"} for name in CONFORMERS}
 
 
 def config_class(case):
     """Return the config class of a case."""
     return getattr(import_module(f"transformers.models.{case.home}.configuration_{case.home}"), case.config)
+
+
+def keys_of(config):
+    """Return a config as a file has it; a class without a model_type may have got one."""
+    return config.to_dict() | {"model_type": config.model_type}
 
 
 def default_config(case, **changes):
@@ -356,19 +360,17 @@ def without_a_class(case, module, config):
 # --- comparison of transformers and rope_any --------------------------------------------------------------
 
 
-# Keys that default configs lack for their class to run, with values of released configs; {}: only model_type is absent.
+# Keys that default configs lack for their class to run, with values of released configs.
 _GLM = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}
 COMPLETED: dict[str, dict[str, Any]] = {
     "CohereCompassTextConfig": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
     "Glm4vTextConfig": {"rope_parameters": _GLM},
     "Glm4vMoeTextConfig": {"rope_parameters": _GLM, "head_dim": 128},
     "GlmImageTextConfig": {"rope_parameters": _GLM},
-    "Qwen3OmniMoeCode2WavConfig": {},
+    "Qwen3OmniMoeCode2WavConfig": {"model_type": "qwen3_omni_moe_code2wav"},
     "Qwen3OmniMoeTextConfig": {"head_dim": 128},
-    "SaProtConfig": {},
+    "SaProtConfig": {"model_type": "saprot"},
 }
-# Names of the classes that have no model_type.
-UNNAMED = {"Qwen3OmniMoeCode2WavConfig": "qwen3_omni_moe_code2wav", "SaProtConfig": "saprot"}
 ERRORS = (AssertionError, KeyError, RuntimeError, TypeError, ValueError)
 
 # Unchanged, slow pairs hardly rotate at position 1000; with the tenth roots of the frequencies every pair does.
@@ -378,11 +380,10 @@ POWERS = (1, 0.1)
 TOLERANCE = 3e-4
 
 
-def ours(case, config, *, power=1, model_type=None):
+def ours(case, config, power=1):
     """Return our Rope for a config, with frequencies to a power; None if the model has no rotary."""
-    keys = config.to_dict() | ({"model_type": model_type} if model_type else {})
     try:
-        rope = Rope.from_config(keys, layer_type=case.layer_type)
+        rope = Rope.from_config(keys_of(config), layer_type=case.layer_type)
     except ValueError as error:
         if "must have rotary embedding" not in str(error):
             raise
@@ -396,8 +397,8 @@ def powers(case):
 
 
 def completed(case):
-    """Return a config that runs, and its model_type if the class has none."""
-    return default_config(case, **deepcopy(COMPLETED.get(case.config, {}))), UNNAMED.get(case.config)
+    """Return a config that runs."""
+    return default_config(case, **deepcopy(COMPLETED.get(case.config, {})))
 
 
 def rows_of(rope):
@@ -437,16 +438,16 @@ def assert_same_frequencies(rope, rotation):
     assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
 
 
-def check(case, config, *, model_type=None, scores=True):
+def check(case, config, *, scores=True):
     """Fail unless both have the same frequencies and factor, and the same scores."""
-    rotation, rope = theirs(case, config), ours(case, config, model_type=model_type)
+    rotation, rope = theirs(case, config), ours(case, config)
     if rotation is None or rope is None:
         assert rotation is rope
         return
     assert_same_frequencies(rope, rotation)
     assert rope.attention_factor == pytest.approx(rotation.factor, rel=1e-6)
     for power in powers(case) if scores else ():
-        assert distance(ours(case, config, power=power, model_type=model_type), theirs(case, config, power)) < TOLERANCE
+        assert distance(ours(case, config, power), theirs(case, config, power)) < TOLERANCE
 
 
 # --- the tests --------------------------------------------------------------------------------------------
@@ -479,25 +480,13 @@ def test_a_listed_architecture_disagrees(case):
 def test_an_incomplete_default_config_agrees_when_completed(case):
     with pytest.raises(ERRORS):
         check(case, default_config(case))
-    config, model_type = completed(case)
-    check(case, config, model_type=model_type)
+    check(case, completed(case))
 
 
 # Models whose files must give the parameters, because released ones differ, as must those whose default is scaled.
-WITHOUT_DEFAULTS = {
-    "beam",
-    "cosmos3_edge_text",
-    "dory",
-    "embedding_gemma2_text",
-    "laguna",
-    "mellum",
-    "moonshine_streaming",
-    "muse_spark_text",
-    "nemotron3_5_transcribe_asr_audio",
-    "nemotron3_5_transcribe_word_timestamp",
-    "neomme",
-    "zaya",
-}
+WITHOUT_DEFAULTS = {"beam", "cosmos3_edge_text", "dory", "embedding_gemma2_text", "laguna", "mellum", "neomme", "zaya"}
+WITHOUT_DEFAULTS |= {"moonshine_streaming", "muse_spark_text", "nemotron3_5_transcribe_asr_audio"}
+WITHOUT_DEFAULTS |= {"nemotron3_5_transcribe_word_timestamp"}
 
 
 def is_scaled(parameters):
@@ -511,7 +500,7 @@ def test_missing_rope_parameters_are_class_defaults_or_refused(case):
     """Default configs have complete rope_parameters; here they are removed."""
     config = default_config(case)
     skip_if_newer(case)
-    unsaid = {key: value for key, value in config.to_dict().items() if key != "rope_parameters"}
+    unsaid = {key: value for key, value in keys_of(config).items() if key != "rope_parameters"}
     if config.model_type in WITHOUT_DEFAULTS or is_scaled(getattr(config, "rope_parameters", None) or {}):
         with pytest.raises(ValueError, match="rope_parameters must be given"):
             Rope.from_config(unsaid, layer_type=case.layer_type)
@@ -556,7 +545,7 @@ REPLACED = {*(key for keys in WRITTEN.values() for key in keys), "layer_rope_the
 
 def written(case, name):
     """Return the default config of a case as a file, with the keys of `WRITTEN` in place of its own; None if unfit."""
-    default, extra = completed(case)[0].to_dict(), dict(WRITTEN[name])
+    default, extra = keys_of(completed(case)), dict(WRITTEN[name])
     if (parameters := extra.pop("nested", None)) is not None:
         kinds = [kind for kind, inner in (default.get("rope_parameters") or {}).items() if isinstance(inner, dict)]
         if not kinds:
@@ -592,10 +581,9 @@ def test_a_key_is_read_as_the_class_reads_it_or_refused(name):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_wrong_pairing_sign_slice_or_axis_changes_the_scores(case):
-    config, model_type = completed(case)
     skip_if_newer(case)
-    power = powers(case)[-1]
-    rotation, rope = theirs(case, config, power), ours(case, config, power=power, model_type=model_type)
+    config, power = completed(case), powers(case)[-1]
+    rotation, rope = theirs(case, config, power), ours(case, config, power)
     for fault in faults(rope, rotation.width) if rope else ():
         assert distance(fault, rotation) > 100 * TOLERANCE
 

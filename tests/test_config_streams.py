@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from conftest import one_jax
 
-from rope_any.config import positions
+from rope_any import positions
+from rope_any.config import positions as positions_of
 
 LIKE = np.empty(0)
 MERGE, IMAGE, VIDEO, AUDIO, START, AUDIO_START, END = 2, 101, 102, 103, 104, 105, 106
@@ -19,17 +20,14 @@ QWEN3 = ["qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "qwen4_exp"]
 BY_FRAME = [*GLM, *QWEN3, "cohere_compass", "cosmos3_omni", "hy_v4_vl"]  # text says when each frame of a video is
 NEWLINES = ["hy_v4_vl"]  # each row of an image ends with a token of its own
 OMNI = ["qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"]
-TIMED = [*OMNI, "qwen2_5_vl"]  # grids of videos have the seconds between frames
+RATES = {"qwen2_5_vl": 2} | dict.fromkeys(OMNI, 25)  # positions a second; grids of videos have the seconds of a frame
+CHUNKS = {"qwen2_5_omni_thinker": 50}  # in which tokens of a video and its audio alternate; else by their times
 VISUAL = [*BY_FRAME, "paddleocr_vl", "qwen2_5_vl", "qwen2_vl"]
-CLASSES = {
-    "qwen2_5_omni_thinker": "Qwen2_5OmniThinkerForConditionalGeneration",
-    "qwen3_omni_moe_thinker": "Qwen3OmniMoeThinkerForConditionalGeneration",
-}
 
 
 def stream(config, token_ids, grids, **options):
     """Return the positions of a stream."""
-    return positions(config, token_ids=token_ids, grids=grids, **options)
+    return positions_of(config, token_ids=token_ids, grids=grids, **options)
 
 
 def config(name):
@@ -41,19 +39,12 @@ def config(name):
 
 def transformers_model(name):
     """Return an object with transformers' own methods for position ids, and the config values that they read."""
-    folder = name.removesuffix("_thinker")
+    folder, ends = name.removesuffix("_thinker"), "ThinkerForConditionalGeneration" if name in OMNI else "Model"
     module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
-    ends = "ForConditionalGeneration" if name in OMNI else "Model"
-    kinds = [k for k in vars(module).values() if isinstance(k, type) and hasattr(k, "get_rope_index")]
-    (kind,) = [k for k in kinds if k.__name__ == CLASSES.get(name)] or [k for k in kinds if k.__name__.endswith(ends)]
+    (kind,) = [k for n, k in vars(module).items() if n.endswith(ends) and hasattr(k, "get_rope_index")]
     values = {**config(name), "vision_config": SimpleNamespace(**VISION), "audio_config": SimpleNamespace(n_window=50)}
     self = SimpleNamespace(config=SimpleNamespace(**values, seconds_per_chunk=2), spatial_merge_size=MERGE)
-    for method in (
-        "get_rope_index",
-        "get_vision_position_ids",
-        "get_llm_pos_ids_for_vision",
-        "get_chunked_index",
-    ):
+    for method in ("get_rope_index", "get_vision_position_ids", "get_llm_pos_ids_for_vision", "get_chunked_index"):
         if hasattr(kind, method):
             setattr(self, method, MethodType(getattr(kind, method), self))
     return self
@@ -69,19 +60,25 @@ def audio_seqlen(name, count):
 
 def mixed(name, times, per_frame, sounds):
     """Return the tokens of a video and its audio in the order of the processor: by chunks of 50, or by time."""
-    chunk = 50 if name == "qwen2_5_omni_thinker" else 1 / 64
+    chunk = CHUNKS.get(name, 1 / 64)
     tokens = [(t // chunk, 0, VIDEO) for t in times for _ in range(per_frame)]
     return [token for *_, token in sorted([*tokens, *((t // chunk, 1, AUDIO) for t in range(sounds))])]
 
 
-def random_row(rng, name, *, with_audio=False):
-    """Return the token ids of a row, the types that transformers takes, grids by type, and lengths of audio."""
-    ids, types, grids, sounds = [], [], [], []
+def starts_of_sound(name):
+    """Return the span of two tokens that begin or end a video with audio: both are at one place in Qwen2.5-Omni."""
+    return ([0, 0], 1, 1) if name in CHUNKS else ()
 
-    def put(tokens, kind=0):
+
+def random_row(rng, name, *, with_audio=False):
+    """Return the token ids of a row, the types that transformers takes, spans, grids by type, and audio lengths."""
+    ids, types, spans, grids, sounds = [], [], [], [], []
+
+    def put(tokens, kind=0, *span):
         """Add tokens of one kind to the row."""
         ids.extend(tokens)
         types.extend([kind] * len(tokens))
+        spans.append(span or len(tokens))
 
     def text():
         """Add random text tokens to the row."""
@@ -90,31 +87,38 @@ def random_row(rng, name, *, with_audio=False):
     text()
     for _ in range(rng.integers(1, 5)):
         video = bool(rng.integers(2))
-        frames = int(rng.integers(1, 9)) if video else 1
+        frames = times = int(rng.integers(1, 12)) if video else 1
         rows, columns = map(int, rng.integers(1, 6, 2))
-        seconds = [float(rng.choice([0.5, 0.75, 1.0, 2.0]))] if video and name in TIMED else []
+        steps = [0.25, 0.5, 0.75, 2.0, 1.3 if name == "qwen2_5_vl" else 1.0]  # in float32 no product is rounded
+        seconds = [float(rng.choice(steps))] if video and name in RATES else []
+        if seconds:
+            times = [frame * seconds[0] * RATES[name] for frame in range(frames)]
+            times = times if name.startswith("qwen3") else [*map(int, times)]
         grids.append((1 + video, (frames, rows * MERGE, columns * MERGE, *seconds)))
         token = VIDEO if video and name not in GLM else IMAGE
-        columns += name in NEWLINES  # transformers knows no text between the frames of videos with newlines
-        if video and name in BY_FRAME and name not in NEWLINES:
+        columns += name in NEWLINES
+        if video and with_audio:
+            sounds.append(int(rng.integers(1, 750)))
+            put([START, AUDIO_START], 0, *starts_of_sound(name))
+            put(mixed(name, times, rows * columns, sounds[-1]), 0, times, rows, columns, sounds[-1])
+            put([END, END], 0, *starts_of_sound(name))
+        elif video and name in BY_FRAME:
             put([107])  # the start of a video for GLM-4V, text for others
             for _ in range(frames):
-                put([token] * (rows * columns), 2)
-                text()
+                put([token] * (rows * columns), 2, 1, rows, columns)
+                if name not in NEWLINES:  # transformers knows no text between their frames
+                    text()
             put([108])
-        elif video and with_audio:
-            sounds.append(int(rng.integers(1, 200)))
-            times = [i * seconds[0] * 25 for i in range(frames)]
-            put([START, AUDIO_START, *mixed(name, times, rows * columns, sounds[-1]), END, END])
         else:
-            put([START, *[token] * (frames * rows * columns), END])
-            types[-1 - frames * rows * columns : -1] = [1 + video] * (frames * rows * columns)
+            put([START])
+            put([token] * (frames * rows * columns), 1 + video, times, rows, columns)
+            put([END])
         text()
         if name in OMNI and rng.integers(2):
             sounds.append(int(rng.integers(1, 60)))
             put([AUDIO_START, *[AUDIO] * sounds[-1], END])
             text()
-    return ids, types, grids, sounds
+    return ids, types, spans, grids, sounds
 
 
 def padded(rows, side):
@@ -123,20 +127,20 @@ def padded(rows, side):
     return [[*pad, *row] if side == "left" else [*row, *pad] for pad, row in zip(pads, rows, strict=True)]
 
 
-def batch(name, seed, side="left", **options):
-    """Return ids, types, mask, grids by type, and audio lengths of three random rows."""
-    rng = np.random.default_rng([seed, len(name)])
-    ids, types, grids, sounds = zip(*[random_row(rng, name, **options) for _ in range(3)], strict=True)
+def batch(name, seed, **options):
+    """Return ids, types, mask, spans, grids by type, and audio lengths of three random rows."""
+    rng, side = np.random.default_rng([seed, len(name)]), ("left", "right")[seed % 2]
+    ids, types, spans, grids, sounds = zip(*[random_row(rng, name, **options) for _ in range(3)], strict=True)
     mask = padded([[1] * len(row) for row in ids], side)
-    return padded(ids, side), padded(types, side), mask, [*chain(*grids)], [*chain(*sounds)]
+    return padded(ids, side), padded(types, side), mask, spans, [*chain(*grids)], [*chain(*sounds)]
 
 
 def by_transformers(name, case, **options):
-    """Return position ids of transformers, (batch, seq, axes)."""
+    """Return position ids of transformers, (batch, seq, axes), and by how much each row goes on after its length."""
     import torch
 
     torch.set_num_threads(1)
-    ids, types, mask, grids, sounds = case
+    ids, types, mask, _, grids, sounds = case
     of = {kind: [grid for k, grid in grids if k == kind] for kind in (1, 2)}
     thw = [torch.tensor([grid[:3] for grid in of[kind]]) if of[kind] else None for kind in (1, 2)]
     given = {"image_grid_thw": thw[0], "video_grid_thw": thw[1], "attention_mask": torch.tensor(mask), **options}
@@ -148,28 +152,31 @@ def by_transformers(name, case, **options):
     if name == "qwen2_5_vl":
         pytest.importorskip("transformers", minversion="5.19", reason="before, times of videos were wrong")
         given["second_per_grid_ts"] = [grid[3] for grid in of[2]]
-    got, _ = transformers_model(name).get_rope_index(torch.tensor(ids), **given)
-    return np.moveaxis(got.numpy(), 0, -1)
+    got, deltas = transformers_model(name).get_rope_index(torch.tensor(ids), **given)
+    return np.moveaxis(got.numpy(), 0, -1), deltas.flatten().tolist()
 
 
 def check(name, case, *, time_advances=True, **options):
-    """Compare a batch with transformers, except the positions of padding, which are 0 here."""
-    ids, _, mask, grids, _ = case
-    want = by_transformers(name, case, **options)
-    kept = [grid for _, grid in grids]
-    got = stream(config(name), ids, kept, like=LIKE, mask=mask, time_advances=time_advances)
+    """Compare a batch and the spans of its rows with transformers, except the positions of padding, 0 here."""
+    ids, _, mask, spans, grids, _ = case
+    want, deltas = by_transformers(name, case, **options)
+    got = stream(config(name), ids, [grid for _, grid in grids], like=LIKE, mask=mask, time_advances=time_advances)
     tokens = np.array(mask, bool)
     np.testing.assert_array_equal(got[tokens], want[tokens])
     assert not got[~tokens].any()
+    given = {"time_advances": time_advances, "chunk": CHUNKS.get(name, 0)}
+    for row, at, kept, delta in zip(spans, want, tokens, deltas, strict=True):
+        np.testing.assert_array_equal(positions.mrope(row, like=LIKE, **given), at[kept])
+        assert positions.mrope_end(row, **given) - kept.sum() == delta
 
 
 # --- against transformers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", VISUAL)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_positions_from_token_ids_equal_those_of_transformers(name, seed):
-    case = batch(name, seed, ("left", "right")[seed % 2])
+    case = batch(name, seed)
     # A fault of transformers from 5.3 on: text follows the rows and columns of a video, before its last frames.
     check(name, case, time_advances=False)
     if name in BY_FRAME:  # frames are separate, and none is before the text that follows
@@ -180,14 +187,16 @@ def test_positions_from_token_ids_equal_those_of_transformers(name, seed):
 @pytest.mark.parametrize("name", OMNI)
 @pytest.mark.parametrize("seed", range(8))
 def test_positions_of_omni_tokens_equal_those_of_transformers(name, seed, with_audio):
-    case = batch(name, seed, ("left", "right")[seed % 2], with_audio=with_audio)
-    check(name, case, use_audio_in_video=with_audio)
+    """TMRoPE: with audio, chunks of 2 s in Qwen2.5-Omni, and none in Qwen3-Omni."""
+    check(name, batch(name, seed, with_audio=with_audio), use_audio_in_video=with_audio)
 
 
 @pytest.mark.parametrize("name", OMNI)
 def test_text_after_a_wide_video_follows_its_short_audio(name):
     ids = [[1, START, AUDIO_START, *[VIDEO] * 5, *[AUDIO] * 2, END, END, 1]]
-    check(name, (ids, None, [[1] * len(ids[0])], [(2, (1, 2, 10, 1.0))], [2]), use_audio_in_video=True)
+    pair = starts_of_sound(name) or 2
+    case = ids, None, [[1] * len(ids[0])], [[1, pair, ([0], 1, 5, 2), pair, 1]], [(2, (1, 2, 10, 1.0))], [2]
+    check(name, case, use_audio_in_video=True)
 
 
 # --- by hand ------------------------------------------------------------------------------------------------
@@ -237,52 +246,42 @@ def test_token_ids_of_any_library_are_accepted(lib):
 
 # --- errors -------------------------------------------------------------------------------------------------
 
-ERRORS = {
-    "an unknown model": ({"model_type": "llama"}, {}, ValueError, "model_type must be one whose .* got 'llama'"),
-    "no id": ({"video_token_id": None}, {}, ValueError, "video_token_id must be given"),
-    "one id for two": ({"video_token_id": IMAGE}, {}, ValueError, "image_token_id, video_token_id must differ"),
-    "no tower": ({"vision_config": None}, {}, ValueError, "vision_config.spatial_merge_size must be given"),
-    "an id that is a float": ({}, {"token_ids": [[1.5]]}, TypeError, "token_ids must be an integer; got float 1.5"),
-    "no rows": ({}, {"token_ids": []}, ValueError, r"token_ids and mask must have shape \(batch, seq\)"),
-    "another mask": ({}, {"mask": [[1]]}, ValueError, "token_ids and mask must have shape"),
-    "no grids": ({}, {"grids": []}, ValueError, "grids must have one for each .* got 0, and 2 more image tokens"),
-    "a grid too many": ({}, {"grids": [(1, 2, 4)] * 2}, ValueError, "got 2, and tokens of 1"),
-    "a short run": ({}, {"grids": [(1, 4, 4)]}, ValueError, r"grids\[0\] must fit .* got 4 .* for a run of 2"),
-    "a long run": ({}, {"grids": [(1, 2, 2)]}, ValueError, "got 1, and 1 more image tokens"),
-    "a huge grid": ({}, {"grids": [(1, 2**30, 2**30)]}, ValueError, r"grids\[0\] must fit its image tokens"),
-    "two sizes": ({}, {"grids": [(2, 4)]}, ValueError, r"grids\[0\] must be \(frames, rows, columns\) of image"),
-    "no frames": ({}, {"grids": [(0, 2, 4)]}, ValueError, r"grids\[0\] must be from 1"),
-    "half a row": ({}, {"grids": [(1, 2.5, 4)]}, TypeError, r"grids\[0\] must be an integer; got float 2.5"),
-    "an odd row": ({}, {"grids": [(1, 3, 4)]}, ValueError, "multiples of 2 rows and columns for merging"),
-    "a video for an image": ({}, {"grids": [(2, 2, 2)]}, ValueError, "must be that of an image, with one frame"),
-}
+QWEN2_5_VL, QWEN3_VL = config("qwen2_5_vl"), config("qwen3_vl")
+FRAME_AND_IMAGE, PAIRED = [VIDEO, 1, IMAGE], [START, AUDIO_START, VIDEO, AUDIO, VIDEO]
+# What of a config or its arguments is wrong, by changes of those of one image.
+ERRORS = [
+    ({"model_type": "llama"}, {}, "model_type must be one whose .* got 'llama'"),
+    ({"video_token_id": None}, {}, "video_token_id must be given"),
+    ({"video_token_id": IMAGE}, {}, "image_token_id, video_token_id must differ"),
+    ({"vision_config": None}, {}, "vision_config.spatial_merge_size must be given"),
+    ({}, {"token_ids": [[1.5]]}, "token_ids must be an integer; got float 1.5"),
+    ({}, {"token_ids": []}, r"token_ids and mask must have shape \(batch, seq\)"),
+    ({}, {"mask": [[1]]}, "token_ids and mask must have shape"),
+    ({}, {"grids": []}, "grids must have one for each .* got 0, and 2 more image tokens"),
+    ({}, {"grids": [(1, 2, 4)] * 2}, "got 2, and tokens of 1"),
+    ({}, {"grids": [(1, 4, 4)]}, r"grids\[0\] must fit .* got 4 .* for a run of 2"),
+    ({}, {"grids": [(1, 2, 2)]}, "got 1, and 1 more image tokens"),
+    ({}, {"grids": [(1, 2**30, 2**30)]}, r"grids\[0\] must fit its image tokens"),
+    ({}, {"grids": [(2, 4)]}, r"grids\[0\] must be \(frames, rows, columns\) of image"),
+    ({}, {"grids": [(0, 2, 4)]}, r"grids\[0\] must be from 1"),
+    ({}, {"grids": [(1, 2.5, 4)]}, r"grids\[0\] must be an integer; got float 2.5"),
+    ({}, {"grids": [(1, 3, 4)]}, "multiples of 2 rows and columns for merging"),
+    ({}, {"grids": [(2, 2, 2)]}, "must be that of an image, with one frame"),
+    ({}, {"token_ids": None}, "either shape or token_ids must be given"),
+    ({}, {"part": "vision"}, "part must be text for token_ids; got 'vision'"),
+    (QWEN2_5_VL, {"token_ids": [[VIDEO]]}, "seconds from frame to frame.* of video tokens"),
+    (QWEN2_5_VL, {"token_ids": [[VIDEO]], "grids": [(1, 2, 2, 0.0)]}, r"grids\[0\] must be positive .* 0.0"),
+    (QWEN2_5_VL, {"grids": [(1, 2, 4, 1.0)]}, r"\(frames, rows, columns\) of image tokens"),
+    (QWEN3_VL, {"token_ids": [[VIDEO, 1]], "grids": [(2, 2, 2)]}, "tokens of 0, and 1 frames of the next"),
+    (QWEN3_VL, {"token_ids": [FRAME_AND_IMAGE], "grids": [(2, 2, 2), (1, 2, 2)]}, r"grids\[0\] must be that of an im"),
+    (config(OMNI[1]), {"token_ids": [PAIRED], "grids": [(1, 2, 2, 1.0)] * 2}, "grids must have one for a video with"),
+    (config(OMNI[0]), {"time_advances": False}, "time_advances must be True for an Omni model"),
+]
 
 
-@pytest.mark.parametrize("case", ERRORS)
-def test_errors_name_the_wrong_stream(case):
-    changed, given, error, message = ERRORS[case]
+@pytest.mark.parametrize(("changes", "given", "message"), ERRORS)
+def test_errors_name_the_wrong_key_or_grid(changes, given, message):
     options = {"token_ids": [[1, IMAGE, IMAGE, 2]], "grids": [(1, 2, 4)], **given}
-    with pytest.raises(error, match=message) as caught:
-        stream({**config("qwen2_vl"), **changed}, like=LIKE, **options)
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        positions_of(config("qwen2_vl") | changes, like=LIKE, **options)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "ids", "grids", "message"),
-    [
-        ("qwen2_5_vl", [VIDEO], [(1, 2, 2)], "seconds from frame to frame.* of video tokens"),
-        ("qwen2_5_vl", [VIDEO], [(1, 2, 2, 0.0)], r"grids\[0\] must be positive and finite; got 0.0"),
-        ("qwen2_5_vl", [IMAGE], [(1, 2, 2, 1.0)], r"\(frames, rows, columns\) of image tokens"),
-        ("qwen3_vl", [VIDEO, 1], [(2, 2, 2)], "got 1, and tokens of 0, and 1 frames of the next"),
-        ("qwen3_vl", [VIDEO, 1, IMAGE], [(2, 2, 2), (1, 2, 2)], r"grids\[0\] must be that of an image"),
-        ("qwen3_omni_moe_thinker", [START, AUDIO_START, VIDEO, AUDIO, VIDEO], [(1, 2, 2, 1.0)] * 2, "grids must have"),
-    ],
-)
-def test_errors_name_the_wrong_video(name, ids, grids, message):
-    with pytest.raises(ValueError, match=message):
-        stream(config(name), [ids], grids, like=LIKE)
-
-
-def test_omni_models_refuse_time_advances_false():
-    with pytest.raises(ValueError, match="time_advances must be True for an Omni model"):
-        stream(config(OMNI[0]), [[1]], [], like=LIKE, time_advances=False)

@@ -6,6 +6,7 @@ rotates random arrays by it. The results agree within the error of the table, wh
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -43,7 +44,7 @@ def grid(name, keys, shape):
 
 
 class RotaryArguments(Exception):  # noqa: N818
-    """The arguments that a class passes to its rotary module, carried out of its constructor."""
+    """Ends the constructor of a class when the arguments of its rotary module are known."""
 
 
 def class_of(name):
@@ -58,21 +59,24 @@ def module_of(name):
     return importlib.import_module(class_of(name).__module__)
 
 
-def rotary_module(monkeypatch, name, rotary, keys):
-    """Return the rotary module that a class constructs from a config, without the rest of the class."""
-    module = module_of(name)
+def rotary_module(monkeypatch, name, rotary, keys, index=0):
+    """Return the first rotary module that a class constructs, or that of an index, without the rest of the class."""
+    module, calls = module_of(name), []
     rotary_class = getattr(module, rotary)
 
-    def record(*args, **kwargs):
-        """Raise an exception that contains the arguments of the rotary's constructor."""
-        raise RotaryArguments(args, kwargs)
+    def record(*args, **options):
+        """Record the arguments of the rotary's constructor, and end that of the class when the index is reached."""
+        calls.append((args, options))
+        if len(calls) > index:
+            raise RotaryArguments
+        return torch.nn.Identity()
 
     with monkeypatch.context() as patch, torch.device("meta"):
         patch.setattr(module, rotary, record)
-        with pytest.raises(RotaryArguments) as caught:
+        with pytest.raises(RotaryArguments):
             class_of(name)(**keys)
-    args, kwargs = caught.value.args
-    return rotary_class(*args, **kwargs)
+    args, options = calls[index]
+    return rotary_class(*args, **options)
 
 
 def nested(function, name):
@@ -97,63 +101,12 @@ def latents(c):
     return torch.empty(1, 1, *(n * k for n, k in zip(c.shape, p if len(p) == 3 else [1, *p], strict=True)))
 
 
-def from_ids(c):
-    """Return the table of the rotary for position ids."""
-    return c.rope(c.ids)
-
-
-def from_batched_ids(c):
-    """Return the table of the rotary for position ids with a batch axis."""
-    return c.rope(c.ids[None])
-
-
-def from_ids_batched(c):
-    """Return the table of the rotary for position ids, with a batch axis added to it."""
-    return c.rope(c.ids)[None]
-
-
-def from_row(c):
-    """Return the table of the rotary for one row of tokens."""
-    return c.rope(torch.empty(1, len(c.ids)))
-
-
-def from_latents(c):
-    """Return the table of the rotary for latents of a video."""
-    return c.rope(latents(c))
-
-
-def from_image(c):
-    """Return the table of the rotary for latents of an image."""
-    return c.rope(latents(c)[:, :, 0])
-
-
-def from_length(c):
-    """Return the table of the rotary for a number of tokens."""
-    return c.rope(len(c.ids), torch.device("cpu"))
-
-
-def from_hidden_states(c):
-    """Return the table of the rotary for hidden states, of which it reads the type, and positions."""
-    return c.rope(torch.empty(1), torch.arange(len(c.ids))[None])
-
-
-def from_frames(c):
-    """Return the table of the rotary for frame numbers and the size in pixels."""
-    patch = c.config["patch_size"]
-    return c.rope(torch.arange(c.shape[0]), c.shape[1] * patch, c.shape[2] * patch, "cpu")
-
-
 def kandinsky_table(c):
     """Return the table of Kandinsky 5."""
     places, scale = tuple(torch.arange(n) for n in c.shape), c.config["scale_factor"]
     if c.name == KANDINSKY_5:
         return c.rope((1, *c.shape), places, scale)[0].flatten(0, 2)
     return c.rope(places, scale).flatten(0, 2)
-
-
-def joy_table(c):
-    """Return the table of JoyImage."""
-    return class_of(JOY).get_rotary_pos_embed(SimpleNamespace(**c.config), list(c.shape))[0]
 
 
 def joy_range_table(c):
@@ -171,35 +124,12 @@ def ltx_table(c):
     return c.rope(torch.empty(1, 1), video_coords=coordinates) if c.name == LTX else c.rope(coordinates)
 
 
-def animate_table(c):
-    """Return the grid and the frequencies that Wan Animate rotates by."""
-    model = SimpleNamespace(config=SimpleNamespace(**c.config), rope_freqs_cache={})
-    return torch.tensor([c.shape]), class_of(c.name)._rope_freqs(model, (0, 0, 0), torch.device("cpu"))
-
-
-def pipeline_of(path):
-    """Return a pipeline of diffusers by its module and name."""
-    module, name = path.rsplit(".", 1)
-    return getattr(importlib.import_module(f"diffusers.pipelines.{module}"), name)
-
-
-def pipeline_tables(path, keys, shape, *batch):
+def pipeline_tables(pipeline, c, *batch):
     """Return the rotary tables that a pipeline computes for a grid."""
-    stub = SimpleNamespace(transformer=SimpleNamespace(config=SimpleNamespace(**keys)), vae_scale_factor_spatial=8)
-    patches = [keys.get("patch_size_t") or 1, *[8 * keys["patch_size"]] * 2]
-    frames, rows, columns = (n * k for n, k in zip(shape, patches, strict=True))
-    make = pipeline_of(path)._prepare_rotary_positional_embeddings
-    return make(stub, *batch, rows, columns, frames, torch.device("cpu"))
-
-
-def allegro_table(c):
-    """Return the tables of Allegro's pipeline, and positions by axis."""
-    return pipeline_tables(ALLEGRO, c.config, c.shape, 1)[0], c.ids.T[:, None]
-
-
-def pipeline_table(path):
-    """Return a function that returns the table of a pipeline."""
-    return lambda c: pipeline_tables(path, c.config, c.shape)
+    stub = SimpleNamespace(transformer=SimpleNamespace(config=SimpleNamespace(**c.config)), vae_scale_factor_spatial=8)
+    patches = [c.config.get("patch_size_t") or 1, *[8 * c.config["patch_size"]] * 2]
+    frames, rows, columns = (n * k for n, k in zip(c.shape, patches, strict=True))
+    return pipeline._prepare_rotary_positional_embeddings(stub, *batch, rows, columns, frames, CPU)
 
 
 def hunyuan_dit_table(c):
@@ -208,6 +138,12 @@ def hunyuan_dit_table(c):
     lengths = c.shape[1:]
     crop = pipeline.get_resize_crop_region_for_grid(lengths, 512 // 8 // c.config["patch_size"])
     return embeddings.get_2d_rotary_pos_embed(c.config["attention_head_dim"], crop, lengths)
+
+
+def animate_table(c):
+    """Return the grid and the frequencies that Wan Animate rotates by."""
+    model = SimpleNamespace(config=SimpleNamespace(**c.config), rope_freqs_cache={})
+    return torch.tensor([c.shape]), class_of(c.name)._rope_freqs(model, (0, 0, 0), CPU)
 
 
 def stable_audio_table(c):
@@ -222,68 +158,41 @@ def ace_table(c):
     return module_of(c.name)._ace_step_rotary_freqs(*sizes, "cpu", torch.float32)
 
 
-def any_flow_table(c):
-    """Return the table of AnyFlow for the frames that are queries."""
-    frames = {"total_frames": c.shape[0], "full_frame_shape": c.shape[1:]}
-    return c.rope(frames, torch.device("cpu"))["query"]
-
-
-def far_table(c):
-    """Return the table of FAR for all frames."""
-    return c.rope._forward_full_frame(*c.shape, torch.device("cpu")).flatten(0, 2)[None, None]
-
-
-def helios_table(c):
-    """Return the table of Helios."""
-    return c.rope(torch.arange(c.shape[0])[None], *c.shape[1:], torch.device("cpu")).flatten(2).transpose(1, 2)
-
-
-def qwen_table(c):
-    """Return the table of Qwen-Image for the image tokens."""
-    return c.rope([c.shape], max_txt_seq_len=1)[0]
-
-
-def qwen_21_table(c):
-    """Return the table of Qwen-Image 2.1, whose axes have tables of their own."""
-    return torch.cat([table[c.ids[:, axis]] for axis, table in enumerate(c.rope.freqs)], dim=-1)
-
-
-def hunyuan_image_table(c):
-    """Return the table of HunyuanImage for an image, with or without frames."""
-    return (from_image if len(c.rope.rope_dim) == 2 else from_latents)(c)
-
-
-def cosmos_3_table(c):
-    """Return the table of Cosmos 3."""
-    return c.rope(c.ids.T[:, None], torch.device("cpu"), torch.float32)
+# The table of a case, by what its rotary module takes, or by its name if no other takes that.
+of = SimpleNamespace(
+    ids=lambda c: c.rope(c.ids),
+    batched_ids=lambda c: c.rope(c.ids[None]),
+    ids_then_batched=lambda c: c.rope(c.ids)[None],
+    row=lambda c: c.rope(torch.empty(1, len(c.ids))),
+    length=lambda c: c.rope(len(c.ids), CPU),
+    hidden_states=lambda c: c.rope(torch.empty(1), torch.arange(len(c.ids))[None]),
+    shape=lambda c: c.rope(c.shape),
+    video=lambda c: c.rope(latents(c)),
+    image=lambda c: c.rope(latents(c)[:, :, 0]),
+    image_or_video=lambda c: (of.image if len(c.rope.rope_dim) == 2 else of.video)(c),
+    allegro=lambda c: pipeline_tables(diffusers.AllegroPipeline, c, 1),
+    cogvideox=lambda c: pipeline_tables(diffusers.CogVideoXPipeline, c),
+    consisid=lambda c: pipeline_tables(importlib.import_module(CONSISID).ConsisIDPipeline, c),
+    qwen=lambda c: c.rope([c.shape], max_txt_seq_len=1)[0],
+    qwen_21=lambda c: torch.cat([table[c.ids[:, axis]] for axis, table in enumerate(c.rope.freqs)], dim=-1),
+    any_flow=lambda c: c.rope({"total_frames": c.shape[0], "full_frame_shape": c.shape[1:]}, CPU)["query"],
+    lumina=lambda c: c.rope._get_freqs_cis(c.ids[None]),
+    cosmos_3=lambda c: c.rope(c.ids.T[:, None], CPU, torch.float32),
+    joy=lambda c: class_of(JOY).get_rotary_pos_embed(SimpleNamespace(**c.config), list(c.shape))[0],
+    # only of all positions of a shape
+    frames=lambda c: c.rope(torch.arange(c.shape[0]), *(n * c.config["patch_size"] for n in c.shape[1:]), "cpu"),
+    far=lambda c: c.rope._forward_full_frame(*c.shape, CPU).flatten(0, 2)[None, None],
+    helios=lambda c: c.rope(torch.arange(c.shape[0])[None], *c.shape[1:], CPU).flatten(2).transpose(1, 2),
+)
+FROM_SHAPE = {of.frames, of.far, of.helios, joy_range_table}
 
 
 # --- the rotation of each class, of x (batch, heads, seq, dim) by a table, with the functions of its module ---------
 
 
-def interleaved(x, table, _):
-    """Rotate interleaved pairs by the function of diffusers."""
-    return embeddings.apply_rotary_emb(x, table)
-
-
-def halves(x, table, _):
-    """Rotate half pairs by the function of diffusers."""
-    return embeddings.apply_rotary_emb(x, table, use_real_unbind_dim=-2)
-
-
-def lumina(x, table, _):
-    """Rotate as Lumina does: complex, with heads after tokens."""
-    return embeddings.apply_rotary_emb(x.transpose(1, 2), table, use_real=False).transpose(1, 2)
-
-
-def allegro(x, table, _):
-    """Rotate by the tables of the axes and the positions."""
-    return embeddings.apply_rotary_emb_allegro(x, *table)
-
-
-def by_function(name, *, spread=False, **options):
-    """Return a rotation by a function of the module, whose table may be several arguments."""
-    return lambda x, table, module: getattr(module, name)(x, *(table if spread else [table]), **options)
+def by_function(name, module=None, *, spread=False, **options):
+    """Return a rotation by a function of a module, by default that of the class; its table may be several arguments."""
+    return lambda x, table, own: getattr(module or own, name)(x, *(table if spread else [table]), **options)
 
 
 def tokens_first(rotate):
@@ -291,9 +200,9 @@ def tokens_first(rotate):
     return lambda x, table, module: rotate(x.transpose(1, 2), table, module).transpose(1, 2)
 
 
-def of_tokens(name, **options):
-    """Return a rotation by a function of the module, with tokens first."""
-    return tokens_first(by_function(name, **options))
+def of_tokens(*args, **options):
+    """Return a rotation by a function, with tokens first."""
+    return tokens_first(by_function(*args, **options))
 
 
 def by_nested_function(processor, name="apply_rotary_emb"):
@@ -346,10 +255,16 @@ def like(name, rotate):
 
 # --- the classes ------------------------------------------------------------------------------------------------
 
+CPU = torch.device("cpu")
 JOY, QWEN, WAN = "JoyImageEditTransformer3DModel", "QwenImageTransformer2DModel", "WanTransformer3DModel"
-KANDINSKY_5 = "Kandinsky5Transformer3DModel"
+KANDINSKY_5, KANDINSKY_6 = "Kandinsky5Transformer3DModel", "Kandinsky6Transformer3DModel"
 LTX, LTX2, REFINER = "LTXVideoTransformer3DModel", "LTX2VideoTransformer3DModel", "SanaWMLTX2RefinerTransformer3DModel"
-ALLEGRO = "allegro.pipeline_allegro.AllegroPipeline"
+COGVIDEOX, HIDREAM = "CogVideoXTransformer3DModel", "HiDreamImageTransformer2DModel"
+CONSISID = "diffusers.pipelines.consisid.pipeline_consisid"
+interleaved = by_function("apply_rotary_emb", embeddings)
+halves = by_function("apply_rotary_emb", embeddings, use_real_unbind_dim=-2)
+allegro = by_function("apply_rotary_emb_allegro", embeddings, spread=True)
+lumina = of_tokens("apply_rotary_emb", embeddings, use_real=False)
 wan = by_nested_function("WanAttnProcessor")
 qwen = of_tokens("apply_rotary_emb_qwen", use_real=False)
 nucleus = of_tokens("_apply_rotary_emb_nucleus", use_real=False)
@@ -360,97 +275,89 @@ partial_music = of_tokens("_apply_partial_rotary_emb")
 anima = by_function("_apply_rotary_pos_emb", spread=True)
 # The rotary class (None if there is none), its table, and the rotation.
 CASES = {
-    "FluxTransformer2DModel": ("FluxPosEmbed", from_ids, interleaved),
-    "FluxControlNetModel": ("FluxPosEmbed", from_ids, interleaved),
-    "ChromaTransformer2DModel": ("FluxPosEmbed", from_ids, interleaved),
-    "OvisImageTransformer2DModel": ("OvisImagePosEmbed", from_ids, interleaved),
-    "LongCatImageTransformer2DModel": ("LongCatImagePosEmbed", from_ids, interleaved),
-    "BriaTransformer2DModel": ("BriaEmbedND", from_ids, interleaved),
-    "BriaFiboTransformer2DModel": ("BriaFiboEmbedND", from_ids, interleaved),
-    "BriaFibo2Transformer2DModel": ("RopeEmbedder", from_ids_batched, by_nested_function("BriaFibo2AttnProcessor")),
-    "Flux2Transformer2DModel": ("Flux2PosEmbed", from_ids, interleaved),
-    "Flux3Transformer2DModel": ("Flux3PosEmbed", from_ids, interleaved),
-    QWEN: ("QwenEmbedRope", qwen_table, qwen),
-    "QwenImageControlNetModel": ("QwenEmbedRope", qwen_table, like(QWEN, qwen)),
-    "QwenImage21Transformer2DModel": ("QwenImage21Rope", qwen_21_table, qwen),
-    "NucleusMoEImageTransformer2DModel": ("NucleusMoEEmbedRope", qwen_table, nucleus),
-    "HiDreamImageTransformer2DModel": ("HiDreamImageEmbedND", from_batched_ids, by_function_of_two("apply_rope")),
-    "HunyuanVideoTransformer3DModel": ("HunyuanVideoRotaryPosEmbed", from_latents, interleaved),
-    "HunyuanVideo15Transformer3DModel": ("HunyuanVideo15RotaryPosEmbed", from_latents, interleaved),
-    "HunyuanVideoFramepackTransformer3DModel": ("HunyuanVideoFramepackRotaryPosEmbed", from_frames, interleaved),
-    "HunyuanImageTransformer2DModel": ("HunyuanImageRotaryPosEmbed", hunyuan_image_table, interleaved),
-    "MotifVideoTransformer3DModel": ("MotifVideoRotaryPosEmbed", from_latents, interleaved),
+    "FluxTransformer2DModel": ("FluxPosEmbed", of.ids, interleaved),
+    "FluxControlNetModel": ("FluxPosEmbed", of.ids, interleaved),
+    "ChromaTransformer2DModel": ("FluxPosEmbed", of.ids, interleaved),
+    "OvisImageTransformer2DModel": ("OvisImagePosEmbed", of.ids, interleaved),
+    "LongCatImageTransformer2DModel": ("LongCatImagePosEmbed", of.ids, interleaved),
+    "BriaTransformer2DModel": ("BriaEmbedND", of.ids, interleaved),
+    "BriaFiboTransformer2DModel": ("BriaFiboEmbedND", of.ids, interleaved),
+    "BriaFibo2Transformer2DModel": ("RopeEmbedder", of.ids_then_batched, by_nested_function("BriaFibo2AttnProcessor")),
+    "Flux2Transformer2DModel": ("Flux2PosEmbed", of.ids, interleaved),
+    "Flux3Transformer2DModel": ("Flux3PosEmbed", of.ids, interleaved),
+    QWEN: ("QwenEmbedRope", of.qwen, qwen),
+    "QwenImageControlNetModel": ("QwenEmbedRope", of.qwen, like(QWEN, qwen)),
+    "QwenImage21Transformer2DModel": ("QwenImage21Rope", of.qwen_21, qwen),
+    "NucleusMoEImageTransformer2DModel": ("NucleusMoEEmbedRope", of.qwen, nucleus),
+    HIDREAM: ("HiDreamImageEmbedND", of.batched_ids, by_function_of_two("apply_rope")),
+    "HunyuanVideoTransformer3DModel": ("HunyuanVideoRotaryPosEmbed", of.video, interleaved),
+    "HunyuanVideo15Transformer3DModel": ("HunyuanVideo15RotaryPosEmbed", of.video, interleaved),
+    "HunyuanVideoFramepackTransformer3DModel": ("HunyuanVideoFramepackRotaryPosEmbed", of.frames, interleaved),
+    "HunyuanImageTransformer2DModel": ("HunyuanImageRotaryPosEmbed", of.image_or_video, interleaved),
+    "MotifVideoTransformer3DModel": ("MotifVideoRotaryPosEmbed", of.video, interleaved),
     "HunyuanDiT2DModel": (None, hunyuan_dit_table, interleaved),
     "HunyuanDiT2DControlNetModel": (None, hunyuan_dit_table, interleaved),
-    WAN: ("WanRotaryPosEmbed", from_latents, wan),
-    "WanVACETransformer3DModel": ("WanRotaryPosEmbed", from_latents, like(WAN, wan)),
-    "WanAnimateTransformer3DModel": ("WanRotaryPosEmbed", from_latents, wan),
+    WAN: ("WanRotaryPosEmbed", of.video, wan),
+    "WanVACETransformer3DModel": ("WanRotaryPosEmbed", of.video, like(WAN, wan)),
+    "WanAnimateTransformer3DModel": ("WanRotaryPosEmbed", of.video, wan),
     "WanAnimate2Transformer3DModel": (None, animate_table, of_tokens("rope_apply", spread=True)),
-    "SkyReelsV2Transformer3DModel": ("SkyReelsV2RotaryPosEmbed", from_latents, sky_reels),
-    "ChronoEditTransformer3DModel": ("ChronoEditRotaryPosEmbed", from_latents, wan),
-    "AnyFlowTransformer3DModel": ("AnyFlowRotaryPosEmbed", any_flow_table, by_function("apply_rotary_emb")),
-    "AnyFlowFARTransformer3DModel": ("AnyFlowCausalRotaryPosEmbed", far_table, by_function("apply_rotary_emb")),
-    "SanaVideoTransformer3DModel": ("WanRotaryPosEmbed", from_latents, sana_video),
-    "SanaWMTransformer3DModel": ("SanaWMRotaryPosEmbed", lambda c: c.rope(c.shape), sana),
-    "CogVideoXTransformer3DModel": (None, pipeline_table("cogvideo.pipeline_cogvideox.CogVideoXPipeline"), interleaved),
-    "ConsisIDTransformer3DModel": (None, pipeline_table("consisid.pipeline_consisid.ConsisIDPipeline"), interleaved),
-    "EasyAnimateTransformer3DModel": ("EasyAnimateRotaryPosEmbed", from_latents, interleaved),
-    "CogView4Transformer2DModel": ("CogView4RotaryPosEmbed", from_image, halves),
-    "GlmImageTransformer2DModel": ("GlmImageRotaryPosEmbed", from_image, halves),
-    "AllegroTransformer3DModel": (None, allegro_table, allegro),
-    "CosmosTransformer3DModel": ("CosmosRotaryPosEmbed", from_latents, halves),
-    "CosmosControlNetModel": ("CosmosRotaryPosEmbed", from_latents, halves),
-    "Cosmos3OmniTransformer": ("Cosmos3VLTextRotaryEmbedding", cosmos_3_table, by_rotate_half),
-    "Ideogram4Transformer2DModel": ("Ideogram4MRoPE", from_batched_ids, by_rotate_half),
-    "Lumina2Transformer2DModel": ("Lumina2RotaryPosEmbed", lambda c: c.rope._get_freqs_cis(c.ids[None]), lumina),
-    "ZImageTransformer2DModel": ("RopeEmbedder", from_ids_batched, by_nested_function("ZSingleStreamAttnProcessor")),
-    "Krea2Transformer2DModel": ("Krea2RotaryPosEmbed", from_ids, interleaved),
+    "SkyReelsV2Transformer3DModel": ("SkyReelsV2RotaryPosEmbed", of.video, sky_reels),
+    "ChronoEditTransformer3DModel": ("ChronoEditRotaryPosEmbed", of.video, wan),
+    "AnyFlowTransformer3DModel": ("AnyFlowRotaryPosEmbed", of.any_flow, by_function("apply_rotary_emb")),
+    "AnyFlowFARTransformer3DModel": ("AnyFlowCausalRotaryPosEmbed", of.far, by_function("apply_rotary_emb")),
+    "SanaVideoTransformer3DModel": ("WanRotaryPosEmbed", of.video, sana_video),
+    "SanaWMTransformer3DModel": ("SanaWMRotaryPosEmbed", of.shape, sana),
+    COGVIDEOX: (None, of.cogvideox, interleaved),
+    "ConsisIDTransformer3DModel": (None, of.consisid, interleaved),
+    "EasyAnimateTransformer3DModel": ("EasyAnimateRotaryPosEmbed", of.video, interleaved),
+    "CogView4Transformer2DModel": ("CogView4RotaryPosEmbed", of.image, halves),
+    "GlmImageTransformer2DModel": ("GlmImageRotaryPosEmbed", of.image, halves),
+    "AllegroTransformer3DModel": (None, of.allegro, allegro),
+    "CosmosTransformer3DModel": ("CosmosRotaryPosEmbed", of.video, halves),
+    "CosmosControlNetModel": ("CosmosRotaryPosEmbed", of.video, halves),
+    "Cosmos3OmniTransformer": ("Cosmos3VLTextRotaryEmbedding", of.cosmos_3, by_rotate_half),
+    "Ideogram4Transformer2DModel": ("Ideogram4MRoPE", of.batched_ids, by_rotate_half),
+    "Lumina2Transformer2DModel": ("Lumina2RotaryPosEmbed", of.lumina, lumina),
+    "ZImageTransformer2DModel": ("RopeEmbedder", of.ids_then_batched, by_nested_function("ZSingleStreamAttnProcessor")),
+    "Krea2Transformer2DModel": ("Krea2RotaryPosEmbed", of.ids, interleaved),
     KANDINSKY_5: ("Kandinsky5RoPE3D", kandinsky_table, kandinsky_5),
-    "Kandinsky6Transformer3DModel": ("Kandinsky6RoPE3D", kandinsky_table, of_tokens("apply_rotary")),
+    KANDINSKY_6: ("Kandinsky6RoPE3D", kandinsky_table, of_tokens("apply_rotary")),
     "Kandinsky6SRTransformer3DModel": ("Kandinsky6SRRoPE3D", kandinsky_table, of_tokens("apply_rotary")),
-    "OmniGenTransformer2DModel": ("OmniGenSuScaledRotaryEmbedding", from_hidden_states, halves),
-    JOY: (None, joy_table, by_function_of_two("_apply_rotary_emb")),
+    "OmniGenTransformer2DModel": ("OmniGenSuScaledRotaryEmbedding", of.hidden_states, halves),
+    JOY: (None, of.joy, by_function_of_two("_apply_rotary_emb")),
     "JoyImageEditPlusTransformer3DModel": (None, joy_range_table, by_function_of_two("_apply_rotary_emb_batched")),
-    "HeliosTransformer3DModel": ("HeliosRotaryPosEmbed", helios_table, of_tokens("apply_rotary_emb_transposed")),
-    "MiniMaxH3Transformer3DModel": ("MiniMaxH3RotaryPosEmbed", from_ids, of_tokens("_apply_rotary_emb", spread=True)),
-    "PRXTransformer2DModel": ("PRXEmbedND", from_batched_ids, by_function("apply_rope")),
+    "HeliosTransformer3DModel": ("HeliosRotaryPosEmbed", of.helios, of_tokens("apply_rotary_emb_transposed")),
+    "MiniMaxH3Transformer3DModel": ("MiniMaxH3RotaryPosEmbed", of.ids, of_tokens("_apply_rotary_emb", spread=True)),
+    "PRXTransformer2DModel": ("PRXEmbedND", of.batched_ids, by_function("apply_rope")),
     LTX: ("LTXVideoRotaryPosEmbed", ltx_table, flat(by_function("apply_rotary_emb"))),
     LTX2: ("LTX2AudioVideoRotaryPosEmbed", ltx_table, flat(ltx2)),
     REFINER: ("SanaWMLTX2AudioVideoRotaryPosEmbed", ltx_table, flat(ltx2)),
     "AceStepTransformer1DModel": (None, ace_table, halves),
     "StableAudioDiTModel": (None, stable_audio_table, stable_audio),
-    "StableAudio3DiTModel": ("StableAudio3RotaryEmbedding", from_length, of_tokens("_apply_rotary_partial")),
-    "LongCatAudioDiTTransformer": ("AudioDiTRotaryEmbedding", from_row, of_tokens("_apply_rotary_emb")),
-    "MiniMaxMusic3Transformer1DModel": ("MiniMaxMusic3RotaryEmbedding", from_length, partial_music),
-    "AnimaTextConditioner": ("AnimaRotaryEmbedding", from_hidden_states, anima),
+    "StableAudio3DiTModel": ("StableAudio3RotaryEmbedding", of.length, of_tokens("_apply_rotary_partial")),
+    "LongCatAudioDiTTransformer": ("AudioDiTRotaryEmbedding", of.row, of_tokens("_apply_rotary_emb")),
+    "MiniMaxMusic3Transformer1DModel": ("MiniMaxMusic3RotaryEmbedding", of.length, partial_music),
+    "AnimaTextConditioner": ("AnimaRotaryEmbedding", of.hidden_states, anima),
 }
-FROM_SHAPE = {far_table, from_frames, helios_table, joy_range_table}  # tables of the positions of a shape
+
+
+def source_of(name, rotary):
+    """Return the source of a class in the module of a model."""
+    return inspect.getsource(getattr(module_of(name), rotary))
+
+
 # Classes with float64 tables: the source of the rotary class says so, and angles are not rounded before.
-FLOAT64 = {
-    name
-    for name, (rotary, _, _) in CASES.items()
-    if rotary and "float64" in inspect.getsource(getattr(module_of(name), rotary))
-}
+FLOAT64 = {name for name, (rotary, *_) in CASES.items() if rotary and "float64" in source_of(name, rotary)}
 FLOAT64 -= {"BriaFibo2Transformer2DModel", "ZImageTransformer2DModel", LTX2, REFINER}
 FLOAT64 |= {"ChromaTransformer2DModel", "FluxControlNetModel"}  # the source is that of their parent
-FLOAT64 |= {"HiDreamImageTransformer2DModel", "WanAnimate2Transformer3DModel"}
+FLOAT64 |= {HIDREAM, "WanAnimate2Transformer3DModel"}
 
 
 # --- random configs -------------------------------------------------------------------------------------------
 
 # Keys of the width of a head; of two keys, the first is divided by the second. A class has the first that it knows.
-HEAD_KEYS = [
-    ("attention_head_dim",),
-    ("head_dim",),
-    ("linear_head_dim",),
-    ("model_dim", "num_attention_heads"),
-    ("hidden_size", "num_attention_heads"),
-    ("hidden_size", "num_heads"),
-    ("dim", "num_heads"),
-    ("dim", "n_heads"),
-    ("dit_dim", "dit_heads"),
-    ("embed_dim", "num_heads"),
-]
+HEAD_KEYS = [("attention_head_dim",), ("head_dim",), ("linear_head_dim",), ("dit_dim", "dit_heads")]
+HEAD_KEYS += product(("model_dim", "hidden_size", "dim", "embed_dim"), ("num_attention_heads", "num_heads", "n_heads"))
 AXES_KEYS = ("axes_dims_rope", "axes_dims", "rope_axes_dim", "rope_dim_list", "axes_dim_rope", "rope_dim", "axes_dim")
 ALL_HEADS = {LTX, LTX2, REFINER}  # their frequencies rise over the pairs of all heads
 
@@ -475,9 +382,8 @@ def random_head(name, rng):
     key = next((key for key in AXES_KEYS if key in known and name != "CogView4Transformer2DModel"), None)
     if key is None:
         return (2 if name == "OmniGenTransformer2DModel" else 1) * random_even(rng, 12, 60), {}
-    counts = {"HunyuanImageTransformer2DModel": rng.choice([2, 3]), "HiDreamImageTransformer2DModel": 3}
-    counts["PRXTransformer2DModel"] = 2  # its default is None
-    count = counts[name] if name in counts else len(known[key] or (0, 0, 0))
+    counts = {"HunyuanImageTransformer2DModel": rng.choice([2, 3]), HIDREAM: 3, "PRXTransformer2DModel": 2}
+    count = counts.get(name) or len(known[key] or (0, 0, 0))
     sizes = [random_even(rng, 2, 20) for _ in range(count)]
     return sum(sizes), {key: sizes}
 
@@ -499,7 +405,6 @@ def random_config(name, rng):
                 keys[key] = rng.uniform(1, 3)
             if key == "rope_scale" or (key == "scale_factor" and "Kandinsky" in name):
                 keys[key] = [rng.uniform(1, 3) for _ in range(3)]
-        keys |= {"scale_factor": [rng.uniform(1, 3) for _ in range(3)]} if name == KANDINSKY_5 else {}
         keys |= required_keys(name, dim, rng, keys)
         try:
             Rope.from_config({"_class_name": name, **keys})
@@ -516,19 +421,11 @@ def longrope_keys(dim, rng):
     return {"rope_scaling": {"type": "su", **lists}, **lengths}
 
 
-# Keys that a class or the reader needs, and keys that only this class has.
-FIXED_KEYS = {
-    "BriaFibo2Transformer2DModel": {"axes_lens": [40, 40, 40]},
-    "ZImageTransformer2DModel": {"axes_lens": [40, 40, 40]},
-    "Lumina2Transformer2DModel": {"axes_lens": [40, 40, 40]},
-    "HunyuanDiT2DModel": {"patch_size": 2},
-    "HunyuanDiT2DControlNetModel": {"patch_size": 2},
-    "EasyAnimateTransformer3DModel": {"patch_size": 2},
-    "HiDreamImageTransformer2DModel": {"patch_size": 2},
-    "CogVideoXTransformer3DModel": {"use_rotary_positional_embeddings": True},
-    "ConsisIDTransformer3DModel": {"use_rotary_positional_embeddings": True},
-}
+# Keys that a class or the reader needs if they are not the class's own, and keys that only this class has.
+NEEDED_KEYS = {"axes_lens": [40, 40, 40], "patch_size": 2, "use_rotary_positional_embeddings": True}
 DRAWN_KEYS = {
+    KANDINSKY_5: lambda _, rng, *__: {"scale_factor": [rng.uniform(1, 3) for _ in range(3)]},
+    HIDREAM: lambda *args: {"axes_dims_rope": [64, 32, 32]} | args[2],  # its default is too short for its forward
     "OmniGenTransformer2DModel": lambda dim, rng, _: longrope_keys(dim, rng),
     "HunyuanImageTransformer2DModel": lambda *args: {"patch_size": [1] * len(args[2].get("rope_axes_dim", "hw"))},
     "CogView4Transformer2DModel": lambda _, rng, *__: {"rope_axes_dim": [rng.randint(5, 300), rng.randint(5, 300)]},
@@ -539,7 +436,14 @@ DRAWN_KEYS = {
 
 def required_keys(name, dim, rng, keys):
     """Return more keys that a class or the reader needs, and keys that only this class has."""
-    return FIXED_KEYS.get(name, {}) | DRAWN_KEYS.get(name, lambda *_: {})(dim, rng, keys)
+    known = defaults(name)
+    needed = {key: NEEDED_KEYS[key] for key in NEEDED_KEYS.keys() & known if key == "axes_lens" or not known[key]}
+    return needed | DRAWN_KEYS.get(name, lambda *_: {})(dim, rng, keys)
+
+
+def default_keys(name):
+    """Return the keys without which a default config cannot be read."""
+    return required_keys(name, 96, random.Random(name), {})
 
 
 def positions_of(rope, name, keys, shape, rng):
@@ -551,36 +455,34 @@ def positions_of(rope, name, keys, shape, rng):
         return [(p,) for p in range(math.prod(shape))]
     if CASES[name][1] in FROM_SHAPE:
         return list(product(*map(range, shape)))
-    is_real = name in ALL_HEADS
-    return [
-        tuple(rng.uniform(-1, 1) if is_real else rng.randint(0, 39) for _ in rope.frequencies)
-        for _ in range(math.prod(shape))
-    ]
+    draw = functools.partial(rng.uniform, -1, 1) if name in ALL_HEADS else functools.partial(rng.randint, 0, 39)
+    return [tuple(draw() for _ in rope.frequencies) for _ in range(math.prod(shape))]
+
+
+def tolerance(name, angle, x):
+    """Return how far a rotation may be from that of a class."""
+    # Each float32 product has an error of 2⁻²⁴: a few in the frequency and the angle, and four in the rotation.
+    error = 2**-8 if name == KANDINSKY_5 else (8 if name in FLOAT64 else 8 + 8 * angle) * 2**-24
+    return error * float(x.abs().max())
 
 
 def compare(monkeypatch, name, keys, shape, rng):
     """Check that the Rope and the class rotate an array equally, and that another pairing or base does not."""
-    (one,), (rotary, table, rotate) = (
-        config.explain({"_class_name": name, **keys}, sequence_length=math.prod(shape), part="transformer"),
-        CASES[name],
-    )
+    (rotary, table, rotate), length = CASES[name], math.prod(shape)
+    (one,) = config.explain({"_class_name": name, **keys}, sequence_length=length, part="transformer")
     rope, places = one.rope, positions_of(one.rope, name, keys, shape, rng)
-    parameters = inspect.signature(class_of(name).__init__).parameters
-    arguments = {key: value for key, value in keys.items() if key in parameters}
+    arguments = {key: value for key, value in keys.items() if key in inspect.signature(class_of(name)).parameters}
     module = None if rotary is None else rotary_module(monkeypatch, name, rotary, arguments)
     width, heads = one.facts["head_dim"].value, 1 if name in ALL_HEADS else 2
     torch.manual_seed(rng.randint(0, 2**31))
     x = torch.randn(1, heads, len(places), width)
-    whole = {**defaults(name), **keys}
-    c = SimpleNamespace(name=name, config=whole, shape=shape, positions=places, ids=torch.tensor(places), rope=module)
+    at, whole = torch.tensor(places), defaults(name) | keys
+    c = SimpleNamespace(name=name, config=whole, shape=shape, positions=places, ids=at, rope=module)
     expected = rotate(x, table(c), module_of(name))
     rows = rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
-    positions = torch.tensor(places, dtype=torch.float64)
-    positions = positions if len(rows) > 1 else positions[:, 0]
-    # Each float32 product has an error of 2⁻²⁴: a few in the frequency and the angle, and four in the rotation.
+    positions = (at if len(rows) > 1 else at[:, 0]).double()
     angle = max(abs(f * p) for place in places for row, p in zip(rows, place, strict=True) for f in row)
-    error = 2**-8 if name == KANDINSKY_5 else (8 if name in FLOAT64 else 8 + 8 * angle) * 2**-24
-    limit = error * float(x.abs().max()) * rope.attention_factor
+    limit = tolerance(name, angle, x) * rope.attention_factor
 
     def largest_error(**changes):
         """Return the largest difference from diffusers with a changed Rope."""
@@ -610,25 +512,13 @@ def test_random_configs_rotate_like_the_class(monkeypatch, name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_default_configs_rotate_like_the_class(monkeypatch, name):
-    keys = required_keys(name, 96, random.Random(name), {})
-    keys |= {"scale_factor": [1.0, 3.16, 3.16]} if name == KANDINSKY_5 else {}
-    if name == "HiDreamImageTransformer2DModel":  # its default is too short for its forward
-        keys["axes_dims_rope"] = [64, 32, 32]
-    compare(monkeypatch, name, keys, (1, 3, 4), random.Random(name))
+    compare(monkeypatch, name, default_keys(name), (1, 3, 4), random.Random(name))
 
 
-# The rotary class of each further rotation, and its modules in the order of their construction.
-FURTHER = {
-    f"{LTX2}.audio": ("LTX2AudioVideoRotaryPosEmbed", (1,)),
-    f"{LTX2}.cross": ("LTX2AudioVideoRotaryPosEmbed", (2, 3)),
-    f"{REFINER}.audio": ("SanaWMLTX2AudioVideoRotaryPosEmbed", (1,)),
-    f"{REFINER}.cross": ("SanaWMLTX2AudioVideoRotaryPosEmbed", (2, 3)),
-    "Kandinsky5Transformer3DModel.text": ("Kandinsky5RoPE1D", (0,)),
-    "Kandinsky6Transformer3DModel.audio": ("Kandinsky6RoPE1D", (0,)),
-    "Kandinsky6Transformer3DModel.text": ("Kandinsky6RoPE1D", (1,)),
-    "Kandinsky6Transformer3DModel.audio_text": ("Kandinsky6RoPE1D", (2,)),
-}
-SCALE = {KANDINSKY_5: {"scale_factor": [1.0, 1.0, 1.0]}}  # an argument of its forward, which the reader needs
+# Which of the rotary modules of a class rotate what, in the order of their construction.
+FURTHER = {(LTX2, "audio"): [1], (LTX2, "cross"): [2, 3], (REFINER, "audio"): [1], (REFINER, "cross"): [2, 3]}
+FURTHER |= {(KANDINSKY_5, "text"): [0], (KANDINSKY_6, "audio"): [0]}
+FURTHER |= {(KANDINSKY_6, "text"): [1], (KANDINSKY_6, "audio_text"): [2]}
 LTX_KEYS = {"num_layers": 1, "num_attention_heads": 2, "audio_num_attention_heads": 2}
 LTX_KEYS |= {"attention_head_dim": 24, "audio_attention_head_dim": 16, "audio_cross_attention_dim": 32}
 LTX_KEYS |= {"pos_embed_max_pos": 20, "audio_pos_embed_max_pos": 30}
@@ -637,56 +527,41 @@ KANDINSKY_6_KEYS = KANDINSKY_KEYS | {"axes_dims_a": [4, 12, 8], "model_dim_a": 4
 KANDINSKY_6_KEYS |= {"audio_freqs_scaling": 1.7, "ca_rope": True}
 
 
-@pytest.mark.parametrize("part_name", FURTHER)
+@pytest.mark.parametrize(("name", "kind"), FURTHER)
 @pytest.mark.parametrize("changes", [{}, {"rope_type": "split", "rope_theta": 100.0, "axes_dims_a": None}])
-def test_further_rotations_equal_those_of_the_class(monkeypatch, part_name, changes):
-    (name, of), (rotary, indices) = part_name.split("."), FURTHER[part_name]
+def test_further_rotations_equal_those_of_the_class(monkeypatch, name, kind, changes):
     keys = KANDINSKY_6_KEYS if "6" in name else KANDINSKY_KEYS if "Kandinsky" in name else LTX_KEYS
     keys = keys | {key: value for key, value in changes.items() if key in defaults(name)}
-    module, calls = module_of(name), []
-    rotary_class = getattr(module, rotary)
-    with monkeypatch.context() as patch, torch.device("meta"):
-        patch.setattr(module, rotary, lambda *args, **options: calls.append((args, options)) or torch.nn.Identity())
-        class_of(name)(**keys)
-    parts = {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
-    whole, part = {"_class_name": name, **keys, **SCALE.get(name, {})}, f"transformer.{of}"
-    assert set(config.parts(whole)) == {"transformer"} | {f"transformer.{other}" for other in parts}
+    whole, part = {"_class_name": name, **default_keys(name), **keys}, f"transformer.{kind}"
+    parts = {f"transformer.{other}" for one, other in FURTHER if one == name}
+    assert set(config.parts(whole)) == {"transformer"} | parts
     (one,) = config.explain(whole, part=part)
     with pytest.raises(ValueError, match="the caller chooses them"):
         config.positions(whole, (2, 2), part=part, like=np.empty(0))
-    width, rope = one.facts["head_dim"].value, one.rope
-    for index in indices:
-        args, options = calls[index]
-        table_of, x = rotary_class(*args, **options), torch.randn(1, 1, 9, width)
+    width, rope, rotary = one.facts["head_dim"].value, one.rope, CASES[name][0].replace("RoPE3D", "RoPE1D")
+    for index in FURTHER[name, kind]:
+        table_of, x = rotary_module(monkeypatch, name, rotary, keys, index), torch.randn(1, 1, 9, width)
         if "Kandinsky" in name:
             positions = torch.arange(9)
-            expected = CASES[name][2](x, table_of(positions), module)
+            expected = CASES[name][2](x, table_of(positions), module_of(name))
         else:
             positions = torch.rand(9, dtype=torch.float64) * 2 - 1
-            expected = flat(ltx2)(x, table_of(((positions + 1) / 2 * 30).float()[None, None]), module)
-        angle = max(rope.frequencies) * float(positions.abs().max())
-        error = 2**-8 if name == KANDINSKY_5 else (8 + 8 * angle) * 2**-24
-        tolerance = error * float(x.abs().max())
-        assert float((rope.apply(x, positions) - expected).abs().max()) <= tolerance
-        assert float((x - expected).abs().max()) > 10 * tolerance
+            expected = flat(ltx2)(x, table_of(((positions + 1) / 2 * 30).float()[None, None]), None)
+        limit = tolerance(name, max(rope.frequencies) * float(positions.abs().max()), x)
+        assert float((rope.apply(x, positions) - expected).abs().max()) <= limit
+        assert float((x - expected).abs().max()) > 10 * limit
 
 
 def test_further_rotations_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="audio_cross_attention_dim must agree with audio_num_attention_heads · audio"):
         Rope.from_config({"_class_name": LTX2, **LTX_KEYS, "audio_cross_attention_dim": 48}, part="transformer.cross")
-    odd = {"_class_name": "Kandinsky6Transformer3DModel", "axes_dims_a": [5, 12, 8]}
+    odd = {"_class_name": KANDINSKY_6, "axes_dims_a": [5, 12, 8]}
     with pytest.raises(ValueError, match="the head dimension must be even; got 25"):
         Rope.from_config(odd, part="transformer.audio")
 
 
-CROPPED = [
-    "HunyuanDiT2DModel",
-    "HunyuanDiT2DControlNetModel",
-    "ConsisIDTransformer3DModel",
-    "CogVideoXTransformer3DModel",
-    "EasyAnimateTransformer3DModel",
-    "CogView4Transformer2DModel",
-]
+CROPPED = [COGVIDEOX, "HunyuanDiT2DModel", "HunyuanDiT2DControlNetModel", "ConsisIDTransformer3DModel"]
+CROPPED += ["EasyAnimateTransformer3DModel", "CogView4Transformer2DModel"]
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 30, 45), (1, 7, 20), (1, 23, 5), (1, 34, 60)])
@@ -700,12 +575,12 @@ def test_a_grid_is_resized_like_that_of_the_class(monkeypatch, name, shape):
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 8, 11), (2, 30, 45)])
 def test_cogvideox_1_5_crops_the_base_grid(monkeypatch, shape):
-    keys = random_config("CogVideoXTransformer3DModel", random.Random(1)) | {"patch_size_t": 2}
-    compare(monkeypatch, "CogVideoXTransformer3DModel", keys, shape, random.Random(2))
+    keys = random_config(COGVIDEOX, random.Random(1)) | {"patch_size_t": 2}
+    compare(monkeypatch, COGVIDEOX, keys, shape, random.Random(2))
     with pytest.raises(ValueError, match=r"at most 30 rows and 45 columns; got \(31, 45\)"):
-        grid("CogVideoXTransformer3DModel", keys, (1, 31, 45))
+        grid(COGVIDEOX, keys, (1, 31, 45))
     with pytest.raises(ValueError, match=r"sample_height // patch_size must be from 1"):
-        grid("CogVideoXTransformer3DModel", keys | {"sample_height": 1}, shape)
+        grid(COGVIDEOX, keys | {"sample_height": 1}, shape)
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
@@ -716,30 +591,16 @@ def test_chronoedit_skips_positions_between_two_frames(monkeypatch, frames):
     compare(monkeypatch, "ChronoEditTransformer3DModel", keys, (frames, 2, 3), random.Random(3))
 
 
-@pytest.mark.parametrize(
-    ("name", "pipeline"),
-    [
-        ("FluxTransformer2DModel", "flux.pipeline_flux.FluxPipeline"),
-        ("ChromaTransformer2DModel", "chroma.pipeline_chroma.ChromaPipeline"),
-        ("OvisImageTransformer2DModel", "ovis_image.pipeline_ovis_image.OvisImagePipeline"),
-        ("BriaTransformer2DModel", "bria.pipeline_bria.BriaPipeline"),
-        ("BriaFiboTransformer2DModel", "bria_fibo.pipeline_bria_fibo.BriaFiboPipeline"),
-        ("Flux2Transformer2DModel", "flux2.pipeline_flux2.Flux2Pipeline"),
-        ("Krea2Transformer2DModel", "krea2.pipeline_krea2.Krea2Pipeline"),
-        ("AllegroTransformer3DModel", ALLEGRO),
-    ],
-)
-def test_a_grid_equals_that_of_the_pipeline(name, pipeline):
-    pipeline = pipeline_of(pipeline)
-    if name == "Flux2Transformer2DModel":
+@pytest.mark.parametrize("name", ["Flux", "Chroma", "OvisImage", "Bria", "BriaFibo", "Flux2", "Krea2"])
+def test_a_grid_equals_that_of_the_pipeline(name):
+    pipeline = getattr(diffusers, f"{name}Pipeline")
+    if name == "Flux2":
         expected = pipeline._prepare_latent_ids(torch.empty(1, 1, 3, 4))[0]  # of diffusers: no public name has the grid
-    elif name == "Krea2Transformer2DModel":
+    elif name == "Krea2":
         expected = pipeline.prepare_position_ids(2, 3, 4, "cpu")[2:]
-    elif name == "AllegroTransformer3DModel":
-        expected = torch.stack(pipeline_tables(ALLEGRO, defaults(name), (1, 3, 4), 1)[1])[:, 0].T
     else:
         expected = pipeline._prepare_latent_image_ids(1, 3, 4, "cpu", torch.float32).reshape(-1, 3)
-    assert grid(name, {}, (3, 4)) == list(map(tuple, expected.tolist()))
+    assert grid(f"{name}Transformer2DModel", {}, (3, 4)) == list(map(tuple, expected.tolist()))
 
 
 # --- all classes are listed, and the others are refused -------------------------------------------------------
@@ -791,11 +652,9 @@ def test_the_source_of_a_class_without_rotary_has_no_rotary(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_all_arguments_of_the_constructor_are_accepted_and_their_defaults_change_nothing(name):
-    needed = required_keys(name, 96, random.Random(0), {}) | SCALE.get(name, {})
-    needed |= {"axes_dims_rope": [64, 32, 32]} if name == "HiDreamImageTransformer2DModel" else {}
     given = json.loads(json.dumps({key: value for key, value in defaults(name).items() if value is not None}))
-    plain = {"_class_name": name, **needed}
-    assert Rope.from_config(plain | given | needed) == Rope.from_config(plain)
+    plain = {"_class_name": name, **default_keys(name)}
+    assert Rope.from_config(given | plain) == Rope.from_config(plain)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] in {interleaved, halves}])
@@ -828,7 +687,7 @@ WRONG = [
     (FLUX, {"attention_head_dim": 0}, "attention_head_dim must be from 1 to"),
     (FLUX, {"rope_theta": 5e5}, f"rope_theta must not be given, since {FLUX} does not read it"),
     (WAN, {"rope_scaling": {"type": "yarn"}}, "rope_scaling must not be given"),
-    ("CogVideoXTransformer3DModel", {}, "use_rotary_positional_embeddings must be True"),
+    (COGVIDEOX, {}, "use_rotary_positional_embeddings must be True"),
     ("SanaWMTransformer3DModel", {"use_pe": False}, "use_pe must be True"),
     ("AllegroTransformer3DModel", {"interpolation_scale_t": 0}, "interpolation_scale_t must be positive"),
     (KANDINSKY_5, {}, f"scale_factor must be given for {KANDINSKY_5} (its pipelines choose"),
@@ -858,12 +717,8 @@ def test_wrong_grids_are_refused(shape):
         grid(FLUX, {}, shape)
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [("ZImageTransformer2DModel", {}), (QWEN, {"use_layer3d_rope": True}), ("StableAudioDiTModel", {})],
-)
-def test_no_positions_are_returned_if_the_pipeline_decides_them(name, keys):
-    assert grid(name, keys, (2, 2)) is None
+def test_no_positions_are_returned_if_the_pipeline_decides_them():
+    assert grid("ZImageTransformer2DModel", {}, (2, 2)) is grid("StableAudioDiTModel", {}, (2, 2)) is None
 
 
 def facts(name, **keys):

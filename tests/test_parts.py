@@ -142,24 +142,6 @@ def test_a_tower_has_layers_and_positions():
     assert_refused("layer_type must be one that the config has .it has none", QWEN, part="vision", layer_type="x")
 
 
-def test_positions_of_a_stream_are_returned():
-    tower = QWEN["vision_config"] | {"spatial_merge_size": 2}
-    model = QWEN | {"vision_config": tower, "image_token_id": 7, "video_token_id": 8, "vision_start_token_id": 5}
-    ids = [[1, 5, 7, 7, 7, 7, 2]]
-    at = config.positions(model, token_ids=ids, grids=[(1, 4, 4)], like=np.empty(0))
-    assert at.tolist() == [
-        [[0, 0, 0], [1, 1, 1], [2, 2, 2], [2, 2, 3], [2, 3, 2], [2, 3, 3], [4, 4, 4]],
-    ]
-    text = Rope.from_config(model)
-    assert text.apply(np.ones((1, 2, 7, 128)), at).shape == (1, 2, 7, 128)
-    with pytest.raises(ValueError, match="either shape or token_ids must be given"):
-        config.positions(model, like=np.empty(0))
-    with pytest.raises(ValueError, match="part must be text for token_ids; got 'vision'"):
-        config.positions(model, token_ids=ids, grids=[(1, 4, 4)], part="vision", like=np.empty(0))
-    with pytest.raises(TypeError, match="shape must be a tuple of integers; got int 4"):
-        config.positions(model, 4, part="vision", like=np.empty(0))
-
-
 DEEP: list[object] = []
 for _ in range(2000):
     DEEP = [DEEP]
