@@ -1,6 +1,6 @@
 """Each example runs and does what its page describes."""
 
-import importlib.util
+import importlib
 import json
 import math
 import re
@@ -22,17 +22,16 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 def load(name):
     """Return an example as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        return importlib.import_module(name)
 
 
-def result_of(name, arguments="", before=""):
+def result_of(name, arguments):
     """Run the main() of an example in a separate process, which may start others; return its result."""
     code = f"import json, {name}\nif __name__ == '__main__': print(json.dumps({name}.main({arguments}), default=float))"
-    command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n{before}\n{code}"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=EXAMPLES)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_each_example_is_tested():
@@ -146,20 +145,14 @@ def test_cupy_rotate_runs_with_numpy_as_cupy(monkeypatch):
     assert example.main(heads=2, tokens=64)["error"] > 1
 
 
-NEEDED = {
-    "cupy_rotate": "cupy",
-    "generate_torch": "torch",
-    "replace_transformers": "transformers",
-    "sharded_dask": "distributed",
-}
+NEEDED = {"cupy": "cupy_rotate", "torch": "generate_torch", "transformers": "replace_transformers"}
 
 
-@pytest.mark.parametrize("name", NEEDED)
-def test_an_example_reports_a_missing_library(name):
-    library = NEEDED[name]
-    before = {"transformers": "torch", "distributed": "dask"}.get(library)
-    if before and find_spec(before) is None:
-        pytest.skip(f"{before} is not installed either, and the example imports it first")
+@pytest.mark.parametrize("library", [*NEEDED, "distributed"])
+def test_an_example_reports_a_missing_library(library):
+    name, first = NEEDED.get(library, "sharded_dask"), {"transformers": "torch", "distributed": "dask"}.get(library)
+    if first and find_spec(first) is None:
+        pytest.skip(f"{first} is not installed either, and the example imports it first")
     code = f"import runpy, sys; sys.modules[{library!r}] = None; runpy.run_path({name + '.py'!r}, run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=EXAMPLES)
     assert (run.returncode, run.stdout) == (1, "")

@@ -7,13 +7,12 @@ are reordered before and after the rotation.
 
 import cmath
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from rope_any import Rope, cos_sin, frequencies, rotate
+from rope_any import Rope, frequencies, rotate
 
 # Angles are at most some thousand radians, and products by hand lose 1e-16 of them.
 CLOSE = {"rtol": 0, "atol": 1e-12}
@@ -96,48 +95,32 @@ def test_the_score_is_g_of_both_words_and_m_minus_n(pairing):
 # --- a sentence and its attention: the pig chased the dog -------------------------------------------------------------
 
 
-def attention_by_hand(x, positions, weights):
-    """Return a_mn and o_m, by the sums of the texts: q_m = R_m W_q x_m, k_n = R_n W_k x_n, v_n = W_v x_n."""
-    (n_words, d), (w_q, w_k, w_v) = x.shape, weights
-    q = [matrix(m, theta(d)) @ w_q @ x[j] for j, m in enumerate(positions)]
-    k = [matrix(n, theta(d)) @ w_k @ x[j] for j, n in enumerate(positions)]
-    e = [[math.exp(q_m @ k_n / math.sqrt(d)) for k_n in k] for q_m in q]
-    a = np.asarray([[e_mn / sum(row) for e_mn in row] for row in e])
-    o = [sum(a[m, n] * (w_v @ x[n]) for n in range(n_words)) for m in range(n_words)]
-    return a, np.asarray(o)
-
-
-def attention(x, positions, weights, pairing):
-    """Return the same with `Rope`; W_q and W_k yield their features in the order of the pairing."""
-    d, (w_q, w_k, w_v) = x.shape[-1], weights
-    rope = Rope(frequencies(d), pairing=pairing)
-    q, k = rope(x @ arrange(w_q.T, pairing), x @ arrange(w_k.T, pairing), positions)
-    e = np.exp(q @ k.T / math.sqrt(d))
+def attention(q, k, v):
+    """Return a_mn, the softmax of the scores, and o_m, the sums of the values."""
+    e = np.exp(q @ k.T / math.sqrt(q.shape[-1]))
     a = e / e.sum(axis=-1, keepdims=True)
-    return a, a @ (x @ w_v.T)
+    return a, a @ v
 
 
 @pytest.mark.parametrize("shift", [0, 1, 1_000_000, 2_000_000_000, -20])
 def test_attention_equals_that_of_the_texts_wherever_the_sentence_begins(shift, pairing):
-    x, weights = random(5, 8), random(3, 8, 8, seed=1)
-    expected = attention_by_hand(x, range(5), weights)
-    for got, by_hand in zip(attention(x, range(shift, shift + 5), weights, pairing), expected, strict=True):
-        assert_allclose(got, by_hand, **CLOSE)  # angles are exact at far positions too
+    x, (w_q, w_k, w_v) = random(5, 8), random(3, 8, 8, seed=1)
+
+    def by_hand(positions):
+        """Return attention by the products of the texts: q_m = R_m W_q x_m, k_n = R_n W_k x_n, v_n = W_v x_n."""
+        q, k = ([matrix(m, theta(8)) @ w @ row for m, row in zip(positions, x, strict=True)] for w in (w_q, w_k))
+        return attention(np.asarray(q), np.asarray(k), x @ w_v.T)
+
+    # W_q and W_k give their features in the order of the pairing
+    q, k = (x @ arrange(w.T, pairing) for w in (w_q, w_k))
+    rotated = Rope(frequencies(8), pairing=pairing)(q, k, range(shift, shift + 5))
+    for got, expected in zip(attention(*rotated, x @ w_v.T), by_hand(range(5)), strict=True):
+        assert_allclose(got, expected, **CLOSE)  # angles are exact at far positions too
     for others in ([0] * 5, range(0, 10, 2)):  # distances matter in this sentence
-        assert np.abs(attention_by_hand(x, others, weights)[0] - expected[0]).max() > 0.01
+        assert np.abs(by_hand(others)[0] - by_hand(range(5))[0]).max() > 0.01
 
 
-def test_the_score_of_equal_words_is_highest_at_distance_0_and_fades(pairing):
-    """The score of a word with itself falls, not at every step, but in the means of longer and longer ranges."""
-    word = rotate_adjacent(np.ones((4096, 64)), None, frequencies(64), pairing)
-    score = word @ word[0]
-    assert score[0] == pytest.approx(64)
-    assert score[1:].max() < 0.97 * 64
-    means = [score[n : 4 * n].mean() for n in (1, 4, 16, 64, 256, 1024)]
-    assert all(near - far > 6.4 for near, far in pairwise(means))
-
-
-# --- a clock, and a text with other frequencies -----------------------------------------------------------------------
+# --- a clock ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("hour", "minute", "second"), [(3, 25, 45), (6, 0, 0), (11, 59, 59), (100, 7, 8)])
@@ -149,16 +132,3 @@ def test_a_clock_of_three_hands_shows_the_time(hour, minute, second, pairing):
     turns = [second / 60, (60 * minute + second) / 3600, (time % 43200) / 43200]
     # The frequencies of the clock are rounded: an error of 1e-10 radians after 360 000 s.
     assert_allclose(hands, [cmath.exp(2j * math.pi * part) for part in turns], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("d", [4, 8, 128])
-def test_the_printed_table_of_a_text_has_sines_first_and_other_frequencies(d):
-    """Its frequencies end at 1/10000, those of the paper one step before: it is the paper's with a larger base."""
-    printed = np.exp(np.linspace(0.0, -1.0, d // 2) * np.log(10000.0))
-    assert printed[-1] == pytest.approx(1 / 10000, rel=1e-15) and np.abs(printed - frequencies(d))[1:].min() > 1e-6
-    assert_allclose(frequencies(d, base=10000 ** (d / (d - 2))), printed, rtol=1e-13)
-    angles = np.asarray([0, 1, 7, 1000])[:, None] * printed
-    theirs = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(4, d)
-    table = cos_sin([0, 1, 7, 1000], tuple(printed.tolist()), like=np.zeros(1))
-    assert_allclose(table.cos, theirs[:, 1::2], **CLOSE)
-    assert_allclose(table.sin, theirs[:, 0::2], **CLOSE)

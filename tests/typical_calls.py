@@ -1,6 +1,6 @@
 """Typical calls, with the types that a user would write: ``mypy --strict`` reads this file, and a test runs it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -64,6 +64,9 @@ def read() -> None:
     source: str = explanations[0].facts["rope_theta"].source
     scale: float = config.score_scale(CONFIG)
     parameters: dict[str, Any] = config.modernize(CONFIG)["rope_parameters"]
+    if TYPE_CHECKING:  # were a module Any, or any name allowed, mypy would call these comments unused
+        scale = ra.bending.__all__  # type: ignore[assignment]
+        source = ra.absent  # type: ignore[attr-defined]
     assert (ropes, source, scale) == ([rope, rope], "rope_theta", 0.125)
     assert parameters["rope_theta"] == CONFIG["rope_theta"]
     with pytest.raises(ra.ArgumentValueError, match="rope_theta"):
