@@ -37,6 +37,8 @@ DBRX = {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "attn_config": {"r
 OPENELM = {"model_type": "openelm", "head_dim": 64, "rope_freq_constant": 5e4, "rope_max_length": 4096}
 FLAMINGO = {"model_type": "musicflamingo", "rope_theta": 1200.0, "text_config": {"model_type": "qwen2"}}
 CONFORMER = {"model_type": "wav2vec2-conformer", "position_embeddings_type": "rotary", "rotary_embedding_base": 777}
+OUTSIDE = like_llama(original_max_position_embeddings=1024, rope_scaling={"rope_type": "yarn", "factor": 4.0})
+ODD = tuple(1e4 ** (-2 * i / 21) for i in range(11))
 ORIGINAL, BASE = {"original_max_position_embeddings": 4096}, {"rope_theta": 1e4}
 # name -> config, number of rotated features, base
 UNSCALED = {
@@ -74,16 +76,10 @@ FORMS = {name: (model, ra.frequencies(width, base=base)) for name, (model, width
     "su": (like_llama(**ORIGINAL, rope_scaling=SU), scaling.linear(F, 2.0)),
     "the longrope of Phi-3": (like_llama("phi3", **ORIGINAL, rope_scaling=SU_AS_YARN), scaling.linear(F, 2.0)),
     "alpha": (like_llama("hunyuan_v1_dense", rope_scaling=ALPHA), ra.frequencies(128, base=1e4 * 1000 ** (128 / 126))),
-    "the original length outside": (
-        like_llama(original_max_position_embeddings=1024, rope_scaling={"rope_type": "yarn", "factor": 4.0}),
-        YARN_OF_F,
-    ),
+    "the original length outside": (OUTSIDE, YARN_OF_F),
     "yarn with a factor of null": (scaled(**YARN | {"factor": None}), YARN_OF_F),
     "an mscale of zero": (scaled(**YARN, mscale=0, mscale_all_dim=1.0), YARN_OF_F),
-    "an odd number of features": (
-        like_llama("phi", head_dim=42, partial_rotary_factor=0.5),
-        tuple(1e4 ** (-2 * i / 21) for i in range(11)),
-    ),
+    "an odd number of features": (like_llama("phi", head_dim=42, partial_rotary_factor=0.5), ODD),
     "a share that the class reads only with scaling": (
         like_llama(partial_rotary_factor=0.5, rope_scaling=LINEAR),
         scaling.linear(ra.frequencies(64), 2.0),
@@ -308,27 +304,25 @@ def test_a_config_in_the_words_of_its_own_code_is_read_only_in_other_words():
 # --- several axes ---------------------------------------------------------------------------------------------
 
 INTERLEAVED = {"rope_type": "default", "mrope_section": [24, 20, 20], "mrope_interleaved": True}
+QWEN3_VL = QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": INTERLEAVED}
 WHOLE = {"rope_type": "default", "partial_rotary_factor": 1.0}
+NEOMME = QWEN_VL | {"model_type": "neomme", "head_dim": 128, "rope_scaling": None, "rope_parameters": WHOLE}
+ERNIE = QWEN_VL | {"model_type": "ernie4_5_vl_moe_text", "rope_scaling": {"mrope_section": [22, 22, 20]}}
 SEVERAL_AXES = {
     "chunked": (QWEN_VL, lambda f: ra.axes.chunked(f, [16, 24, 24])),
-    "strided": (
-        QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": INTERLEAVED},
-        lambda f: ra.axes.strided(f, [24, 20, 20]),
-    ),
+    "strided": (QWEN3_VL, lambda f: ra.axes.strided(f, [24, 20, 20])),
     "the default sections of the model": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
-    "alternating": (
-        QWEN_VL | {"model_type": "neomme", "head_dim": 128, "rope_scaling": None, "rope_parameters": WHOLE},
-        lambda f: ra.axes.strided(f, [32, 32]),
-    ),
+    "alternating": (NEOMME, lambda f: ra.axes.strided(f, [32, 32])),
     "time last": (
-        QWEN_VL | {"model_type": "ernie4_5_vl_moe_text", "rope_scaling": {"mrope_section": [22, 22, 20]}},
-        lambda f: (
-            (0.0,) * 44 + f[44:],
-            tuple(x if i < 44 and i % 2 == 0 else 0.0 for i, x in enumerate(f)),
-            tuple(x if i < 44 and i % 2 == 1 else 0.0 for i, x in enumerate(f)),
-        ),
+        ERNIE,
+        lambda f: ((0.0,) * 44 + f[44:], *(alternate(f[:44], first) + (0.0,) * 20 for first in (0, 1))),
     ),
 }
+
+
+def alternate(f, first):
+    """Return every second frequency, from a first one on, and zeros between."""
+    return tuple(x if i % 2 == first else 0.0 for i, x in enumerate(f))
 
 
 @pytest.mark.parametrize("name", SEVERAL_AXES)
@@ -360,12 +354,12 @@ def test_sections_apply_to_unknown_models_and_default_ones_only_where_they_fit()
 
 LENGTHS = {
     "dynamic": (
-        LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        scaled(type="dynamic", factor=2.0),
         lambda n: scaling.dynamic_ntk(F, 2.0, length=n, trained_length=4096),
     ),
     "longrope": (LONG, lambda n: scaling.linear(F, 4.0 if n > 4096 else 1.0)),
     "dynamic yarn": (
-        LLAMA | {"rope_scaling": {"type": "dynamic-yarn", "original_max_position_embeddings": 4096, "factor": 9.0}},
+        scaled(type="dynamic-yarn", original_max_position_embeddings=4096, factor=9.0),
         lambda n: scaling.dynamic_yarn(F, base=1e4, length=n, original_length=4096),
     ),
 }

@@ -40,6 +40,13 @@ OF_NEOX |= {"rope_parameters": QUARTER}
 OF_GPTJ = {"n_embd": 64, "n_layer": LAYERS, "n_head": 4, "n_positions": 1024, "rotary_dim": 8}
 GPTJ_LAYERS_HAVE_TABLES = hasattr(gptj.GPTJAttention, "_get_embed_positions")
 """Whether each layer of GPT-J has a table, as before transformers 5.24."""
+TABLES = LAYERS if GPTJ_LAYERS_HAVE_TABLES else 1
+# GPT-NeoX rotates 8 of the 32 features of a head, GPT-J 8 of 16; each layer of GPT-J rotates q and k in two calls.
+PEERS = {
+    "Llama": (llama, OF_LLAMA, Rope(frequencies(16, base=5e5), pairing="half"), Counter(table=1, rotation=LAYERS)),
+    "GPTNeoX": (gpt_neox, OF_NEOX, Rope(frequencies(8), pairing="half"), Counter(table=1, rotation=LAYERS)),
+    "GPTJ": (gptj, OF_GPTJ, Rope(frequencies(8), pairing="interleaved"), Counter(table=TABLES, rotation=2 * LAYERS)),
+}
 
 
 def text(rows, tokens):
@@ -66,7 +73,7 @@ class Peer(NamedTuple):
     """How many tables a forward pass makes, and how many rotations."""
 
 
-@pytest.fixture(scope="module", params=["Llama", "GPTNeoX", "GPTJ"])
+@pytest.fixture(scope="module", params=PEERS)
 def peer(request):
     """Return each random model of transformers, without a change of torch's generator."""
     return make_peer(request.param)
@@ -74,26 +81,9 @@ def peer(request):
 
 def make_peer(name):
     """Return a random model of transformers, its Rope, its patch and the calls to expect."""
-    keys, rope, patch, calls = {
-        "Llama": (
-            OF_LLAMA,
-            Rope(frequencies(16, base=500_000.0), pairing="half"),
-            partial(replace_table_and_rotation, llama, llama.LlamaRotaryEmbedding),
-            Counter(table=1, rotation=LAYERS),
-        ),
-        "GPTNeoX": (
-            OF_NEOX,
-            Rope(frequencies(8), pairing="half"),  # 8 of the 32 features of a head
-            partial(replace_table_and_rotation, gpt_neox, gpt_neox.GPTNeoXRotaryEmbedding),
-            Counter(table=1, rotation=LAYERS),
-        ),
-        "GPTJ": (
-            OF_GPTJ,
-            Rope(frequencies(8), pairing="interleaved"),  # 8 of the 16 features of a head
-            replace_in_gptj,
-            Counter(table=LAYERS if GPTJ_LAYERS_HAVE_TABLES else 1, rotation=2 * LAYERS),
-        ),
-    }[name]
+    module, keys, rope, calls = PEERS[name]
+    embedding = getattr(module, f"{name}RotaryEmbedding", None)
+    patch = replace_in_gptj if module is gptj else partial(replace_table_and_rotation, module, embedding)
     config = getattr(transformers, f"{name}Config")(**SMALL, **keys)
     with torch.random.fork_rng():
         torch.manual_seed(0)
