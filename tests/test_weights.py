@@ -695,9 +695,10 @@ def test_an_index_that_does_not_match_its_files_is_refused(tmp_path, rng, sharde
     assert convert(sharded, tmp_path / "out").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "names", [{}, [["a", "b"]], *({"a": x} for x in (1, "../b", "..", ".", "", "b\0", "/b", "c/b"))]
-)
+NO_NAMES = [1, "../b", "..", ".", "", "b\0", "/b", "c/b"]
+
+
+@pytest.mark.parametrize("names", [{}, [["a", "b"]], *({"a": name} for name in NO_NAMES)])
 def test_an_invalid_index_is_refused(tmp_path, names):
     index = tmp_path / "index.json"
     for content in ("{", json.dumps({"weight_map": names})):
