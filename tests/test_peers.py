@@ -67,6 +67,8 @@ class Peer(NamedTuple):
     """A model, its rotation, and a function that replaces it by a `Rope`."""
 
     model: Any
+    module: Any
+    """The module of transformers."""
     rope: Rope
     replace: Callable[[pytest.MonkeyPatch, Rope], Counter]
     calls: Counter
@@ -87,7 +89,7 @@ def make_peer(name):
     config = getattr(transformers, f"{name}Config")(**SMALL, **keys)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return Peer(getattr(transformers, f"{name}ForCausalLM")(config).eval(), rope, patch, calls)
+        return Peer(getattr(transformers, f"{name}ForCausalLM")(config).eval(), module, rope, patch, calls)
 
 
 def replace_table_and_rotation(module, embedding, monkeypatch, rope):
@@ -214,8 +216,6 @@ def test_logits_at_position_a_million_are_right_with_ours_and_wrong_with_the_pee
 
 # --- the same functions ----------------------------------------------------------------------------------
 
-TOKENS, HEADS, GROUPS, FEATURES, ROTARY = 64, 8, 2, 64, 16
-
 
 def random(*shape, seed):
     """Return random numbers with a seed."""
@@ -228,61 +228,36 @@ def scores(q, k):
     return q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
 
 
-def llama_tables(positions):
-    """Return Llama's tables of positions."""
-    config = transformers.LlamaConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS)
-    return llama.LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
+def tables_of_peer(peer, positions):
+    """Return the peer's own cosines and sines of positions."""
+    if peer.module is gptj:
+        return gptj.create_sinusoidal_positions(4096, 8)[positions].chunk(2, dim=-1)[::-1]
+    return peer.model.base_model.rotary_emb(torch.zeros(1), positions)
 
 
-def gpt_neox_tables(positions):
-    """Return GPT-NeoX's tables of positions."""
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": ROTARY / FEATURES}
-    config = transformers.GPTNeoXConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS, rope_parameters=rope)
-    return gpt_neox.GPTNeoXRotaryEmbedding(config)(torch.zeros(1), positions)
+def rotate_by_peer(peer, q, k, cos, sin):
+    """Rotate q and k by the peer's function; GPT-J's takes heads after seq, and the rotary slice."""
+    if peer.module is not gptj:
+        return peer.module.apply_rotary_pos_emb(q, k, cos, sin)
+    slices = (gptj.apply_rotary_pos_emb(x[..., :8].transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k))
+    return tuple(torch.cat([part, x[..., 8:]], dim=-1) for part, x in zip(slices, (q, k), strict=True))
 
 
-def gptj_tables(positions):
-    """Return GPT-J's tables of positions."""
-    sin, cos = gptj.create_sinusoidal_positions(4096, ROTARY)[positions].chunk(2, dim=-1)
-    return cos, sin
-
-
-def gptj_rotation(x, cos, sin):
-    """Rotate (batch, heads, seq, features) like GPTJAttention: heads after seq, and a rotary slice."""
-    x = x.transpose(1, 2)
-    rotated = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
-    return torch.cat([rotated, x[..., ROTARY:]], dim=-1).transpose(1, 2)
-
-
-def rotate_by_peer(kind, q, k, cos, sin):
-    """Rotate q and k by the peer's function, with a table of the width that it needs."""
-    if kind == "gptj":
-        return gptj_rotation(q, cos, sin), gptj_rotation(k, cos, sin)
-    return {"llama": llama, "gpt_neox": gpt_neox}[kind].apply_rotary_pos_emb(q, k, cos, sin)
-
-
-KINDS = {
-    "llama": (llama_tables, Rope(frequencies(FEATURES), pairing="half")),
-    "gpt_neox": (gpt_neox_tables, Rope(frequencies(ROTARY), pairing="half")),
-    "gptj": (gptj_tables, Rope(frequencies(ROTARY), pairing="interleaved")),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rope_equals_the_peers_function(kind):
+def test_rope_equals_the_peers_function(peer):
     """
     With our table, the peer agrees to float32's last digits at any position.
 
     The p x f of its own is off by some units in the last place of float32, up to p x 2⁻²² radians. Ours is exact, so
     the difference is the peer's error, which grows with the position.
     """
-    tables, rope = KINDS[kind]
-    positions = torch.randint(0, 4096, (2, TOKENS), generator=torch.Generator().manual_seed(2))
-    q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
+    rope, config = peer.rope, peer.model.config
+    positions = torch.randint(0, 4096, (2, 64), generator=torch.Generator().manual_seed(2))
+    features = config.hidden_size // config.num_attention_heads
+    q, k = random(2, 8, 64, features, seed=0), random(2, 2, 64, features, seed=1)
     table = rope.table(positions, like=q)
-    wide = table if kind == "gptj" else Table(*(torch.cat([part, part], dim=-1) for part in table))
-    torch.testing.assert_close(rope(q, k, table), rotate_by_peer(kind, q, k, *wide), rtol=0, atol=1e-6)
-    ours, theirs = rope(q, k, positions), rotate_by_peer(kind, q, k, *tables(positions))
+    wide = table if peer.module is gptj else Table(*(torch.cat([part, part], dim=-1) for part in table))
+    torch.testing.assert_close(rope(q, k, table), rotate_by_peer(peer, q, k, *wide), rtol=0, atol=1e-6)
+    ours, theirs = rope(q, k, positions), rotate_by_peer(peer, q, k, *tables_of_peer(peer, positions))
     angle_error = positions[:, None, :, None] * 2.0**-22 + 1e-6
     for x, our, their in zip((q, k), ours, theirs, strict=True):
         assert ((our - their).abs() <= angle_error * x.abs().max()).all()
