@@ -19,6 +19,7 @@ _RNG = np.random.default_rng(5)
 Q, K = (_RNG.uniform(-1, 1, (2, heads, 3, 10)).astype(np.float32) for heads in (4, 2))
 P = np.asarray([0, 7, 70_000], np.int32)
 ROWS = np.asarray([[0, 7, 70_000], [1, 2, 3]], np.int32)
+FOUR_KEYS, FOUR_ROWS, ROWS_BY_HEAD = K[:, [0, 1, 1, 0]], ROWS[:, [0, 1, 2, 0]], ROWS[:, None, [0, 1, 2, 0]]
 PLACES = np.asarray([[0, 1], [1, 0], [5, 9]], np.int32)
 REALS = np.asarray([0.5, 7.25, 100.0], np.float32)
 LEARNED = np.asarray(F, np.float32)
@@ -48,18 +49,8 @@ CALLS = {
     "rope(q, k, pair)": (lambda q, k, p: ROPE(q, k, (ROPE.table(p[1:]), ROPE.table(p))), Q[:, :, 1:], K, P),
     "rope, fewer queries": (ROPE, Q[:, :, 2:], K, ROWS),
     "rope, interleaved": (INTERLEAVED, Q, K, P),
-    "rope, tokens before heads": (
-        lambda q, k, p: ROPE(q, k, p, seq_axis=1),
-        Q,
-        K[:, [0, 1, 1, 0]],
-        ROWS[:, [0, 1, 2, 0]],
-    ),
-    "rope, tokens before heads, rows by head": (
-        lambda q, k, p: ROPE(q, k, p, seq_axis=1),
-        Q,
-        K[:, [0, 1, 1, 0]],
-        ROWS[:, None, [0, 1, 2, 0]],
-    ),
+    "rope, tokens before heads": (lambda q, k, p: ROPE(q, k, p, seq_axis=1), Q, FOUR_KEYS, FOUR_ROWS),
+    "rope, tokens before heads, rows by head": (lambda q, k, p: ROPE(q, k, p, seq_axis=1), Q, FOUR_KEYS, ROWS_BY_HEAD),
     "rope, axes": (GRID, Q, K, PLACES),
     "rope, axes from int": (lambda q, k: GRID(q, k, 5), Q, K),
     "rope, heads": (HEADS, Q, K, PLACES),
@@ -95,11 +86,7 @@ CALLS = {
     "temperature": (lambda p: bending.temperature(ROPE.table(p), p, beta=0.1, original_length=8), ROWS),
     "temperature, reals": (lambda p: bending.temperature(ROPE.table(p), p, beta=0.1, original_length=8), REALS),
     "fope": (lambda p, c: bending.fope(ROPE.table(p), c, c, pairs=6, sine_padding=1.0), ROWS, MIX),
-    "fope, heads": (
-        lambda p, c: bending.fope(ROPE.table(p), c, c, pairs=4, sine_padding=1.0),
-        P,
-        np.stack([MIX, MIX, MIX]),
-    ),
+    "fope, heads": (lambda p, c: bending.fope(ROPE.table(p), c, c, pairs=4, sine_padding=1.0), P, np.stack([MIX] * 3)),
     "fope, applied": (
         lambda q, p, c: ROPE.apply(q, bending.fope(ROPE.table(p), c, c, pairs=4, sine_padding=0.0)),
         Q,
@@ -118,10 +105,7 @@ CALLS = {
     "grid": (lambda x: positions.grid(2, [0.5, 1.5], window=[1, 1], like=x), Q),
     "grid, array": (lambda p: positions.grid(p, 4, order="columns"), P),
     "shard": (lambda r: positions.shard(12, 3, r, zigzag=True), RANK),
-    "shard, documents": (
-        lambda r: positions.shard(12, 2, r, zigzag=True, cumulative_lengths=[0, 8, 12]),
-        RANK,
-    ),
+    "shard, documents": (lambda r: positions.shard(12, 2, r, zigzag=True, cumulative_lengths=[0, 8, 12]), RANK),
     "gather_order": (lambda x: positions.gather_order(12, 3, zigzag=True, like=x), Q),
     "mrope": (lambda x: positions.mrope([3, (1, 2, 2), 4], like=x, diagonal=0.5), Q),
     "mrope, audio": (lambda x: positions.mrope([3, (2, 2, 2, 3), 4], like=x, chunk=2), Q),
@@ -144,19 +128,6 @@ READING = {
     "unpack, mlx": (lambda a: layouts.unpack(a, "mlx", pairing="half").frequencies, 1 / LEARNED),
 }
 # Calls with numbers that are no arrays, or without a Rope: these are copied to the device each time
-COPYING = {
-    "rope(q, k, list)",
-    "reposition, reals",
-    "table, list of reals",
-    "cos_sin",
-    "packed",
-    "from_starts, list",
-    "grid",
-    "gather_order",
-    "mrope",
-    "mrope, audio",
-    "convert",
-    "convert_state_dict",
-    "pack, angles",
-    "pack, mlx",
-}
+COPYING = {"rope(q, k, list)", "reposition, reals", "table, list of reals", "cos_sin"}
+COPYING |= {"packed", "from_starts, list", "grid", "gather_order", "mrope", "mrope, audio"}
+COPYING |= {"convert", "convert_state_dict", "pack, angles", "pack, mlx"}

@@ -18,91 +18,44 @@ MISTRAL, META = "mistral params.json", "meta params.json"
 
 # --- published files, without keys that are unrelated to attention ---------------------------------------------
 
-MISTRAL_7B = {
-    "dim": 4096,
-    "n_layers": 32,
-    "head_dim": 128,
-    "hidden_dim": 14336,
-    "n_heads": 32,
-    "n_kv_heads": 8,
-    "norm_eps": 1e-05,
-    "vocab_size": 32768,
-    "rope_theta": 1000000.0,
-}
+MISTRAL_7B = {"dim": 4096, "n_layers": 32, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8}
+MISTRAL_7B |= {"norm_eps": 1e-05, "vocab_size": 32768, "rope_theta": 1000000.0}
 MISTRAL_7B_V01 = MISTRAL_7B | {"rope_theta": 10000.0, "sliding_window": 4096}
 MIXTRAL = MISTRAL_7B | {"vocab_size": 32000, "moe": {"num_experts_per_tok": 2, "num_experts": 8}}
 NEMO = MISTRAL_7B | {"dim": 5120, "n_layers": 40, "vocab_size": 131072}
 PIXTRAL_TOWER = {"hidden_size": 1024, "num_attention_heads": 16, "patch_size": 14, "rope_theta": 1e4}
 SMALL_3_1 = NEMO | {"rope_theta": 1e9, "max_position_embeddings": 131072, "vision_encoder": PIXTRAL_TOWER}
 MINISTRAL_8B = MISTRAL_7B | {"n_layers": 36, "rope_theta": 1e8, "sliding_window": [None, 32768, 32768, 32768]}
-MINISTRAL_3 = MISTRAL_7B | {
-    "dim": 3072,
-    "n_layers": 26,
-    "tied_embeddings": True,
-    "max_position_embeddings": 262144,
-    "llama_4_scaling": {"original_max_position_embeddings": 16384, "beta": 0.1},
-    **dict.fromkeys(("q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "kv_lora_rank", "v_head_dim")),
-    "quantization": {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"},
-    "yarn": {"original_max_position_embeddings": 16384, "factor": 16, "apply_scale": False, "beta": 32, "alpha": 1},
-    "vision_encoder": PIXTRAL_TOWER,
-}
-LARGE_3 = MISTRAL_7B | {
-    "dim": 7168,
-    "n_layers": 61,
-    "head_dim": 192,
-    "max_position_embeddings": 294912,
-    "n_heads": 128,
-    "n_kv_heads": 128,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "rope_theta": 10000.0,
-    "llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192},
-    "yarn": MINISTRAL_3["yarn"] | {"factor": 36, "original_max_position_embeddings": 8192},
-}
+YARN = {"original_max_position_embeddings": 16384, "factor": 16, "apply_scale": False, "beta": 32, "alpha": 1}
+MLA = ("q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "kv_lora_rank", "v_head_dim")
+MINISTRAL_3 = MISTRAL_7B | dict.fromkeys(MLA) | {"dim": 3072, "n_layers": 26, "tied_embeddings": True, "yarn": YARN}
+MINISTRAL_3 |= {"llama_4_scaling": {"original_max_position_embeddings": 16384, "beta": 0.1}}
+MINISTRAL_3 |= {"max_position_embeddings": 262144, "vision_encoder": PIXTRAL_TOWER}
+MINISTRAL_3 |= {"quantization": {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"}}
+LARGE_3 = MISTRAL_7B | {"dim": 7168, "n_layers": 61, "head_dim": 192, "max_position_embeddings": 294912}
+LARGE_3 |= {"n_heads": 128, "n_kv_heads": 128, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+LARGE_3 |= {"rope_theta": 10000.0, "yarn": YARN | {"factor": 36, "original_max_position_embeddings": 8192}}
+LARGE_3 |= {"llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192}}
 CODESTRAL_MAMBA = {"dim": 4096, "n_layers": 64, "n_groups": 8, "rms_norm": True, "model_type": "mamba"}
 LLAMA_2 = {"dim": 4096, "multiple_of": 256, "n_heads": 32, "n_layers": 32, "norm_eps": 1e-05, "vocab_size": -1}
 CODE_LLAMA = LLAMA_2 | {"vocab_size": 32016, "rope_theta": 1000000}
 LLAMA_3 = LLAMA_2 | {"n_kv_heads": 8, "vocab_size": 128256, "ffn_dim_multiplier": 1.3, "rope_theta": 500000.0}
 LLAMA_3_1 = LLAMA_3 | {"use_scaled_rope": True}
 LLAMA_3_2 = LLAMA_3_1 | {"dim": 2048, "n_layers": 16, "ffn_dim_multiplier": 1.5}
-SCOUT = LLAMA_3_1 | {
-    "dim": 5120,
-    "n_layers": 48,
-    "n_heads": 40,
-    "head_dim": 128,
-    "vocab_size": 202048,
-    "ffn_exp": 4.0,
-    "attention_chunk_size": 8192,
-    "nope_layer_interval": 4,
-    "use_qk_norm": True,
-    "moe_args": {"num_experts": 16, "top_k": 1, "interleave_moe_layer_step": 1},
-    "vision_args": {"image_size": {"height": 336, "width": 336}, "dim": 1408, "n_layers": 34, "n_heads": 16},
-}
+SCOUT = LLAMA_3_1 | {"dim": 5120, "n_layers": 48, "n_heads": 40, "head_dim": 128, "vocab_size": 202048, "ffn_exp": 4.0}
+SCOUT |= {"attention_chunk_size": 8192, "nope_layer_interval": 4, "use_qk_norm": True, "moe_args": {"num_experts": 16}}
+SCOUT |= {"vision_args": {"image_size": {"height": 336, "width": 336}, "dim": 1408, "n_layers": 34, "n_heads": 16}}
 MAVERICK = SCOUT | {"use_scaled_rope": False, "use_qk_norm": False, "attn_temperature_tuning": True}
 
 NEMO_HF = PUBLISHED["mistralai/Mistral-Nemo-Base-2407"]
 SMALL_3_1_HF = {"model_type": "mistral3", "text_config": NEMO_HF | {"rope_theta": 1e9}}
 MINISTRAL_8B_HF = {"model_type": "ministral", "head_dim": 128, "num_hidden_layers": 36, "rope_theta": 1e8}
-HF_YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 1e6,
-    "factor": 16.0,
-    "original_max_position_embeddings": 16384,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-}
-LARGE_3_HF = {
-    "model_type": "mistral4",
-    "hidden_size": 7168,
-    "num_attention_heads": 128,
-    "num_hidden_layers": 61,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "rope_parameters": HF_YARN
-    | {"rope_theta": 10000.0, "factor": 36.0, "original_max_position_embeddings": 8192}
-    | {"mscale": 1.0, "mscale_all_dim": 1.0, "partial_rotary_factor": 64 / 192},
-}
+HF_YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384}
+HF_YARN |= {"beta_fast": 32.0, "beta_slow": 1.0}
+LARGE_3_YARN = HF_YARN | {"rope_theta": 10000.0, "factor": 36.0, "original_max_position_embeddings": 8192}
+LARGE_3_YARN |= {"mscale": 1.0, "mscale_all_dim": 1.0, "partial_rotary_factor": 64 / 192}
+LARGE_3_HF = {"model_type": "mistral4", "hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 61}
+LARGE_3_HF |= {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rope_parameters": LARGE_3_YARN}
 SCOUT_HF = PUBLISHED["meta-llama/Llama-4-Scout-17B-16E-Instruct"]
 MAVERICK_HF = {**SCOUT_HF, "text_config": {**SCOUT_HF["text_config"], "rope_scaling": None}}
 
@@ -204,9 +157,8 @@ def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model
         return (x @ weight.T).reshape(1, 9, 2, 64).swapaxes(1, 2)
 
     q, k = rope(keys, **options)(heads(wq), heads(wk), at)
-    cos, sin = getattr(module, f"{model_type.title()}RotaryEmbedding")(hf_config)(
-        torch.zeros(1), torch.as_tensor(at[None])
-    )
+    rotary = getattr(module, f"{model_type.title()}RotaryEmbedding")(hf_config)
+    cos, sin = rotary(torch.zeros(1), torch.as_tensor(at[None]))
     pair = (torch.as_tensor(heads(_permuted(weight, 2))) for weight in (wq, wk))
     hf_q, hf_k = module.apply_rotary_pos_emb(*pair, cos, sin)
     expected = (hf_q @ hf_k.transpose(-1, -2)).numpy()
@@ -261,11 +213,8 @@ def test_the_score_scale_of_mla_is_scaled_by_apply_scale():
         (MINISTRAL_3, True, 0.1),
         (MINISTRAL_3 | {"llama_4_scaling": MINISTRAL_3["llama_4_scaling"] | {"beta": 0.35}}, True, 0.35),
         (MISTRAL_7B, False, None),
-        (
-            MISTRAL_7B | {"llama_4_scaling": {"original_max_position_embeddings": 4096, "beta": 0}},
-            False,
-            None,
-        ),  # Devstral
+        # Devstral
+        (MISTRAL_7B | {"llama_4_scaling": {"original_max_position_embeddings": 4096, "beta": 0}}, False, None),
         (MAVERICK | {"floor_scale": 4096, "attn_scale": 0.2}, True, None),
         (SCOUT, False, None),  # in Meta's code the default is no temperature
         (SCOUT_HF, True, None),  # in transformers the default is temperature
@@ -293,25 +242,14 @@ def test_mamba_has_no_rotary():
 
 # --- DeepSeek's own configs -------------------------------------------------------------------------------------
 
-DEEPSEEK_V3 = {
-    "dim": 7168,
-    "inter_dim": 18432,
-    "n_layers": 61,
-    "n_heads": 128,
-    "n_routed_experts": 256,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-}
+DEEPSEEK_V3 = {"dim": 7168, "inter_dim": 18432, "n_layers": 61, "n_heads": 128, "n_routed_experts": 256}
+DEEPSEEK_V3 |= {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 DEEPSEEK_V2_LITE = DEEPSEEK_V3 | {"dim": 2048, "n_layers": 27, "n_heads": 16, "q_lora_rank": 0, "mscale": 0.707}
 
 
-@pytest.mark.parametrize(
-    ("keys", "name"), [(DEEPSEEK_V3, "deepseek-ai/DeepSeek-V3"), (DEEPSEEK_V2_LITE, "deepseek-ai/DeepSeek-V2-Lite")]
-)
+@pytest.mark.parametrize(("keys", "name"), [(DEEPSEEK_V3, "V3"), (DEEPSEEK_V2_LITE, "V2-Lite")])
 def test_deepseek_configs_equal_those_of_transformers(keys, name):
-    published = PUBLISHED[name]
+    published = PUBLISHED[f"deepseek-ai/DeepSeek-{name}"]
     assert rope(keys) == rope(published)
     assert config.layers(keys) == config.layers(published)
     assert score_scale(keys) == pytest.approx(score_scale(published), rel=1e-12)
@@ -323,16 +261,10 @@ def test_deepseek_code_scales_only_beyond_its_original_length():
     short = DEEPSEEK_V3 | {"max_seq_len": 4096}
     assert rope(short) == Rope(ra.frequencies(64), pairing="interleaved")
     assert score_scale(short) == pytest.approx(192**-0.5)
-    other = DEEPSEEK_V3 | {
-        "rope_factor": 10,
-        "mscale": 0.5,
-        "original_seq_len": 8192,
-        "rope_theta": 5e4,
-        "beta_fast": 16,
-    }
+    changes = {"rope_factor": 10, "mscale": 0.5, "original_seq_len": 8192, "rope_theta": 5e4, "beta_fast": 16}
     scaled = ra.scaling.yarn(ra.frequencies(64, base=5e4), 10.0, base=5e4, original_length=8192, beta_fast=16.0)
-    assert rope(other) == Rope(scaled, pairing="interleaved")
-    assert score_scale(other) == pytest.approx(192**-0.5 * (0.1 * 0.5 * np.log(10) + 1) ** 2)
+    assert rope(DEEPSEEK_V3 | changes) == Rope(scaled, pairing="interleaved")
+    assert score_scale(DEEPSEEK_V3 | changes) == pytest.approx(192**-0.5 * (0.1 * 0.5 * np.log(10) + 1) ** 2)
 
 
 def test_deepseek_v32_config_has_an_indexer():
@@ -482,28 +414,16 @@ def test_gguf_of_granite_has_its_score_scale():
 # --- the table of the page ------------------------------------------------------------------------------------
 
 # A file without the key that identifies its form, the values of such keys, and the pairing.
+OF_MISTRAL = {"hidden_dim": 14_336, "yarn": YARN, "moe": {}}
+OF_META = {"multiple_of": 1024, "ffn_dim_multiplier": 1.3, "use_scaled_rope": False}
+OF_DEEPSEEK = {"inter_dim": 18_432, "moe_inter_dim": 2048, "n_routed_experts": 256}
+FLUX = "FluxTransformer2DModel"
 IDENTIFIED = [
     ({"head_dim": 64, "rope_theta": 5e5}, {"model_type": "llama"}, "half (`llama`)"),
-    (
-        {"axes_dims_rope": [16, 56, 56]},
-        {"_class_name": "FluxTransformer2DModel"},
-        "interleaved (`FluxTransformer2DModel`)",
-    ),
-    (
-        without(MISTRAL_7B, "hidden_dim"),
-        {"hidden_dim": 14_336, "yarn": MINISTRAL_3["yarn"], "moe": {}},
-        "interleaved (`mistral`)",
-    ),
-    (
-        without(LLAMA_3, "multiple_of", "ffn_dim_multiplier"),
-        {"multiple_of": 1024, "ffn_dim_multiplier": 1.3, "use_scaled_rope": False},
-        "interleaved (`llama`)",
-    ),
-    (
-        without(DEEPSEEK_V3, "inter_dim", "n_routed_experts"),
-        {"inter_dim": 18_432, "moe_inter_dim": 2048, "n_routed_experts": 256},
-        "interleaved (`deepseek_v3`)",
-    ),
+    ({"axes_dims_rope": [16, 56, 56]}, {"_class_name": FLUX}, f"interleaved (`{FLUX}`)"),
+    (without(MISTRAL_7B, *OF_MISTRAL), OF_MISTRAL, "interleaved (`mistral`)"),
+    (without(LLAMA_3, *OF_META), OF_META, "interleaved (`llama`)"),
+    (without(DEEPSEEK_V3, *OF_DEEPSEEK), OF_DEEPSEEK, "interleaved (`deepseek_v3`)"),
     ({"llama.attention.key_length": 128}, {"general.architecture": "llama"}, "interleaved (`llama`)"),
 ]
 

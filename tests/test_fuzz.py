@@ -3,8 +3,8 @@
 import array
 import functools
 import inspect
-import linecache
 import re
+import traceback
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -127,12 +127,10 @@ class UnreadableArray:
     shape, dtype, ndim = (3,), np.dtype(float), 1
 
     def __array__(self, *_, **__):
-        """Fail if NumPy reads it."""
+        """Fail if NumPy or the array API reads it."""
         raise RuntimeError
 
-    def __array_namespace__(self, *_, **__):
-        """Fail if the array API is asked for."""
-        raise RuntimeError
+    __array_namespace__ = __array__
 
 
 class RecursiveSequence(Sequence):
@@ -159,10 +157,7 @@ class IndexOnly:
 
 def nested(depth):
     """Return a list nested to a depth."""
-    inside = [1]
-    for _ in range(depth):
-        inside = [inside]
-    return inside
+    return functools.reduce(lambda inside, _: [inside], range(depth), [1])
 
 
 # Sizes between 10 and 2³¹ are valid and would take that much memory.
@@ -198,11 +193,9 @@ def foreign_arrays():
             continue
         yield from (lib(X), lib(P), lib(np.asarray(3)), lib(COS))
         if name == "torch-cpu":
-            torch = lib.xp
-            yield torch.ones(3, 8).to_sparse()
-            yield torch.ones(2, 3, 8, device="meta")
-            yield torch.ones(2, 3, 8, requires_grad=True)
-            yield torch.ones(3, 8, dtype=torch.complex64)
+            ones = lib.xp.ones
+            yield from (ones(3, 8).to_sparse(), ones(3, 8, dtype=lib.xp.complex64))
+            yield from (ones(2, 3, 8, device="meta"), ones(2, 3, 8, requires_grad=True))
 
 
 ARBITRARY = [*NUMBERS, *REALS, *OBJECTS, *SCALARS, *ARRAYS, *foreign_arrays()]
@@ -222,13 +215,8 @@ def replaced(draw, value):
 
 def is_deliberate(error):
     """Whether an error was raised by a ``raise`` of the package, or by the signature of a function."""
-    last, frames = error.__traceback__, 0
-    while last.tb_next is not None:
-        last, frames = last.tb_next, frames + 1
-    name = last.tb_frame.f_code.co_filename
-    return frames == 0 or (
-        name.startswith(SOURCE) and linecache.getline(name, last.tb_lineno).lstrip().startswith("raise")
-    )
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return last.filename == __file__ or (last.filename.startswith(SOURCE) and last.line.startswith("raise"))
 
 
 # What messages can name besides the arguments of the function: parts of them, and objects made from them.
@@ -250,23 +238,28 @@ def names(function, arguments):
 
 
 @st.composite
-def wrong_calls(draw, name):
-    """Draw a call of a public function with one or two wrong arguments."""
-    function, arguments, options = CALLS[name]
-    arguments, options = list(arguments), dict(options)
-    parameters = [*range(len(arguments)), *options]
-    for parameter in draw(st.lists(st.sampled_from(parameters), min_size=1, max_size=2, unique=True)):
-        if isinstance(parameter, int):
-            arguments[parameter] = replaced(draw, arguments[parameter])
-        else:
-            options[parameter] = replaced(draw, options[parameter])
-    return function, arguments, options
+def wrong_arguments(draw, name):
+    """Draw the arguments of a public function, one or two of them wrong."""
+    given = arguments_of(name)
+    wrong = draw(st.lists(st.sampled_from([*given]), min_size=1, max_size=2, unique=True))
+    return given | {place: replaced(draw, given[place]) for place in wrong}
+
+
+def arguments_of(name):
+    """Return the arguments of a valid call, by place or by name."""
+    _, arguments, options = CALLS[name]
+    return dict(enumerate(arguments)) | options
+
+
+def call(name, given):
+    """Call a function with arguments by place and by name."""
+    options = {place: value for place, value in given.items() if isinstance(place, str)}
+    CALLS[name][0](*(value for place, value in given.items() if place not in options), **options)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_calls_are_valid(name):
-    function, arguments, options = CALLS[name]
-    function(*arguments, **options)
+    call(name, arguments_of(name))
 
 
 # Values of a wrong type, or that no argument has, by the type of a valid one.
@@ -275,13 +268,11 @@ WRONG = {bool: (1, "no"), int: (True, "8", 10**5000), float: (True, "x", 1j)}
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_argument_of_a_wrong_type_is_refused_by_its_name(name):
-    function, arguments, options = CALLS[name]
-    for place, value in (*enumerate(arguments), *options.items()):
+    given = arguments_of(name)
+    for place, value in given.items():
         for wrong in (object(), *WRONG.get(type(value), ())):
-            given_arguments, given_options = list(arguments), dict(options)
-            (given_options if isinstance(place, str) else given_arguments)[place] = wrong
             with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError)) as caught:
-                function(*given_arguments, **given_options)
+                call(name, given | {place: wrong})
             assert isinstance(place, int) or place in str(caught.value), (place, wrong, caught.value)
 
 
@@ -289,14 +280,14 @@ def test_an_argument_of_a_wrong_type_is_refused_by_its_name(name):
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_arbitrary_values_give_results_or_errors_that_name_an_argument(name, data):
-    function, arguments, options = data.draw(wrong_calls(name))
+    given = data.draw(wrong_arguments(name))
     try:
-        function(*arguments, **options)
+        call(name, given)
     except RuntimeWarning as warning:
         # the scales of xPos overflow far from the centre, and a fused call can fall back
         assert name == "xpos" or str(warning).startswith("fused=True falls back"), warning
     except (TypeError, ValueError) as error:
         message = str(error)
         assert is_deliberate(error), message
-        assert re.search(names(function, [*arguments, *options.values()]), message), message
+        assert re.search(names(CALLS[name][0], given.values()), message), message
         assert "\n" not in message and len(message) < 400, message

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from functools import cache, partial
 
@@ -11,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import oracle
 import pytest
+from commands import output, process, refused, write_configs
 from hypothesis import given, settings
 
 import rope_any as ra
@@ -58,10 +58,12 @@ def exported(kind, pairing, dtype="float32", operator_length=None):
     return rope, model, session(model)
 
 
-def session(model):
+def session(model, *, optimized=True):
     """Return a session of ONNX Runtime in one thread."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(model.SerializeToString(), options)
 
 
@@ -76,8 +78,8 @@ def run(session, q, k, positions):
         binding.bind_ortvalue_input(name, x)
     binding.bind_cpu_input("positions", positions)
     outputs = [np.empty(x.shape, x.dtype) for x in (q, k)]
-    for output, x in zip(session.get_outputs(), outputs, strict=True):
-        binding.bind_output(output.name, "cpu", 0, number, x.shape, x.ctypes.data)
+    for result, x in zip(session.get_outputs(), outputs, strict=True):
+        binding.bind_output(result.name, "cpu", 0, number, x.shape, x.ctypes.data)
     session.run_with_iobinding(binding)
     return outputs
 
@@ -157,12 +159,8 @@ def error(got, expected):
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_tables_are_exact_at_any_position(pairing, optimized):
     rope = ra.Rope(WIDE, pairing=pairing)
-    options = ort.SessionOptions()
-    if not optimized:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    rotation = ort.InferenceSession(ra.onnx.export(rope).SerializeToString(), options)
     positions, *exact = exact_table()
-    assert error(table_of(rotation, rope, positions), exact) <= 1.2e-7
+    assert error(table_of(session(ra.onnx.export(rope), optimized=optimized), rope, positions), exact) <= 1.2e-7
 
 
 @cache
@@ -237,7 +235,7 @@ def traced(function, **inputs):
         for name, x in inputs.items()
     }
     model = ndx.build(given, {"out": function(*given.values())})
-    return ort.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
+    return session(model).run(None, inputs)[0]
 
 
 def test_tables_keys_and_weights_can_be_traced(rng):
@@ -262,46 +260,35 @@ GRAPH = {name: ndx.argument(shape=("batch", "seq", 16), dtype=getattr(ndx, name)
 ROPE = ra.Rope(F, pairing="half")
 
 
-WRONG_CALLS = {
-    "no positions": (lambda: ROPE.apply(GRAPH["float32"]), "positions must be given for each token"),
-    "unknown queries, known keys": (
-        lambda: ROPE(GRAPH["float32"], ndx.asarray(np.ones((1, 5, 16), np.float32)), ndx.asarray(np.arange(5))),
-        "q must not be longer than k; got None queries for 5 keys",
-    ),
-    "known positions, unknown tokens": (
-        lambda: ROPE.apply(GRAPH["float32"], ndx.asarray(np.arange(5))),
-        r"positions must be \(seq,\) .* got \(5,\)",
-    ),
-    "float64": (lambda: ROPE.apply(GRAPH["float64"], [1]), "dtype must not be float64 on ndonnx here"),
-    "out": (lambda: ROPE.apply(GRAPH["float32"], [1], out=GRAPH["float32"]), "leave out `out`"),
-    "a config": (lambda: ra.onnx.export({}), "give Rope.from_config"),
-}
+def export(kind, **options):
+    """Export the Rope of a kind."""
+    return ra.onnx.export(make_rope(kind, "half")[0], **options)
 
 
-@pytest.mark.parametrize("name", WRONG_CALLS)
-def test_what_a_graph_cannot_have_is_refused(name):
-    call, message = WRONG_CALLS[name]
+FIVE = ndx.asarray(np.ones((1, 5, 16), np.float32)), ndx.asarray(np.arange(5))
+REFUSED = [
+    ("positions must be given for each token", lambda: ROPE.apply(GRAPH["float32"])),
+    ("q must not be longer than k; got None queries for 5 keys", lambda: ROPE(GRAPH["float32"], *FIVE)),
+    (r"positions must be \(seq,\) .* got \(5,\)", lambda: ROPE.apply(GRAPH["float32"], FIVE[1])),
+    ("dtype must not be float64 on ndonnx here", lambda: ROPE.apply(GRAPH["float64"], [1])),
+    ("leave out `out`", lambda: ROPE.apply(GRAPH["float32"], [1], out=GRAPH["float32"])),
+    ("give Rope.from_config", lambda: ra.onnx.export({})),
+    ("head_dim must be from 20 to", lambda: export("start 4", head_dim=19)),
+    ("head_dim must be an integer that 64 bits hold", lambda: export("one pair", head_dim=2**64)),
+    ("dtype must be one of", lambda: export("one pair", dtype="float64")),
+    ("operator_length must be from 1 to", lambda: export("one pair", operator_length=0)),
+    ("which makes 2 GiB", lambda: export("all features", operator_length=2**25)),
+    *(
+        ("one axis, one block and start=0", partial(export, kind, operator_length=9))
+        for kind in sorted(KINDS.keys() - OPERATOR_KINDS)
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), REFUSED, ids=[f"{i} {message}" for i, (message, _) in enumerate(REFUSED)])
+def test_what_a_graph_cannot_have_is_refused(message, call):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        ("start 4", {"head_dim": 19}, "head_dim must be from 20 to"),
-        ("one pair", {"head_dim": 2**64}, "head_dim must be an integer that 64 bits hold"),
-        ("one pair", {"dtype": "float64"}, "dtype must be one of"),
-        ("one pair", {"operator_length": 0}, "operator_length must be from 1 to"),
-        ("all features", {"operator_length": 2**25}, "which makes 2 GiB"),
-        *(
-            (kind, {"operator_length": 9}, "one axis, one block and start=0")
-            for kind in sorted(KINDS.keys() - OPERATOR_KINDS)
-        ),
-    ],
-)
-def test_wrong_exports_are_refused(kind, options, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        ra.onnx.export(make_rope(kind, "half")[0], **options)
 
 
 @pytest.mark.parametrize("missing", ["ndonnx", "spox"])
@@ -317,24 +304,12 @@ LLAMA = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "r
 GEMMA = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6, "sliding_window": 8}
 
 
-def command(*options, cwd):
-    """Run ``rope-any export config.json`` with options in a process."""
-    options = ["-m", "rope_any", "export", "config.json", *map(str, options)]
-    return subprocess.run([sys.executable, *options], capture_output=True, text=True, cwd=cwd, check=False)
-
-
-def config(folder, **entries):
-    """Write a config.json; return its path."""
-    (folder / "config.json").write_text(json.dumps(entries), encoding="utf-8")
-    return folder / "config.json"
-
-
 @pytest.mark.long
 def test_a_config_is_exported(tmp_path):
-    file = config(tmp_path, **LLAMA | {"model_type": "phi", "partial_rotary_factor": 0.5})
-    run = command("deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
+    write_configs(tmp_path, config=LLAMA | {"model_type": "phi", "partial_rotary_factor": 0.5})
+    run = process("export", "config.json", "deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
     assert (run.returncode, run.stderr) == (0, "")
-    rope = ra.Rope.from_config(file)
+    rope = ra.Rope.from_config(tmp_path)
     lines = run.stdout.splitlines()
     assert lines[0] == "q: (batch, heads, seq, 64)" and lines[2] == "positions: (batch, seq)"
     assert lines[-1] == f"deep/rope.onnx: {rope}, float16, opset 21"
@@ -343,34 +318,31 @@ def test_a_config_is_exported(tmp_path):
 
 @pytest.mark.long
 def test_a_config_is_exported_with_the_operator_and_json(tmp_path):
-    file = config(tmp_path, **GEMMA)
-    options = ["rope.onnx", "--layer-type", "full_attention", "--operator-length", 30, "--json"]
-    report = json.loads(command(*options, cwd=tmp_path).stdout)
+    write_configs(tmp_path, config=GEMMA)
+    options = ["--layer-type", "full_attention", "--operator-length", 30, "--json"]
+    report = json.loads(process("export", "config.json", "rope.onnx", *options, cwd=tmp_path).stdout)
     assert (report["file"], report["dtype"], report["opset"]) == ("rope.onnx", "float32", 23)
     assert report["shapes"]["k_rotated"] == ["batch", "kv_heads", "seq", 64]
-    rope = ra.Rope.from_config(file, layer_type="full_attention")
+    rope = ra.Rope.from_config(tmp_path, layer_type="full_attention")
     assert onnx.load(tmp_path / "rope.onnx") == ra.onnx.export(rope, operator_length=30)
 
 
-@pytest.mark.parametrize(
-    ("entries", "options", "message"),
-    [
-        (GEMMA, [], "the config must have one rotation; got several, of .*: choose by --layer-type"),
-        (LLAMA, ["--operator-length", "-1"], "--operator-length must be from 1 to .*; got -1"),
-    ],
-)
-def test_a_refused_export_writes_no_file(entries, options, message, tmp_path):
-    config(tmp_path, **entries)
-    run = command("rope.onnx", *options, cwd=tmp_path)
-    assert (run.returncode, run.stdout) == (2, "")
-    assert re.fullmatch(f"rope-any: .*{message}.*\n", run.stderr), run.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+@pytest.mark.thread_unsafe(reason="changes the working directory")
+def test_a_refused_export_writes_no_file(tmp_path):
+    write_configs(tmp_path, llama=LLAMA, gemma=GEMMA)
+    message = refused("export", "gemma.json", "rope.onnx", cwd=tmp_path)
+    assert re.match("the config must have one rotation; got several, of .*: choose by --layer-type", message)
+    message = refused("export", "llama.json", "rope.onnx", "--operator-length", -1, cwd=tmp_path)
+    assert re.match("--operator-length must be from 1 to .*; got -1", message)
+    assert {path.name for path in tmp_path.iterdir()} == {"llama.json", "gemma.json"}
 
 
+@pytest.mark.thread_unsafe(reason="changes the working directory")
 def test_a_file_is_replaced_only_on_request(tmp_path):
-    config(tmp_path, **LLAMA)
-    (tmp_path / "rope.onnx").write_text("old", encoding="utf-8")
-    assert "rope.onnx must not exist" in command("rope.onnx", cwd=tmp_path).stderr
-    assert (tmp_path / "rope.onnx").read_text(encoding="utf-8") == "old"
-    assert command("rope.onnx", "--overwrite", cwd=tmp_path).returncode == 0
-    onnx.checker.check_model(onnx.load(tmp_path / "rope.onnx"))
+    write_configs(tmp_path, config=LLAMA)
+    file = tmp_path / "rope.onnx"
+    file.write_text("old", encoding="utf-8")
+    assert "rope.onnx must not exist" in refused("export", "config.json", "rope.onnx", cwd=tmp_path)
+    assert file.read_text(encoding="utf-8") == "old"
+    output("export", "config.json", "rope.onnx", "--overwrite", cwd=tmp_path)
+    onnx.checker.check_model(onnx.load(file))

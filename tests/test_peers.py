@@ -10,6 +10,8 @@ import io
 from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -27,14 +29,24 @@ from test_replace import CACHE  # noqa: E402  # it imports torch
 from rope_any import Rope, Table, frequencies  # noqa: E402
 
 LAYERS = 2
-SMALL = {"vocab_size": 256, "bos_token_id": None, "eos_token_id": None}
 # Weights ten times the usual size: rotations have almost no effect on attention that is almost uniform.
-LARGE_WEIGHTS = {"initializer_range": 0.2}
-
-
-def other(pairing):
-    """Return the other pairing."""
-    return "interleaved" if pairing == "half" else "half"
+SMALL = {"vocab_size": 256, "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.2}
+OF_LLAMA = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": LAYERS}
+OF_LLAMA |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+OF_LLAMA |= {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}
+QUARTER = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25}
+OF_NEOX = {"hidden_size": 96, "intermediate_size": 128, "num_hidden_layers": LAYERS, "num_attention_heads": 3}
+OF_NEOX |= {"rope_parameters": QUARTER}
+OF_GPTJ = {"n_embd": 64, "n_layer": LAYERS, "n_head": 4, "n_positions": 1024, "rotary_dim": 8}
+GPTJ_LAYERS_HAVE_TABLES = hasattr(gptj.GPTJAttention, "_get_embed_positions")
+"""Whether each layer of GPT-J has a table, as before transformers 5.24."""
+TABLES = LAYERS if GPTJ_LAYERS_HAVE_TABLES else 1
+# GPT-NeoX rotates 8 of the 32 features of a head, GPT-J 8 of 16; each layer of GPT-J rotates q and k in two calls.
+PEERS = {
+    "Llama": (llama, OF_LLAMA, Rope(frequencies(16, base=5e5), pairing="half"), Counter(table=1, rotation=LAYERS)),
+    "GPTNeoX": (gpt_neox, OF_NEOX, Rope(frequencies(8), pairing="half"), Counter(table=1, rotation=LAYERS)),
+    "GPTJ": (gptj, OF_GPTJ, Rope(frequencies(8), pairing="interleaved"), Counter(table=TABLES, rotation=2 * LAYERS)),
+}
 
 
 def text(rows, tokens):
@@ -55,77 +67,32 @@ class Peer(NamedTuple):
     """A model, its rotation, and a function that replaces it by a `Rope`."""
 
     model: Any
+    module: Any
+    """The module of transformers."""
     rope: Rope
     replace: Callable[[pytest.MonkeyPatch, Rope], Counter]
     calls: Counter
     """How many tables a forward pass makes, and how many rotations."""
 
 
-def build(model_class, config):
-    """Return a random model, without a change of torch's generator."""
+@pytest.fixture(scope="module", params=PEERS)
+def peer(request):
+    """Return each random model of transformers, without a change of torch's generator."""
+    return make_peer(request.param)
+
+
+def make_peer(name):
+    """Return a random model of transformers, its Rope, its patch and the calls to expect."""
+    module, keys, rope, calls = PEERS[name]
+    embedding = getattr(module, f"{name}RotaryEmbedding", None)
+    patch = replace_in_gptj if module is gptj else partial(replace_table_and_rotation, module, embedding)
+    config = getattr(transformers, f"{name}Config")(**SMALL, **keys)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return model_class(config).eval()
+        return Peer(getattr(transformers, f"{name}ForCausalLM")(config).eval(), module, rope, patch, calls)
 
 
-def llama_peer():
-    """Return a Llama of transformers, its Rope, its patch and the calls to expect."""
-    config = transformers.LlamaConfig(
-        **SMALL,
-        **LARGE_WEIGHTS,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
-    )
-    rope = Rope(frequencies(16, base=500_000.0), pairing="half")
-    calls = Counter(table=1, rotation=LAYERS)
-    return Peer(build(transformers.LlamaForCausalLM, config), rope, replace_in_llama, calls)
-
-
-def gpt_neox_peer():
-    """Return a GPT-NeoX of transformers, its Rope, its patch and the calls to expect."""
-    config = transformers.GPTNeoXConfig(
-        **SMALL,
-        **LARGE_WEIGHTS,
-        hidden_size=96,
-        intermediate_size=128,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=3,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25},
-    )
-    rope = Rope(frequencies(8), pairing="half")  # 8 of the 32 features of a head
-    calls = Counter(table=1, rotation=LAYERS)
-    return Peer(build(transformers.GPTNeoXForCausalLM, config), rope, replace_in_gpt_neox, calls)
-
-
-GPTJ_LAYERS_HAVE_TABLES = hasattr(gptj.GPTJAttention, "_get_embed_positions")
-"""Whether each layer of GPT-J has a table, as before transformers 5.24."""
-
-
-def gptj_peer():
-    """Return a GPT-J of transformers, its Rope, its patch and the calls to expect."""
-    config = transformers.GPTJConfig(
-        **SMALL, **LARGE_WEIGHTS, n_embd=64, n_layer=LAYERS, n_head=4, n_positions=1024, rotary_dim=8
-    )
-    rope = Rope(frequencies(8), pairing="interleaved")  # 8 of the 16 features of a head
-    calls = Counter(table=LAYERS if GPTJ_LAYERS_HAVE_TABLES else 1, rotation=2 * LAYERS)
-    return Peer(build(transformers.GPTJForCausalLM, config), rope, replace_in_gptj, calls)
-
-
-def replace_in_llama(monkeypatch, rope):
-    """Patch the table and the rotation of Llama; return the counts of calls."""
-    return replace_table_and_rotation(monkeypatch, llama, llama.LlamaRotaryEmbedding, rope)
-
-
-def replace_in_gpt_neox(monkeypatch, rope):
-    """Patch the table and the rotation of GPT-NeoX; return the counts of calls."""
-    return replace_table_and_rotation(monkeypatch, gpt_neox, gpt_neox.GPTNeoXRotaryEmbedding, rope)
-
-
-def replace_table_and_rotation(monkeypatch, module, embedding, rope):
+def replace_table_and_rotation(module, embedding, monkeypatch, rope):
     """Make the embedding return a `Table`, and the layers rotate by the `Rope` with it; return the counts of calls."""
     calls = Counter()
 
@@ -171,12 +138,6 @@ def replace_in_gptj(monkeypatch, rope):
         monkeypatch.setattr(gptj.GPTJRotaryEmbedding, "forward", forward)
     monkeypatch.setattr(gptj, "apply_rotary_pos_emb", apply_rotary_pos_emb)
     return calls
-
-
-@pytest.fixture(scope="module", params=["llama", "gpt_neox", "gptj"])
-def peer(request):
-    """Return each model of transformers."""
-    return {"llama": llama_peer, "gpt_neox": gpt_neox_peer, "gptj": gptj_peer}[request.param]()
 
 
 # --- the same logits -------------------------------------------------------------------------------------
@@ -233,23 +194,19 @@ def test_logits_with_positions_by_row_equal_those_of_the_peer(peer, monkeypatch)
     assert (prefill(peer.model, tokens) - expected)[1].abs().max() > 1  # the gaps matter
 
 
-@pytest.mark.parametrize("wrong", ["pairing", "frequencies"])
-def test_a_wrong_rotation_changes_the_logits(peer, monkeypatch, wrong):
+def test_a_wrong_rotation_changes_the_logits(peer, monkeypatch):
     """A wrong rotation changes the compared logits by thousands of their tolerances."""
-    tokens = text(2, 300)
+    tokens, right = text(2, 300), peer.rope
     expected = prefill(peer.model, tokens)
-    right = peer.rope
-    wrong_ropes = {
-        "pairing": Rope(right.frequencies, pairing=other(right.pairing)),
-        "frequencies": Rope(tuple(0.9 * f for f in right.frequencies), pairing=right.pairing),
-    }
-    peer.replace(monkeypatch, wrong_ropes[wrong])
-    assert (prefill(peer.model, tokens) - expected).abs().max() > 1
+    slower = replace(right, frequencies=tuple(0.9 * f for f in right.frequencies))
+    for wrong in (replace(right, pairing="interleaved" if right.pairing == "half" else "half"), slower):
+        peer.replace(monkeypatch, wrong)
+        assert (prefill(peer.model, tokens) - expected).abs().max() > 1
 
 
 def test_logits_at_position_a_million_are_right_with_ours_and_wrong_with_the_peer(monkeypatch):
     """The logits of a Llama depend only on distances, so they must not change when all positions move."""
-    peer, tokens = llama_peer(), text(2, 200)
+    peer, tokens = make_peer("Llama"), text(2, 200)
     far = torch.arange(1_000_000, 1_000_200).repeat(2, 1)
     theirs_near, theirs_far = prefill(peer.model, tokens), prefill(peer.model, tokens, far)
     peer.replace(monkeypatch, peer.rope)
@@ -259,17 +216,10 @@ def test_logits_at_position_a_million_are_right_with_ours_and_wrong_with_the_pee
 
 # --- the same functions ----------------------------------------------------------------------------------
 
-TOKENS, HEADS, GROUPS, FEATURES, ROTARY = 64, 8, 2, 64, 16
-
 
 def random(*shape, seed):
     """Return random numbers with a seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def random_positions():
-    """Return positions (2, TOKENS) between 0 and 4095."""
-    return torch.randint(0, 4096, (2, TOKENS), generator=torch.Generator().manual_seed(2))
 
 
 def scores(q, k):
@@ -278,73 +228,38 @@ def scores(q, k):
     return q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
 
 
-def llama_tables(positions):
-    """Return Llama's tables of positions."""
-    config = transformers.LlamaConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS)
-    return llama.LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
+def tables_of_peer(peer, positions):
+    """Return the peer's own cosines and sines of positions."""
+    if peer.module is gptj:
+        return gptj.create_sinusoidal_positions(4096, 8)[positions].chunk(2, dim=-1)[::-1]
+    return peer.model.base_model.rotary_emb(torch.zeros(1), positions)
 
 
-def gpt_neox_tables(positions):
-    """Return GPT-NeoX's tables of positions."""
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": ROTARY / FEATURES}
-    config = transformers.GPTNeoXConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS, rope_parameters=rope)
-    return gpt_neox.GPTNeoXRotaryEmbedding(config)(torch.zeros(1), positions)
+def rotate_by_peer(peer, q, k, cos, sin):
+    """Rotate q and k by the peer's function; GPT-J's takes heads after seq, and the rotary slice."""
+    if peer.module is not gptj:
+        return peer.module.apply_rotary_pos_emb(q, k, cos, sin)
+    slices = (gptj.apply_rotary_pos_emb(x[..., :8].transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k))
+    return tuple(torch.cat([part, x[..., 8:]], dim=-1) for part, x in zip(slices, (q, k), strict=True))
 
 
-def gptj_tables(positions):
-    """Return GPT-J's tables of positions."""
-    sin, cos = gptj.create_sinusoidal_positions(4096, ROTARY)[positions].chunk(2, dim=-1)
-    return cos, sin
+def test_rope_equals_the_peers_function(peer):
+    """
+    With our table, the peer agrees to float32's last digits at any position.
 
-
-def gptj_rotation(x, cos, sin):
-    """Rotate (batch, heads, seq, features) like GPTJAttention: heads after seq, and a rotary slice."""
-    x = x.transpose(1, 2)
-    rotated = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
-    return torch.cat([rotated, x[..., ROTARY:]], dim=-1).transpose(1, 2)
-
-
-def rotate_by_peer(kind, q, k, cos, sin):
-    """Rotate q and k by the peer's function, with a table of the width that it needs."""
-    if kind == "gptj":
-        return gptj_rotation(q, cos, sin), gptj_rotation(k, cos, sin)
-    return {"llama": llama, "gpt_neox": gpt_neox}[kind].apply_rotary_pos_emb(q, k, cos, sin)
-
-
-KINDS = {
-    "llama": (llama_tables, Rope(frequencies(FEATURES), pairing="half")),
-    "gpt_neox": (gpt_neox_tables, Rope(frequencies(ROTARY), pairing="half")),
-    "gptj": (gptj_tables, Rope(frequencies(ROTARY), pairing="interleaved")),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rope_equals_the_peers_function_with_the_same_table(kind):
-    """With our table, the peer agrees to float32's last digits at any position."""
-    _, rope = KINDS[kind]
-    positions = random_positions()
-    q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
+    The p x f of its own is off by some units in the last place of float32, up to p x 2⁻²² radians. Ours is exact, so
+    the difference is the peer's error, which grows with the position.
+    """
+    rope, config = peer.rope, peer.model.config
+    positions = torch.randint(0, 4096, (2, 64), generator=torch.Generator().manual_seed(2))
+    features = config.hidden_size // config.num_attention_heads
+    q, k = random(2, 8, 64, features, seed=0), random(2, 2, 64, features, seed=1)
     table = rope.table(positions, like=q)
-    wide = table if kind == "gptj" else Table(*(torch.cat([part, part], dim=-1) for part in table))
-    expected = rotate_by_peer(kind, q, k, *wide)
-    for ours, peers in zip(rope(q, k, table), expected, strict=True):
-        torch.testing.assert_close(ours, peers, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rope_equals_the_peers_function_and_table_within_float32_angles(kind):
-    """
-    The peer's p x f is off by some units in the last place of float32, up to p x 2⁻²² radians.
-
-    Ours is exact, so the difference is the peer's error, which grows with the position.
-    """
-    tables, rope = KINDS[kind]
-    positions = random_positions()
-    q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
-    our_q, our_k = rope(q, k, positions)
-    their_q, their_k = rotate_by_peer(kind, q, k, *tables(positions))
+    wide = table if peer.module is gptj else Table(*(torch.cat([part, part], dim=-1) for part in table))
+    torch.testing.assert_close(rope(q, k, table), rotate_by_peer(peer, q, k, *wide), rtol=0, atol=1e-6)
+    ours, theirs = rope(q, k, positions), rotate_by_peer(peer, q, k, *tables_of_peer(peer, positions))
     angle_error = positions[:, None, :, None] * 2.0**-22 + 1e-6
-    for x, ours, peers in ((q, our_q, their_q), (k, our_k, their_k)):
-        assert ((ours - peers).abs() <= angle_error * x.abs().max()).all()
+    for x, our, their in zip((q, k), ours, theirs, strict=True):
+        assert ((our - their).abs() <= angle_error * x.abs().max()).all()
     # A score sums such errors of both, with random signs; the scores are about 1.
-    torch.testing.assert_close(scores(our_q, our_k), scores(their_q, their_k), rtol=0, atol=1e-3)
+    torch.testing.assert_close(scores(*ours), scores(*theirs), rtol=0, atol=1e-3)

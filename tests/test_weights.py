@@ -695,19 +695,15 @@ def test_an_index_that_does_not_match_its_files_is_refused(tmp_path, rng, sharde
     assert convert(sharded, tmp_path / "out").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "{",
-        '{"weight_map": {}}',
-        '{"weight_map": [["a", "b"]]}',
-        '{"weight_map": {"a": 1}}',
-        *(json.dumps({"weight_map": {"a": name}}) for name in ("../b", "..", ".", "", "b\0", "/b", "c/b")),
-    ],
-)
-def test_an_invalid_index_is_refused(tmp_path, content):
-    (tmp_path / "index.json").write_text(content)
-    assert "must be an index of safetensors files" in refusal(tmp_path / "index.json", tmp_path / "out")
+NO_NAMES = [1, "../b", "..", ".", "", "b\0", "/b", "c/b"]
+
+
+@pytest.mark.parametrize("names", [{}, [["a", "b"]], *({"a": name} for name in NO_NAMES)])
+def test_an_invalid_index_is_refused(tmp_path, names):
+    index = tmp_path / "index.json"
+    for content in ("{", json.dumps({"weight_map": names})):
+        index.write_text(content)
+        assert "must be an index of safetensors files" in refusal(index, tmp_path / "out")
 
 
 Q = {"dtype": "F16", "shape": [8, 6], "data_offsets": [0, 96]}
