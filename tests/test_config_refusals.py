@@ -363,11 +363,7 @@ HINTS = [
     (type("Config", (), {"to_dict": dict}), "got the class Config; give an instance$"),
 ]
 NAMES_OF_THE_BASE = ("base", "theta", "rope_base", "rotary_base", "theta_base", "freq_base", "rope_freq_base")
-NAMES_OF_MODELS = {
-    "llama3": "llama",
-    "qwen2.5": "qwen2",
-    "Qwen2VLForConditionalGeneration": "qwen2_vl",
-}
+NAMES_OF_MODELS = {"llama3": "llama", "qwen2.5": "qwen2", "Qwen2VLForConditionalGeneration": "qwen2_vl"}
 NAMES_OF_SCHEMES = {
     "pi": "linear",
     "NTK-aware": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
