@@ -23,16 +23,6 @@ DEEPSEEK = {
     "index_head_dim": 128,
     "rope_scaling": YARN,
 }
-GLM = {
-    "model_type": "glm_moe_dsa",
-    "num_hidden_layers": 4,
-    "qk_rope_head_dim": 64,
-    "index_head_dim": 128,
-    "indexer_types": ["full", "shared", "shared", "full"],
-    "indexer_rope_interleave": True,
-    "rope_interleave": True,
-    "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
-}
 QWEN = {
     "model_type": "qwen3_vl",
     "text_config": {"model_type": "qwen3_vl_text", "head_dim": 128, "num_hidden_layers": 2, "rope_theta": 5e6},
@@ -82,7 +72,6 @@ def write_pipeline(folder, **components):
     [
         ({"model_type": "llama", "head_dim": 64}, ("text",)),
         (DEEPSEEK, ("text", "indexer")),
-        (GLM, ("text", "indexer")),
         (QWEN, ("text", "vision")),
         (OMNI, ("text", "vision", "talker_config.text_config", "talker_config.code_predictor_config")),
         (FLUX, ("transformer",)),
@@ -110,21 +99,6 @@ def test_parts_are_named(model, names):
 
 
 # --- a part: its rotation, layers and positions ---------------------------------------------------------------
-
-
-def test_the_indexer_has_its_own_pairing_and_layers():
-    text, indexer = (Rope.from_config(DEEPSEEK, part=part) for part in ("text", "indexer"))
-    assert (text.pairing, indexer.pairing) == ("interleaved", "half")
-    assert text.frequencies == indexer.frequencies and text.attention_factor == indexer.attention_factor
-    assert config.layers(DEEPSEEK, part="indexer") == [indexer] * 3
-    indexer = Rope.from_config(GLM, part="indexer")
-    assert indexer == Rope.from_config(GLM) and indexer.pairing == "interleaved"
-    assert config.layers(GLM, part="indexer") == [indexer, None, None, indexer]
-    (explained,) = config.explain(GLM, part="indexer")
-    assert explained.layers == (0, 3) and "indexer_rope_interleave" in explained.facts["pairing"].source
-    halves = GLM | {"indexer_rope_interleave": False}
-    assert_refused("indexer_rope_interleave must agree with the indexer of glm_moe_dsa", halves, part="indexer")
-    assert Rope.from_config(halves) == indexer  # the text does not depend on it
 
 
 def test_a_tower_has_layers_and_positions():
