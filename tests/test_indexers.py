@@ -342,9 +342,8 @@ GLM5 |= {"rope_parameters": THETA}
 
 def test_glm_5_is_read_with_sources():
     found = indexer(GLM5 | {"indexer_rope_interleave": True, "rope_interleave": True})
-    assert (
-        found.rope == Rope.from_config(GLM5, part="text") == Rope.from_config(GLM5 | {"indexer_rope_interleave": False})
-    )
+    text = GLM5 | {"indexer_rope_interleave": False}  # which the text does not read
+    assert found.rope == Rope.from_config(GLM5, part="text") == Rope.from_config(text)
     assert found.facts["pairing"] == ("interleaved", "the indexer of glm_moe_dsa, and indexer_rope_interleave")
     assert found.facts["head_dim"] == (128, "index_head_dim")
     assert found.facts["rotary_dim"] == (64, "qk_rope_head_dim")
