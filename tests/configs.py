@@ -9,7 +9,6 @@ from rope_any import Rope, config
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
 GPT = {"model_type": "gpt_neox", "hidden_size": 4096, "num_attention_heads": 32}
-GPTJ = {"model_type": "gptj", "hidden_size": 4096, "num_attention_heads": 32}
 GEMMA3 = {
     "model_type": "gemma3_text",
     "head_dim": 256,
