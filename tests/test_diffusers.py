@@ -20,6 +20,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from configs import rows_of
 
 from rope_any import Rope, config
 
@@ -479,7 +480,7 @@ def compare(monkeypatch, name, keys, shape, rng):
     at, whole = torch.tensor(places), defaults(name) | keys
     c = SimpleNamespace(name=name, config=whole, shape=shape, positions=places, ids=at, rope=module)
     expected = rotate(x, table(c), module_of(name))
-    rows = rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
+    rows = rows_of(rope)
     positions = (at if len(rows) > 1 else at[:, 0]).double()
     angle = max(abs(f * p) for place in places for row, p in zip(rows, place, strict=True) for f in row)
     limit = tolerance(name, angle, x) * rope.attention_factor
