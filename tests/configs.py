@@ -34,6 +34,11 @@ def scaled(**keys):
     return LLAMA | {"rope_scaling": keys}
 
 
+def rows_of(rope):
+    """Return the frequencies of each axis."""
+    return rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
+
+
 def no_rotary(model, **options):
     """Whether a config is refused because it has no rotary embedding."""
     with pytest.raises(ValueError, match=NO_ROTARY):

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from configs import rows_of
 from newer import is_absent
 
 from rope_any import Rope
@@ -179,13 +180,13 @@ class Rotation(NamedTuple):
     """The frequencies of a rotary class of transformers, and the rotation by them in its attention."""
 
     frequencies: list[float]
-    factor: float
-    axes: int
-    """The number of axes of positions."""
     width: int
     """The number of features that the attention passes to the rotation: a head or a slice of it."""
     rotate_arrays: Callable[[Any, Any], tuple[Any, Any]]
     """A function that returns queries and keys (1, 1, seq, width) rotated at `positions(axes)`."""
+    factor: float = 1.0
+    axes: int = 1
+    """The number of axes of positions."""
 
 
 def theirs(case, config, power=1):
@@ -201,16 +202,10 @@ def theirs(case, config, power=1):
     stored.pow_(power)
     if case.layer_type in (kinds := getattr(config, "layer_types", None) or []):
         config = config.per_layer_config[kinds.index(case.layer_type)]
-    rotate_arrays = ROTATION_OF.get(case.rotary, rotate_by_function)(
-        SimpleNamespace(module=module, rotary=rotary, config=config, layer_type=case.layer_type)
-    )
-    return Rotation(
-        frequencies=stored.tolist(),
-        factor=getattr(rotary, f"{prefix}attention_scaling", 1.0),
-        axes=axes_of(rotary),
-        width=width_of(config, 2 * len(stored)),
-        rotate_arrays=on_a_slice(rotate_arrays, 2 * len(stored)) if case.home in CUT else rotate_arrays,
-    )
+    built = SimpleNamespace(module=module, rotary=rotary, config=config, layer_type=case.layer_type)
+    rotating, factor = 2 * len(stored), getattr(rotary, f"{prefix}attention_scaling", 1.0)
+    rotate_arrays = on_a_slice(ROTATION_OF.get(case.rotary, rotate_by_function)(built), rotating, case)
+    return Rotation(stored.tolist(), width_of(config, rotating), rotate_arrays, factor, axes_of(rotary))
 
 
 def axes_of(rotary):
@@ -320,15 +315,15 @@ ROTATION_OF = {
 CUT = {"clvp", "codegen", "gpt_neox_japanese", "gptj", "persimmon", "phi", "stablelm"}
 
 
-def on_a_slice(rotate_arrays, rotating):
-    """Return a rotation of the first `rotating` features only; the others pass through."""
+def on_a_slice(rotate_arrays, rotating, case):
+    """Return a rotation of the first `rotating` features only, if the attention of a case cuts them out."""
 
     def rotated(q, k):
         """Return q and k with their first features rotated."""
         parts = rotate_arrays(q[..., :rotating], k[..., :rotating])
         return tuple(torch.cat([x, whole[..., rotating:]], -1) for x, whole in zip(parts, (q, k), strict=True))
 
-    return rotated
+    return rotated if case.home in CUT else rotate_arrays
 
 
 def without_a_class(case, module, config):
@@ -348,13 +343,8 @@ def without_a_class(case, module, config):
         sin, cos = rows.chunk(2, dim=-1)  # heads follow tokens here
         return tuple(module.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k))
 
-    return Rotation(
-        frequencies=torch.atan2(*table[1].chunk(2)).tolist(),
-        factor=1.0,
-        axes=1,
-        width=width,
-        rotate_arrays=on_a_slice(rotate_arrays, rotating) if case.home in CUT else rotate_arrays,
-    )
+    frequencies = torch.atan2(*table[1].chunk(2)).tolist()
+    return Rotation(frequencies, width, on_a_slice(rotate_arrays, rotating, case))
 
 
 # --- comparison of transformers and rope_any --------------------------------------------------------------
@@ -399,11 +389,6 @@ def powers(case):
 def completed(case):
     """Return a config that runs."""
     return default_config(case, **deepcopy(COMPLETED.get(case.config, {})))
-
-
-def rows_of(rope):
-    """Return the frequencies of each axis."""
-    return rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
 
 
 def with_frequencies(rope, change):

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from configs import YARN_KEYS, gguf, no_rotary
+from configs import FOUR_HEADS, LLAMA, YARN_KEYS, gguf, no_rotary
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
@@ -13,14 +13,14 @@ from rope_any import Rope, config, scaling
 F = ra.frequencies(128)
 
 
-def half(frequencies=F, **options):
+def half(frequencies=F, attention_factor=1.0):
     """Return a Rope that pairs halves."""
-    return Rope(frequencies, pairing="half", **options)
+    return Rope(frequencies, pairing="half", attention_factor=attention_factor)
 
 
-def interleaved(frequencies=F, **options):
+def interleaved(frequencies=F, attention_factor=1.0):
     """Return a Rope that pairs neighbours."""
-    return Rope(frequencies, pairing="interleaved", **options)
+    return Rope(frequencies, pairing="interleaved", attention_factor=attention_factor)
 
 
 def yarn(factor, frequencies=F, base=1e4, original_length=32_768, **options):
@@ -29,73 +29,43 @@ def yarn(factor, frequencies=F, base=1e4, original_length=32_768, **options):
 
 
 M4, M32 = map(scaling.yarn_attention_factor, (4.0, 32.0))
-F64, F_OSS = ra.frequencies(64), ra.frequencies(128, base=1.5e5)
-SLICE = {"rope__dimension_count": 64, "attention__key_length": 576}
+M16 = scaling.yarn_attention_factor(16.0, mscale=1.0, mscale_all_dim=2.0)
+F64, F_LLAMA3, F_OSS = ra.frequencies(64), ra.frequencies(128, base=5e5), ra.frequencies(128, base=1.5e5)
+F_ALPHA = ra.frequencies(128, base=1e4 * 1000 ** (128 / 126))
+SLICE = {"rope__dimension_count": 64, "attention__key_length": 576, "rope__scaling__yarn_log_multiplier": 0.1}
 BETAS = {"rope__scaling__yarn_beta_fast": 16.0, "rope__scaling__yarn_beta_slow": 2.0}
 FOUR, SIXTEEN = ({"rope__scaling__factor": factor, **YARN_KEYS} for factor in (4.0, 16.0))
+LINEAR = {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0}
+OSS = {"rope__scaling__factor": 32.0, "rope__freq_base": 1.5e5, **YARN_KEYS}
+MULTIPLIED = {"rope__scaling__yarn_log_multiplier": 2.0, "rope__scaling__attn_factor": 1.5, **SIXTEEN}
 GGUF = {
-    "llama, whose projections were permuted": (
-        gguf("llama", rope__freq_base=5e5),
-        interleaved(ra.frequencies(128, base=5e5)),
-    ),
+    "llama, whose projections were permuted": (gguf("llama", rope__freq_base=5e5), interleaved(F_LLAMA3)),
     "no base": (gguf("qwen2"), half()),
     "half the head": (gguf("phi2", rope__dimension_count=64), half(F64)),
     "head counts by layer": (gguf("llama", attention__head_count=[32, 64]), interleaved()),
-    "linear": (
-        gguf("llama", rope__scaling__type="linear", rope__scaling__factor=4.0),
-        interleaved(scaling.linear(F, 4.0)),
-    ),
+    "linear": (gguf("llama", **LINEAR), interleaved(scaling.linear(F, 4.0))),
     "linear, older": (gguf("llama", rope__scale_linear=4.0), interleaved(scaling.linear(F, 4.0))),
     "none": (gguf("llama", rope__scaling__type="none", rope__scaling__factor=4.0), interleaved()),
-    "yarn": (gguf("qwen3", **FOUR), half(yarn(4.0), attention_factor=M4)),
-    "yarn with an attention factor": (
-        gguf("qwen2", rope__scaling__attn_factor=1.5, **FOUR),
-        half(yarn(4.0), attention_factor=1.5 * M4),
-    ),
-    "a separate rotary slice": (
-        gguf("deepseek2", rope__scaling__yarn_log_multiplier=0.1, **SLICE, **FOUR),
-        interleaved(yarn(4.0, F64)),
-    ),
-    "mistral3's multiplier": (
-        gguf("mistral3", rope__scaling__yarn_log_multiplier=1.0, **SIXTEEN),
-        interleaved(yarn(16.0)),
-    ),
-    "alpha": (
-        gguf("hunyuan-dense", rope__scaling__alpha=1000.0),
-        half(ra.frequencies(128, base=1e4 * 1000 ** (128 / 126))),
-    ),
-    "betas": (
-        gguf("mistral3", **BETAS, **FOUR),
-        interleaved(yarn(4.0, beta_fast=16.0, beta_slow=2.0), attention_factor=M4),
-    ),
+    "yarn": (gguf("qwen3", **FOUR), half(yarn(4.0), M4)),
+    "yarn with an attention factor": (gguf("qwen2", rope__scaling__attn_factor=1.5, **FOUR), half(yarn(4.0), 1.5 * M4)),
+    "a separate rotary slice": (gguf("deepseek2", **SLICE, **FOUR), interleaved(yarn(4.0, F64))),
+    "a multiplier": (gguf("mistral3", rope__scaling__yarn_log_multiplier=1.0, **SIXTEEN), interleaved(yarn(16.0))),
+    "a multiplier and an attention factor": (gguf("mistral3", **MULTIPLIED), interleaved(yarn(16.0), 1.5 * M16)),
+    "alpha": (gguf("hunyuan-dense", rope__scaling__alpha=1000.0), half(F_ALPHA)),
+    "betas": (gguf("mistral3", **BETAS, **FOUR), interleaved(yarn(4.0, beta_fast=16.0, beta_slow=2.0), M4)),
     "yarn within the length of the model": (
-        gguf("qwen3", rope__scaling__type="yarn", rope__scaling__factor=4.0),
-        half(yarn(4.0, original_length=131_072), attention_factor=M4),
+        gguf("qwen3", **LINEAR | {"rope__scaling__type": "yarn"}),
+        half(yarn(4.0, original_length=131_072), M4),
     ),
-    "gpt-oss, whose ramp is not rounded": (
-        gguf("gpt-oss", rope__scaling__factor=32.0, rope__freq_base=1.5e5, **YARN_KEYS),
-        half(yarn(32.0, F_OSS, base=1.5e5, truncate=False), attention_factor=M32),
-    ),
-    "a multiplier and an attention factor": (
-        gguf("mistral3", rope__scaling__yarn_log_multiplier=2.0, rope__scaling__attn_factor=1.5, **SIXTEEN),
-        interleaved(
-            yarn(16.0), attention_factor=1.5 * scaling.yarn_attention_factor(16.0, mscale=1.0, mscale_all_dim=2.0)
-        ),
-    ),
+    "gpt-oss, whose ramp is not rounded": (gguf("gpt-oss", **OSS), half(yarn(32.0, F_OSS, 1.5e5, truncate=False), M32)),
     "optional sections": (
         gguf("glm4", rope__dimension_sections=[8, 12, 12, 0], rope__dimension_count=64),
         half(ra.axes.chunked(F64, [8, 12, 12])),
     ),
-    "empty optional sections": (
-        gguf("glm4", rope__dimension_count=64, rope__dimension_sections=[]),
-        interleaved(F64),
-    ),
+    "empty optional sections": (gguf("glm4", rope__dimension_count=64, rope__dimension_sections=[]), interleaved(F64)),
     "an equal base of sliding layers": (gguf("gpt-oss", rope__freq_base=1.5e5, rope__freq_base_swa=1.5e5), half(F_OSS)),
     "sections": (gguf("qwen2vl", rope__dimension_sections=[16, 24, 24, 0]), half(ra.axes.chunked(F, [16, 24, 24]))),
-    "strided sections": (
-        gguf("qwen3vl", rope__dimension_sections=[24, 20, 20, 0]),
-        half(ra.axes.strided(F, [24, 20, 20])),
-    ),
+    "strided": (gguf("qwen3vl", rope__dimension_sections=[24, 20, 20, 0]), half(ra.axes.strided(F, [24, 20, 20]))),
 }
 
 
@@ -132,26 +102,28 @@ def test_layers_of_gguf_are_read():
     assert config.layers(gguf("granitehybrid", rope__scaling__finetuned=False)) == [None] * 4
 
 
-# As conversion/*.py of llama.cpp writes them: metadata of hybrids, and the config.json of the same models.
+# As conversion/*.py of llama.cpp writes them: metadata of hybrids, the config.json of the same models (without
+# the sizes that are those of FOUR_HEADS), and how many layers rotate.
+QWEN35 = {"attention.key_length": 256, "rope.dimension_count": 64, "rope.freq_base": 1e7}
+QWEN35_VL = QWEN35 | {"rope.dimension_sections": [11, 11, 10, 0]}
+WIDE = {"head_dim": 256, "rope_theta": 1e7}
+FOUR_LAYERS = {"block_count": 4, "attention.key_length": 64}
+YARN_OF_8 = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192}
+ROPE = {"position_embedding_type": "rope"}
 HYBRIDS = {
     "qwen35": (
-        {"block_count": 64, "attention.key_length": 256, "full_attention_interval": 4, "ssm.conv_kernel": 4}
-        | {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0], "rope.freq_base": 1e7},
-        {"model_type": "qwen3_5_text", "num_hidden_layers": 64, "head_dim": 256, "rope_theta": 1e7},
+        QWEN35_VL | {"block_count": 64, "full_attention_interval": 4, "ssm.conv_kernel": 4},
+        {"model_type": "qwen3_5_text", "num_hidden_layers": 64, **WIDE},
         16,
     ),
     "qwen35moe": (  # the last layer predicts a further token
-        {"block_count": 41, "nextn_predict_layers": 1, "attention.key_length": 256, "rope.freq_base": 1e7}
-        | {"attention.recurrent_layers": [*[True, True, True, False] * 10, False]}
-        | {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]},
-        {"model_type": "qwen3_5_moe_text", "num_hidden_layers": 40, "head_dim": 256, "rope_theta": 1e7},
+        QWEN35_VL
+        | {"block_count": 41, "nextn_predict_layers": 1}
+        | {"attention.recurrent_layers": [*[True, True, True, False] * 10, False]},
+        {"model_type": "qwen3_5_moe_text", "num_hidden_layers": 40, **WIDE},
         10,
     ),
-    "qwen3next": (
-        {"block_count": 48, "attention.key_length": 256, "rope.dimension_count": 64, "rope.freq_base": 1e7},
-        {"model_type": "qwen3_next", "num_hidden_layers": 48, "head_dim": 256, "rope_theta": 1e7},
-        12,
-    ),
+    "qwen3next": (QWEN35 | {"block_count": 48}, {"model_type": "qwen3_next", "num_hidden_layers": 48, **WIDE}, 12),
     "lfm2": (
         {"block_count": 16, "attention.head_count": 16, "embedding_length": 1024, "rope.freq_base": 1e6}
         | {"attention.head_count_kv": [0, 0, 8, 0, 0, 8, 0, 0, 8, 0, 8, 0, 8, 0, 8, 0], "shortconv.l_cache": 3},
@@ -160,30 +132,24 @@ HYBRIDS = {
         6,
     ),
     "granitehybrid": (
-        {"block_count": 4, "attention.key_length": 64, "attention.head_count_kv": [0, 8, 0, 0], "ssm.state_size": 128}
-        | {"rope.scaling.finetuned": True},
-        {"model_type": "granitemoehybrid", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
-        | {"layer_types": ["mamba", "attention", "mamba", "mamba"], "position_embedding_type": "rope"},
+        FOUR_LAYERS | {"attention.head_count_kv": [0, 8, 0, 0], "ssm.state_size": 128, "rope.scaling.finetuned": True},
+        {"model_type": "granitemoehybrid", "layer_types": ["mamba", "attention", "mamba", "mamba"], **ROPE},
         1,
     ),
     "granite": (  # Granite 4.0 Micro, a hybrid's class without hybrid layers
         {"block_count": 4, "embedding_length": 256, "attention.head_count": 4, "attention.head_count_kv": [8] * 4}
         | {"rope.dimension_count": 64, "rope.freq_base": 1e7, "rope.scaling.finetuned": True, "ssm.conv_kernel": 4},
-        {"model_type": "granitemoehybrid", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
-        | {"layer_types": ["attention"] * 4, "position_embedding_type": "rope", "rope_theta": 1e7},
+        {"model_type": "granitemoehybrid", "layer_types": ["attention"] * 4, "rope_theta": 1e7, **ROPE},
         4,
     ),
-    "exaone4": (  # without a window, all layers rotate
-        {"block_count": 4, "attention.key_length": 64, "context_length": 4096},
-        {"model_type": "exaone4", "num_hidden_layers": 4, "head_dim": 64, "sliding_window": None},
-        4,
-    ),
+    # without a window, all layers rotate
+    "exaone4": (FOUR_LAYERS | {"context_length": 4096}, {"model_type": "exaone4", "sliding_window": None}, 4),
     "olmo2": (  # OLMo 3, whose converter writes the attention factor of the config.json, in float32
-        {"block_count": 4, "attention.key_length": 64, "attention.sliding_window": 4096, "rope.freq_base": 5e5}
+        FOUR_LAYERS
         | {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 8192}
-        | {"rope.scaling.yarn_attn_factor": 1.2079441547393799},
-        {"model_type": "olmo3", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 5e5}
-        | {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192}},
+        | {"rope.scaling.yarn_attn_factor": 1.2079441547393799}
+        | {"attention.sliding_window": 4096, "rope.freq_base": 5e5},
+        {"model_type": "olmo3", "rope_theta": 5e5, "rope_scaling": YARN_OF_8},
         4,
     ),
 }
@@ -193,10 +159,10 @@ HYBRIDS = {
 def test_layers_of_gguf_are_those_of_the_config_json(arch):
     keys, model, count = HYBRIDS[arch]
     layers = config.layers({"general.architecture": arch} | {f"{arch}.{key}": value for key, value in keys.items()})
-    expected = config.layers(model)
     assert sum(rope is not None for rope in layers) == count
-    factors = [(rope and rope.frequencies, rope and rope.attention_factor) for rope in layers]
-    assert factors == [(rope and rope.frequencies, rope and rope.attention_factor) for rope in expected]
+    both = (layers, config.layers(FOUR_HEADS | model))
+    ours, theirs = ([rope and (rope.frequencies, rope.attention_factor) for rope in found] for found in both)
+    assert ours == theirs
 
 
 # --- scaling in a tensor --------------------------------------------------------------------------------------
@@ -242,9 +208,8 @@ def test_gguf_whose_scaling_is_a_tensor_is_refused_with_ways_out(name):
 
 def test_llama3_scaling_of_gguf_equals_that_of_transformers():
     utils = pytest.importorskip("transformers.modeling_rope_utils")
-    model = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 5e5}
-    model["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    model["rope_scaling"]["original_max_position_embeddings"] = 8192
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    model = LLAMA | {"rope_theta": 5e5, "rope_scaling": llama3 | {"original_max_position_embeddings": 8192}}
     theirs = pytest.importorskip("transformers").LlamaConfig(**{**model, "max_position_embeddings": 131_072})
     frequencies, _ = utils.ROPE_INIT_FUNCTIONS["llama3"](theirs, "cpu")
     rope = Rope.from_config(gguf("llama", **LLAMA_31), factor=8.0)

@@ -182,8 +182,6 @@ def test_sizes_of_single_layers_that_do_not_change_head_dim_are_ignored():
 
 
 def test_each_layer_can_have_its_own_base():
-    granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 2, "layer_rope_theta": [1e4, 1e6]}
-    assert config.layers(granite) == [WIDE, half(ra.frequencies(64, base=1e6))]
     step = {"model_type": "step3p5", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": [5e6, 1e4]}
     step |= {"layer_types": ["full_attention", "sliding_attention"], "partial_rotary_factors": [0.5, 1.0]}
     full = half(ra.frequencies(32, base=5e6))
@@ -193,12 +191,13 @@ def test_each_layer_can_have_its_own_base():
 
 def test_different_layers_of_one_type_are_reported_separately():
     granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4}
-    assert_differing(granite | {"layer_rope_theta": [1e4, 1e6, 0, 1e4]}, "layer_rope_theta")
-    first, second = config.explain(granite | {"layer_rope_theta": [1e4, 1e6, 0, 1e4]})
+    differing, other = granite | {"layer_rope_theta": [1e4, 1e6, 0, 1e4]}, half(ra.frequencies(64, base=1e6))
+    assert config.layers(differing) == [WIDE, other, None, WIDE]
+    assert_differing(differing, "layer_rope_theta")
+    first, second = config.explain(differing)
     assert (first.layers, first.facts["rope_theta"]) == ((0, 3), (1e4, "layer_rope_theta[0]"))
     assert (second.layers, second.facts["rope_theta"]) == ((1,), (1e6, "layer_rope_theta[1]"))
-    same = granite | {"layer_rope_theta": [1e6, 1e6, 0, 1e6]}
-    assert Rope.from_config(same) == half(ra.frequencies(64, base=1e6))
+    assert Rope.from_config(granite | {"layer_rope_theta": [1e6, 1e6, 0, 1e6]}) == other
 
 
 def test_scaling_can_apply_to_some_layers():

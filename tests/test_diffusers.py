@@ -20,6 +20,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from configs import rows_of
 
 from rope_any import Rope, config
 
@@ -112,8 +113,7 @@ def kandinsky_table(c):
 def joy_range_table(c):
     """Return the table of JoyImage Edit Plus for a range of positions."""
     method = class_of("JoyImageEditPlusTransformer3DModel")._get_rotary_pos_embed_for_range
-    first, last = c.positions[0], c.positions[-1]
-    cos, sin = method(SimpleNamespace(config=SimpleNamespace(**c.config)), first, [n + 1 for n in last])
+    cos, sin = method(c.model, c.positions[0], [n + 1 for n in c.positions[-1]])
     return cos[None], sin[None]
 
 
@@ -126,7 +126,7 @@ def ltx_table(c):
 
 def pipeline_tables(pipeline, c, *batch):
     """Return the rotary tables that a pipeline computes for a grid."""
-    stub = SimpleNamespace(transformer=SimpleNamespace(config=SimpleNamespace(**c.config)), vae_scale_factor_spatial=8)
+    stub = SimpleNamespace(transformer=c.model, vae_scale_factor_spatial=8)
     patches = [c.config.get("patch_size_t") or 1, *[8 * c.config["patch_size"]] * 2]
     frames, rows, columns = (n * k for n, k in zip(c.shape, patches, strict=True))
     return pipeline._prepare_rotary_positional_embeddings(stub, *batch, rows, columns, frames, CPU)
@@ -138,12 +138,6 @@ def hunyuan_dit_table(c):
     lengths = c.shape[1:]
     crop = pipeline.get_resize_crop_region_for_grid(lengths, 512 // 8 // c.config["patch_size"])
     return embeddings.get_2d_rotary_pos_embed(c.config["attention_head_dim"], crop, lengths)
-
-
-def animate_table(c):
-    """Return the grid and the frequencies that Wan Animate rotates by."""
-    model = SimpleNamespace(config=SimpleNamespace(**c.config), rope_freqs_cache={})
-    return torch.tensor([c.shape]), class_of(c.name)._rope_freqs(model, (0, 0, 0), CPU)
 
 
 def stable_audio_table(c):
@@ -178,7 +172,8 @@ of = SimpleNamespace(
     any_flow=lambda c: c.rope({"total_frames": c.shape[0], "full_frame_shape": c.shape[1:]}, CPU)["query"],
     lumina=lambda c: c.rope._get_freqs_cis(c.ids[None]),
     cosmos_3=lambda c: c.rope(c.ids.T[:, None], CPU, torch.float32),
-    joy=lambda c: class_of(JOY).get_rotary_pos_embed(SimpleNamespace(**c.config), list(c.shape))[0],
+    joy=lambda c: class_of(JOY).get_rotary_pos_embed(c.model.config, list(c.shape))[0],
+    animate=lambda c: (torch.tensor([c.shape]), class_of(c.name)._rope_freqs(c.model, (0, 0, 0), CPU)),
     # only of all positions of a shape
     frames=lambda c: c.rope(torch.arange(c.shape[0]), *(n * c.config["patch_size"] for n in c.shape[1:]), "cpu"),
     far=lambda c: c.rope._forward_full_frame(*c.shape, CPU).flatten(0, 2)[None, None],
@@ -300,7 +295,7 @@ CASES = {
     WAN: ("WanRotaryPosEmbed", of.video, wan),
     "WanVACETransformer3DModel": ("WanRotaryPosEmbed", of.video, like(WAN, wan)),
     "WanAnimateTransformer3DModel": ("WanRotaryPosEmbed", of.video, wan),
-    "WanAnimate2Transformer3DModel": (None, animate_table, of_tokens("rope_apply", spread=True)),
+    "WanAnimate2Transformer3DModel": (None, of.animate, of_tokens("rope_apply", spread=True)),
     "SkyReelsV2Transformer3DModel": ("SkyReelsV2RotaryPosEmbed", of.video, sky_reels),
     "ChronoEditTransformer3DModel": ("ChronoEditRotaryPosEmbed", of.video, wan),
     "AnyFlowTransformer3DModel": ("AnyFlowRotaryPosEmbed", of.any_flow, by_function("apply_rotary_emb")),
@@ -477,9 +472,10 @@ def compare(monkeypatch, name, keys, shape, rng):
     torch.manual_seed(rng.randint(0, 2**31))
     x = torch.randn(1, heads, len(places), width)
     at, whole = torch.tensor(places), defaults(name) | keys
-    c = SimpleNamespace(name=name, config=whole, shape=shape, positions=places, ids=at, rope=module)
+    model = SimpleNamespace(config=SimpleNamespace(**whole), rope_freqs_cache={})
+    c = SimpleNamespace(name=name, config=whole, model=model, shape=shape, positions=places, ids=at, rope=module)
     expected = rotate(x, table(c), module_of(name))
-    rows = rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
+    rows = rows_of(rope)
     positions = (at if len(rows) > 1 else at[:, 0]).double()
     angle = max(abs(f * p) for place in places for row, p in zip(rows, place, strict=True) for f in row)
     limit = tolerance(name, angle, x) * rope.attention_factor

@@ -73,83 +73,47 @@ def config_keys(model_type, rng):
     head, index_head = rotary + rng.choice([0, 4, 10]), rotary + rng.choice([0, 2, 8])
     scaled = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "rope_theta": 500.0}
     rope = scaled if yarn else {"rope_type": "default", "rope_theta": float(rng.choice([100, 10_000]))}
-    keys = {
-        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
-        **dict.fromkeys(("n_group", "topk_group"), 1),
-        **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_experts_per_tok"), 2),
-        **dict.fromkeys(("n_routed_experts", "index_topk"), 4),
-        **dict.fromkeys(("vocab_size", "moe_intermediate_size", "v_head_dim"), 8),
-        **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 12),
-        "intermediate_size": 16,
-        "hidden_size": 32,
-        "max_position_embeddings": 512,
-        "qk_rope_head_dim": rotary,
-        "qk_nope_head_dim": head,
-        "index_head_dim": index_head,
-        "index_n_heads": rng.randint(1, 3),
-        "rope_parameters": rope,
-    }
-    partial = {"rope_parameters": {**rope, "partial_rotary_factor": rotary / 32}, "head_dim": 32}
-    own = {
-        "glm5_next_text": {"qk_rope_head_dim": 0, "index_kpool": 2},
-        "dots3_note_text": {
-            "head_dim": 32,
-            "layer_types": ["indexed_attention", "sliding_attention"],
-            "swa_head_dim": 24,
-            "swa_qk_nope_head_dim": 16,
-            **dict.fromkeys(("swa_num_attention_heads", "swa_num_key_value_heads"), 2),
-            **dict.fromkeys(("swa_kv_lora_rank", "swa_q_lora_rank", "swa_v_head_dim"), 8),
-            "rope_parameters": {"indexed_attention": rope, "sliding_attention": {**rope, "rope_theta": 77.0}},
-        },
-        "mistral_large4_text": {"no_rope_layers": [0, 1]},
-        "deepseek_v4": {
-            "head_dim": 32,
-            "partial_rotary_factor": rotary / 32,
-            "num_key_value_heads": 1,
-            "num_hidden_layers": 4,
-            "compress_rates": {"compressed_sparse_attention": rng.randint(2, 5), "heavily_compressed_attention": 8},
-            "compress_rope_theta": float(rng.choice([300, 160_000])),
-            "o_groups": 2,
-            "o_lora_rank": 4,
-            "num_hash_layers": 0,
-            "rope_parameters": {key: value for key, value in rope.items() if key != "rope_theta"},
-        },
-        "qwen4_exp_text": {
-            **partial,
-            "layer_types": ["linear_attention", "full_attention"],
-            "indexer_n_heads": rng.randint(1, 3),
-            "indexer_kv_heads": 1,
-            "indexer_head_dim": index_head,
-            "indexer_compress_ratio": (ratio := rng.randint(2, 5)),
-            "indexer_budget": 2 * ratio,
-            **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads", "hc_count"), 2),
-            **dict.fromkeys(("hc_lowrank", "num_experts"), 4),
-            **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "shared_expert_intermediate_size"), 8),
-        },
-        "minimax_m3_vl_text": {
-            **partial,
-            "num_local_experts": 4,
-            "dense_intermediate_size": 16,
-            "shared_intermediate_size": 8,
-            "sparse_attention_config": {
-                "sparse_index_dim": index_head,
-                "sparse_attention_freq": [0, 1],
-                "sparse_num_index_heads": 2,
-                "sparse_block_size": 4,
-            },
-        },
-    }.get(model_type, {})
-    keys.update(own)
-    if model_type in ("qwen4_exp_text", "minimax_m3_vl_text"):
-        del keys["qk_rope_head_dim"]
-    if model_type in SECTIONED:
-        third = rotary // 6
-        keys["rope_parameters"] |= {"mrope_section": [rotary // 2 - 2 * third, third, third]}
+    keys = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+    keys |= dict.fromkeys(("n_group", "topk_group"), 1)
+    keys |= dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_experts_per_tok"), 2)
+    keys |= dict.fromkeys(("n_routed_experts", "index_topk"), 4)
+    keys |= dict.fromkeys(("vocab_size", "moe_intermediate_size", "v_head_dim"), 8)
+    keys |= dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 12)
+    keys |= {"intermediate_size": 16, "hidden_size": 32, "max_position_embeddings": 512, "rope_parameters": rope}
+    partial = rope | {"partial_rotary_factor": rotary / 32}
+    sections = {"mrope_section": [rotary // 2 - 2 * (rotary // 6), rotary // 6, rotary // 6]}
     if model_type == "qwen4_exp_text":
-        keys["rope_parameters"]["mrope_interleaved"] = True
+        keys |= {"head_dim": 32, "rope_parameters": partial | sections | {"mrope_interleaved": True}}
+        keys |= {"indexer_n_heads": rng.randint(1, 3), "indexer_kv_heads": 1, "indexer_head_dim": index_head}
+        keys |= {"indexer_compress_ratio": (ratio := rng.randint(2, 5)), "indexer_budget": 2 * ratio}
+        keys |= {"layer_types": ["linear_attention", "full_attention"], "hc_lowrank": 4, "num_experts": 4}
+        keys |= dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads", "hc_count"), 2)
+        wide = ("linear_key_head_dim", "linear_value_head_dim", "shared_expert_intermediate_size")
+        return keys | dict.fromkeys(wide, 8)
     if model_type == "minimax_m3_vl_text":
-        del keys["index_head_dim"], keys["index_n_heads"]
-    return keys
+        sparse = {"sparse_index_dim": index_head, "sparse_attention_freq": [0, 1], "sparse_num_index_heads": 2}
+        keys |= {"sparse_attention_config": sparse | {"sparse_block_size": 4}, "rope_parameters": partial}
+        keys |= {"head_dim": 32, "num_local_experts": 4, "dense_intermediate_size": 16}
+        return keys | {"shared_intermediate_size": 8}
+    keys |= {"qk_rope_head_dim": rotary, "qk_nope_head_dim": head}
+    keys |= {"index_head_dim": index_head, "index_n_heads": rng.randint(1, 3)}
+    if model_type == "dots3_note_text":
+        keys |= dict.fromkeys(("swa_num_attention_heads", "swa_num_key_value_heads"), 2)
+        keys |= dict.fromkeys(("swa_kv_lora_rank", "swa_q_lora_rank", "swa_v_head_dim"), 8)
+        keys |= {"head_dim": 32, "swa_head_dim": 24, "swa_qk_nope_head_dim": 16}
+        kinds = {"indexed_attention": rope, "sliding_attention": rope | {"rope_theta": 77.0}}
+        return keys | {"layer_types": [*kinds], "rope_parameters": kinds}
+    if model_type == "deepseek_v4":
+        ratios = {"compressed_sparse_attention": rng.randint(2, 5), "heavily_compressed_attention": 8}
+        keys |= {"compress_rates": ratios, "compress_rope_theta": float(rng.choice([300, 160_000]))}
+        keys |= {"num_key_value_heads": 1, "num_hidden_layers": 4, "num_hash_layers": 0, "head_dim": 32}
+        keys |= {"o_groups": 2, "o_lora_rank": 4, "partial_rotary_factor": rotary / 32}
+        return keys | {"rope_parameters": {key: value for key, value in rope.items() if key != "rope_theta"}}
+    return keys | {
+        "glm5_next_text": {"qk_rope_head_dim": 0, "index_kpool": 2},
+        "mistral_large4_text": {"no_rope_layers": [0, 1]},
+        "hy_v4_vl_text": {"rope_parameters": rope | sections},
+    }.get(model_type, {})
 
 
 def home_of(model_type):
@@ -345,6 +309,7 @@ def test_layers_with_an_indexer_equal_those_of_transformers(torch, model_type, s
         if rotates:
             ours = [rope is not None for rope in config.layers(whole, part="indexer")]
             assert ours == [i in theirs for i in range(count)]
+            assert indexer(whole).layers == tuple(sorted(theirs))
 
 
 def reads_as_text(name):
@@ -377,7 +342,8 @@ GLM5 |= {"rope_parameters": THETA}
 
 def test_glm_5_is_read_with_sources():
     found = indexer(GLM5 | {"indexer_rope_interleave": True, "rope_interleave": True})
-    assert found.rope == Rope.from_config(GLM5, part="text")
+    text = GLM5 | {"indexer_rope_interleave": False}  # which the text does not read
+    assert found.rope == Rope.from_config(GLM5, part="text") == Rope.from_config(text)
     assert found.facts["pairing"] == ("interleaved", "the indexer of glm_moe_dsa, and indexer_rope_interleave")
     assert found.facts["head_dim"] == (128, "index_head_dim")
     assert found.facts["rotary_dim"] == (64, "qk_rope_head_dim")
@@ -388,10 +354,6 @@ def test_deepseek_v3_2_pairs_halves_but_its_main_attention_interleaves():
     assert Rope.from_config({"model_type": "deepseek_v32"}).pairing == "interleaved"
     assert found.facts["pairing"] == ("half", "the indexer of deepseek_v32")
     assert found.facts["head_dim"] == (128, "default of deepseek_v32")
-
-
-def test_the_last_features_rotate_in_hy_v4():
-    assert indexer({"model_type": "hy_v4", "index_head_dim": 100, "rope_parameters": THETA}).rope.start == 36
 
 
 @pytest.mark.parametrize("model_type", [case.model_type for case in CASES])

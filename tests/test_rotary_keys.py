@@ -84,11 +84,7 @@ def test_a_new_key_in_the_source_of_a_model_is_found():
 
 @pytest.mark.parametrize(
     "document",
-    [
-        '[toy.part]\n"a" = "x"\n[toy.irrelevant]\n"b" = "x"',
-        '[toy.part]\n"a" = "x x"',
-        '[toy.wrong]\n"a" = "x"',
-    ],
+    ['[toy.part]\n"a" = "x"\n[toy.irrelevant]\n"b" = "x"', '[toy.part]\n"a" = "x x"', '[toy.wrong]\n"a" = "x"'],
 )
 def test_a_name_that_is_classified_twice_is_refused(document):
     with pytest.raises(SystemExit, match="must occur once"):

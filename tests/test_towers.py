@@ -77,6 +77,11 @@ def config_class(model_type):
     return next(c for c in vars(module).values() if getattr(c, "model_type", None) == model_type)
 
 
+def configs_of(name, keys, **few):
+    """Return the config of a tower as its class has it, with few further keys, and as a file has it."""
+    return config_class(name)(**few, **copy.deepcopy(keys)), tower_of(name, **keys)
+
+
 def uniform(*shape):
     """Return uniform random numbers between −1 and 1."""
     return torch.rand(*shape) * 2 - 1
@@ -199,9 +204,8 @@ PEERS = {
 
 
 # Classes whose table of frequencies is compared as a whole, and how our frequencies are scaled.
-TABLES = dict.fromkeys(PEERS.keys() - {"llama4_vision_model", "dinov3_vit", "sapiens2"}, 1.0) | {
-    "eomt_dinov3": 2 * np.pi
-}
+TABLES = dict.fromkeys(PEERS.keys() - {"llama4_vision_model", "dinov3_vit", "sapiens2"}, 1.0)
+TABLES["eomt_dinov3"] = 2 * np.pi
 CLASS_TOKENS = {"inkling2_vision": (1, 0), "llama4_vision_model": (0, 1)}  # before and after the patches
 # Further inputs of a model, on which its rotation does not depend.
 OTHERS = {
@@ -247,9 +251,10 @@ def test_a_tower_rotates_like_its_model(name, seed, monkeypatch):
     few = {"num_hidden_layers": 1, "intermediate_size": 8} | OTHERS.get(name, {})
     if name == "dots3_note_vision_encoder":
         few |= {"adapter_in_dim": HEADS * head, "adapter_merge_size": merge}
-    model = getattr(modeling(folder), model)(config_class(name)(**few, **copy.deepcopy(keys))).eval()
-    part, videos = tower_of(name, **keys), "spatial_merge_size" in keys and not name.startswith("glm4v")
-    shape = (2 if videos or name in FRAMES else 1, *((8, 8) if "llama4" in name else (6, 12) if seed else (12, 6)))
+    config, part = configs_of(name, keys, **few)
+    model = getattr(modeling(folder), model)(config).eval()
+    videos = name in FRAMES or ("spatial_merge_size" in keys and not name.startswith("glm4v"))
+    shape = (2 if videos else 1, *((8, 8) if "llama4" in name else (6, 12) if seed else (12, 6)))
     if name == "video_llama_3_vision":  # whose blocks are the caller's
         run = packed("embeddings", merge_sizes=torch.tensor([2]))
         with pytest.raises(ValueError, match="the caller chooses them"):
@@ -263,13 +268,6 @@ def test_a_tower_rotates_like_its_model(name, seed, monkeypatch):
     assert_rotates(part, places, pairs, before=before, after=after)
 
 
-@pytest.mark.parametrize("name", PEERS)
-def test_layers_of_a_tower_are_counted_as_by_its_class(name):
-    theirs = config_class(name)()
-    count = getattr(theirs, "num_hidden_layers", None) or theirs.memory_attention_num_layers
-    assert len(ra.config.layers(theirs, part="vision")) == count
-
-
 # --- towers of which only the rotation is run -----------------------------------------------------------------
 
 
@@ -278,10 +276,8 @@ def test_gemma4_rotates_like_its_model(monkeypatch):
     head, base, _ = drawn("gemma4_vision", 0)
     keys = {"head_dim": 2 * head, "rope_parameters": {"rope_theta": base}}
     sizes = {"hidden_size": 24, "num_attention_heads": HEADS, "num_key_value_heads": HEADS}
-    few = {"num_hidden_layers": 1, "intermediate_size": 8, **sizes}
-    config = config_class("gemma4_vision")(**few, **copy.deepcopy(keys))
-    encoder = modeling("gemma4").Gemma4VisionEncoder(config).eval()
-    part, shape = tower_of("gemma4_vision", **sizes, **keys), (6, 12)
+    config, part = configs_of("gemma4_vision", keys | sizes, num_hidden_layers=1, intermediate_size=8)
+    encoder, shape = modeling("gemma4").Gemma4VisionEncoder(config).eval(), (6, 12)
     pil = importlib.import_module("transformers.models.gemma4.image_processing_pil_gemma4")
     image = np.zeros((*(16 * n for n in shape), 3), np.uint8)
     made = pil.Gemma4ImageProcessorPil(do_resize=False)(image, return_tensors="pt")["image_position_ids"][0]
@@ -300,12 +296,10 @@ def test_sam3_rotates_like_its_model(shape, monkeypatch):
     head, base, _ = drawn("sam3_vit_model", shape)
     keys = {"hidden_size": HEADS * head, "num_attention_heads": HEADS, "image_size": 40, "patch_size": 5}
     keys |= {"window_size": 4, "rope_parameters": {"rope_theta": base}}
-    peer, part = modeling("sam3"), tower_of("sam3_vit_model", **keys)
-    config = config_class("sam3_vit_model")(intermediate_size=8, **copy.deepcopy(keys))
+    peer, (config, part) = modeling("sam3"), configs_of("sam3_vit_model", keys, intermediate_size=8)
     layer = peer.Sam3ViTLayer(config, window_size=4 if shape == (4, 4) else 0).eval()
-    pairs = recorded_rotation(
-        monkeypatch, peer, "apply_rotary_pos_emb_2d", lambda: layer(uniform(1, 8, 8, HEADS * head))
-    )
+    run = functools.partial(layer, uniform(1, 8, 8, HEADS * head))
+    pairs = recorded_rotation(monkeypatch, peer, "apply_rotary_pos_emb_2d", run)
     assert_rotates(part, grid(part, shape), pairs)
 
 
@@ -316,39 +310,32 @@ def test_dinov3_rotates_like_its_model(name):
     head, base, _ = drawn(name, 0)
     given = {"rope_parameters": {"rope_theta": base}} if name == "eomt_dinov3" else {"rope_theta": base}
     keys = {"hidden_size": HEADS * head, "num_attention_heads": HEADS, "patch_size": 5, **given}
-    peer, part = modeling(folder), tower_of(name, **keys)
-    embed = getattr(peer, embedding)(config_class(name)(**copy.deepcopy(keys))).eval()
-    q, k = uniform(2, HEADS, 5 + 6 * 11, head), uniform(2, HEADS, 5 + 6 * 11, head)
-    theirs = peer.apply_rotary_pos_emb(q, k, *embed(torch.zeros(1, 3, 30, 55)))
-    assert_rotates(part, grid(part, (6, 11)), zip((q, k), theirs, strict=True), before=5)
+    peer, (config, part) = modeling(folder), configs_of(name, keys)
+    qk = uniform(2, 2, HEADS, 5 + 6 * 11, head)
+    theirs = peer.apply_rotary_pos_emb(*qk, *getattr(peer, embedding)(config).eval()(torch.zeros(1, 3, 30, 55)))
+    assert_rotates(part, grid(part, (6, 11)), zip(qk, theirs, strict=True), before=5)
 
 
 @pytest.mark.parametrize("name", ["sam2_video", "sam3_tracker_video", "edgetam_video"])
 def test_memory_attention_rotates_like_its_model(name):
     """Queries on one grid; keys on that of each frame that is remembered, and those of object pointers on none."""
     folder, attention, *_ = PEERS[name]
-    _, base, _ = drawn(name, 0)
     keys = {"memory_attention_hidden_size": 120, "memory_attention_num_attention_heads": HEADS}
-    keys |= {"memory_attention_downsample_rate": 2, "rope_parameters": {"rope_theta": base}}
-    sizes = {"memory_attention_rope_feat_sizes": [7, 4]}
+    keys |= {"memory_attention_downsample_rate": 2, "rope_parameters": {"rope_theta": drawn(name, 0)[1]}}
+    keys |= {"memory_attention_rope_feat_sizes": [7, 4]}
     if name == "edgetam_video":
-        sizes["memory_attention_rope_k_sizes"] = [5, 3]
-    peer, part, few = modeling(folder), tower_of(name, **keys, **sizes), {"memory_attention_num_layers": 1}
-    config = config_class(name)(**few, **copy.deepcopy(keys), **sizes)
-    columns, rows = config.memory_attention_rope_feat_sizes
-    module = getattr(peer, attention)(config).eval()
-    at, at_keys = grid(part, (rows, columns)), grid(part, (rows, columns))
+        keys["memory_attention_rope_k_sizes"] = [5, 3]
+    peer, (config, part) = modeling(folder), configs_of(name, keys, memory_attention_num_layers=1)
+    module, at = getattr(peer, attention)(config).eval(), grid(part, config.memory_attention_rope_feat_sizes[::-1])
     q = uniform(1, HEADS, len(at), 20)
     table = module.rotary_emb(q, module.position_ids)
     if name == "edgetam_video":
-        at_keys = grid(part, (3, 5))
-        k = uniform(1, HEADS, 2 * 15 + 2, 20)
-        rotate, options = peer.apply_rotary_pos_emb_2d_cross_attn, {"repeat_freqs_k": 2}
-        tables = (*table, *module.rotary_emb(q, module.position_ids_k))
+        at_keys, rotate, repeats = grid(part, (3, 5)), peer.apply_rotary_pos_emb_2d_cross_attn, 2
+        table = (*table, *module.rotary_emb(q, module.position_ids_k))
     else:
-        k = uniform(1, HEADS, 2 * len(at) + 2, 20)
-        rotate, options, tables = peer.apply_rotary_pos_emb_2d, {"repeat_freqs_k": True}, table
-    rotated_q, rotated_k = rotate(q, k, *tables, num_k_exclude_rope=2, **options)
+        at_keys, rotate, repeats = at, peer.apply_rotary_pos_emb_2d, True
+    k = uniform(1, HEADS, 2 * len(at_keys) + 2, 20)
+    rotated_q, rotated_k = rotate(q, k, *table, num_k_exclude_rope=2, repeat_freqs_k=repeats)
     assert_rotates(part, at, [(q, rotated_q)])
     assert_rotates(part, at_keys * 2, [(k, rotated_k)], after=2)
 
@@ -384,6 +371,9 @@ def test_defaults_equal_those_of_the_class(name):
     given = {key: theirs.to_dict()[key] for key in ("patch_size", "image_size", "spatial_merge_size") if key in theirs}
     rope = ra.Rope.from_config(tower_of(name), part="vision")
     assert ra.Rope.from_config(tower_of(name, **given), part="vision") == rope
+    assert len(rope.frequencies) == found["axes"].value
+    count = getattr(theirs, "num_hidden_layers", None) or theirs.memory_attention_num_layers
+    assert len(ra.config.layers(theirs, part="vision")) == count
     rows = [[f for f in row if f] for row in rope.frequencies]
     if name != "pixtral":
         assert rows[1:] == rows[:-1]  # the same for each axis
@@ -447,9 +437,8 @@ def test_parts_without_rotary_have_no_rotary_in_their_source(name):
         for node in parsed(file).body:
             if isinstance(node, ast.ClassDef) and node.name.startswith(stem):
                 body = [part for part in node.body if not isinstance(part, ast.Expr)]  # without its docstring
-                assert not re.search(
-                    r"rotary_emb|[Rr]otaryE|apply_rotary|freqs_ci|RoPE", "".join(map(ast.unparse, body))
-                )
+                source = "".join(map(ast.unparse, body))
+                assert not re.search(r"rotary_emb|[Rr]otaryE|apply_rotary|freqs_ci|RoPE", source)
     assert len(UNROTATED) > 150
 
 
@@ -515,10 +504,7 @@ CODE2WAV = ("Qwen3OmniMoeCode2WavConfig", "Qwen3OmniMoeRotaryEmbedding", "Qwen3O
 
 @pytest.mark.parametrize(
     ("folder", "path", "names"),
-    [
-        ("evolla", "protein_encoder_config", SAPROT),
-        ("qwen3_omni_moe", "code2wav_config", CODE2WAV),
-    ],
+    [("evolla", "protein_encoder_config", SAPROT), ("qwen3_omni_moe", "code2wav_config", CODE2WAV)],
 )
 @pytest.mark.parametrize("keys", [{}, {"hidden_size": 120, "num_attention_heads": 3}])
 def test_sequence_parts_of_larger_configs_are_read(folder, path, names, keys):
@@ -638,11 +624,3 @@ def test_null_is_read_as_missing():
 def test_wrong_grid_shapes_are_refused(name, keys, shape, message):
     with pytest.raises((TypeError, ValueError), match=message):
         grid(tower_of(name, **keys), shape)
-
-
-@pytest.mark.parametrize("name", sorted(PEERS.keys() - {"video_llama_3_vision"}))
-def test_grid_has_a_number_for_each_axis(name):
-    shape = {"sam3_vit_model": (24, 24), "llama4_vision_model": (32, 32)}.get(name, (2, 4))
-    places = grid(tower_of(name), shape)
-    assert len(set(places)) == len(places) == np.prod(shape)
-    assert {len(place) for place in places} == {facts(tower_of(name))["axes"].value}
