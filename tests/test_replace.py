@@ -331,20 +331,9 @@ def indirect(way):
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     attention, rotation = modeling.LlamaAttention, modeling.apply_rotary_pos_emb
 
-    class Inherited(attention):
-        """A subclass of the attention, which calls its forward."""
-
-        def forward(self, *args, **options):
-            """Call the attention's forward."""
-            return super().forward(*args, **options)
-
-    class Decorated(attention):
-        """A subclass whose forward has a decorator."""
-
-        @wraps(attention.forward)
-        def forward(self, *args, **options):
-            """Call the attention's forward."""
-            return attention.forward(self, *args, **options)
+    def forward(self, *args, **options):
+        """Call the attention's forward."""
+        return attention.forward(self, *args, **options)
 
     class Closure(torch.nn.Module):
         """An attention whose forward gets the rotation from a closure."""
@@ -357,34 +346,28 @@ def indirect(way):
             output = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             return self.o_proj(output.transpose(1, 2).flatten(-2)), None
 
-    return {"inherited": Inherited, "decorated": Decorated, "closure": Closure}[way]
+    forward = wraps(attention.forward)(forward) if way == "decorated" else forward
+    return Closure if way == "closure" else type("Indirect", (attention,), {"forward": forward})
 
 
-@pytest.mark.parametrize("layers", ["all", "one"])
-@pytest.mark.parametrize("way", ["inherited", "decorated", "closure"])
-def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers):
-    model, kind = model_of("llama").to(torch.bfloat16), indirect(way)
-    for layer in model.model.layers[: None if layers == "all" else 1]:
-        layer.self_attn.__class__ = kind
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("way", ["inherited", "decorated", "closure", "wrapped", "outside of the model"])
+def test_tables_are_rounded_if_they_may_reach_a_function_of_another_attention(way, count):
+    model = model_of("llama").to(torch.bfloat16)
+    modules = torch.nn.ModuleDict({"it": model})
+    for attention in (layer.self_attn for layer in model.model.layers[:count]):
+        if way == "wrapped":
+            wrap(attention)
+        elif way == "outside of the model":
+            modules["other"] = type(attention)(model.config, 0)
+        else:
+            attention.__class__ = indirect(way)
     before = outputs(model)
-    undo = replace(model)
-    assert undo.rotations == (() if layers == "all" else ("model.layers.1.self_attn",))
+    undo = replace(modules)
+    own = [f"it.model.layers.{layer}.self_attn" in undo.rotations for layer in range(2)]
+    assert own == ([True, True] if way == "outside of the model" else [False, count == 1])
     assert distance(outputs(model), before) < 0.2
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
-    assert cos.dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("way", ["outside", "wrapped"])
-def test_tables_are_rounded_if_they_may_reach_another_function(way):
-    model = model_of("llama").model
-    attention = model.layers[0].self_attn
-    modules = torch.nn.ModuleDict({"model": model})
-    if way == "outside":  # outside of the model that has the embedding
-        modules["other"] = type(attention)(model.config, 0)
-    else:
-        wrap(attention)
-    assert "model.layers.1.self_attn" in replace(modules).rotations
-    cos, _ = model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
     assert cos.dtype == torch.bfloat16
 
 

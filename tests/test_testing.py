@@ -63,28 +63,21 @@ DTYPES |= dict.fromkeys(["frequencies", "factor", "cos", "sin", *ROTATED[1:]], "
 def test_tables_equal_those_of_rational_arithmetic(name):
     case = cases()[name]
     frequencies = np.asarray(case.frequencies).reshape(-1, case.cos.shape[1])
-    cos, sin, _ = oracle.table(case.positions.reshape(len(case.cos), -1), frequencies.tolist())
-    rotations = case.attention_factor * (cos + 1j * sin)
-    np.testing.assert_allclose(case.cos, rotations.real, rtol=0, atol=2e-15)
-    np.testing.assert_allclose(case.sin, rotations.imag, rtol=0, atol=2e-15)
-    pairs = cos.shape[-1]
-    for pairing, first, second in (
-        ("half", range(pairs), range(pairs, 2 * pairs)),
-        ("interleaved", range(0, 2 * pairs, 2), range(1, 2 * pairs, 2)),
-    ):
-        one, two = (case.start + np.asarray(features) for features in (first, second))
-        for part, rotated in ((pairing, rotations), (f"{pairing}_gradient", rotations.conj())):
-            z = (case.x[:, one] + 1j * case.x[:, two]) * rotated
-            expected = case.x.astype(np.float64)
-            expected[:, one], expected[:, two] = z.real, z.imag
+    *exact, _ = oracle.table(case.positions.reshape(len(case.cos), -1), frequencies.tolist())
+    cos, sin = (case.attention_factor * part for part in exact)
+    np.testing.assert_allclose(case.cos, cos, rtol=0, atol=2e-15)
+    np.testing.assert_allclose(case.sin, sin, rtol=0, atol=2e-15)
+    for pairing in ("half", "interleaved"):
+        for part, sign in ((pairing, 1), (f"{pairing}_gradient", -1)):
+            expected = oracle.rotate_by_table(case.x, cos, sign * sin, pairing=pairing, start=case.start)
             np.testing.assert_allclose(getattr(case, part), expected, rtol=0, atol=1e-14)
 
 
 def ours(parameters):
     """Return the frequencies and the attention factor of rope_any for the parameters of a case."""
     f = ra.frequencies(parameters.get("rotary_dim", 16), base=parameters["base"])
-    kind, rng = parameters.get("axes") or parameters["scheme"], SimpleNamespace()
-    rng.random = lambda: parameters["angle"] / (2 * math.pi)
+    kind = parameters.get("axes") or parameters["scheme"]
+    rng = SimpleNamespace(random=lambda: parameters["angle"] / (2 * math.pi))
     arrangements = {
         "plain": lambda: f,
         "axial": lambda: axes.axial(*map(ra.frequencies, parameters["rotary_dims"])),
@@ -98,14 +91,13 @@ def ours(parameters):
     accepted = [p for p in signature(function).parameters.values() if p.name in parameters]
     given = [parameters[p.name] for p in accepted if p.kind is p.POSITIONAL_ONLY]
     options = {p.name: parameters[p.name] for p in accepted if p.kind is p.KEYWORD_ONLY}
-    factor = 1.0
+    found = function(f, *given, **options)
+    factor, original_length = parameters.get("factor"), parameters.get("original_length")
     if kind.endswith("yarn"):
-        ratio = parameters.get("factor") or parameters["length"] / parameters["original_length"]
-        factor = scaling.yarn_attention_factor(ratio)
-    elif kind == "longrope":
-        original_length = parameters["original_length"]
-        factor = scaling.longrope_attention_factor(parameters["factor"], original_length=original_length)
-    return function(f, *given, **options), factor
+        return found, scaling.yarn_attention_factor(factor or parameters["length"] / original_length)
+    if kind == "longrope":
+        return found, scaling.longrope_attention_factor(factor, original_length=original_length)
+    return found, 1.0
 
 
 @pytest.mark.parametrize("name", cases())
@@ -310,8 +302,7 @@ def change_written(y, _, __, *, at=..., to=np.zeros_like):
 def beyond(y, _, positions):
     """Raise for positions beyond a table."""
     if positions.max() >= 4096:
-        msg = "index out of range: 4096"
-        raise IndexError(msg)
+        raise IndexError("index out of range: 4096")
     return y
 
 
@@ -323,12 +314,7 @@ def failing_of(report):
 
 def far(change):
     """Return a correct partial rotary; a function of y, x and positions changes its result from position 1000 on."""
-
-    def after(y, x, positions):
-        """Apply the change from position 1000 on only."""
-        return change(y, x, positions) if positions[0] >= 1000 else y
-
-    return changed(after, rotary_dim=16)
+    return changed(lambda y, x, p: change(y, x, p) if p[0] >= 1000 else y, rotary_dim=16)
 
 
 def write_x(y, x, _):
