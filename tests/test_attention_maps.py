@@ -192,12 +192,3 @@ def test_sizes_below_the_least_are_refused(name, size):
     wrong = -1 if size in ("window", "local_size") else 0
     with pytest.raises(ValueError, match=f"{size} must be from {wrong + 1} to 2147483647; got {wrong}"):
         function(POSITIONS, **options | {size: wrong})
-
-
-def test_what_would_give_wrong_distances_is_refused():
-    with pytest.raises(TypeError, match="positions must be integers; got an array of float64"):
-        positions.rerope([0.0, 1.0], window=2, like=POSITIONS)
-    with pytest.raises(ValueError, match="local_size must be less than `chunk_size`, 5; got 5"):
-        positions.dual_chunk(POSITIONS, chunk_size=5, local_size=5)
-    with pytest.raises(ValueError, match=r"window \* \(factor - 1\) must be .* got 4611686011984936962"):
-        positions.leaky_rerope(POSITIONS, window=2**31 - 1, factor=2**31 - 1)

@@ -91,7 +91,7 @@ MODELS = {
 def torchtune(file, name, **options):
     """Return a rotary module of torchtune, loaded from its file, as the package imports much more."""
     package = importlib.util.find_spec("torchtune") or pytest.skip("torchtune is not installed")
-    names = runpy.run_path(str(Path(package.origin).parent / f"{file}.py"), run_name="torchtune")
+    names = runpy.run_path(str(Path(package.origin).parent / "models" / f"{file}.py"), run_name="torchtune")
     return names[name](dim=64, max_seq_len=96, base=500_000, **options)
 
 
@@ -130,34 +130,33 @@ DOUBLED = {"cos_cached": torch.cat((COS, COS), -1), "sin_cached": torch.cat((SIN
 COMPLEX = torch.polar(torch.ones(64, 32), torch.outer(torch.arange(64.0), FREQUENCIES))
 LLAMA31 = {"model_type": "llama", "head_dim": 64, "rope_parameters": LLAMA3}
 MODULES = {
-    "torchtune": (lambda: torchtune("modules/position_embeddings", "RotaryPositionalEmbeddings"), ROPE),
-    "torchtune, llama3": (
-        lambda: torchtune("models/llama3_1/_position_embeddings", "Llama3ScaledRoPE", old_context_len=64),
-        ra.Rope.from_config(LLAMA31),
-    ),
-    "torchtune, qwen2": (
-        lambda: torchtune("models/qwen2/_positional_embeddings", "Qwen2RotaryPositionalEmbeddings"),
-        ROPE,
-    ),
-    "rotary-embedding-torch": (rotary, ROPE),
-    "rotary-embedding-torch, cached": (lambda: cached(rotary()), ra.Rope(ROPE.frequencies, pairing="interleaved")),
-    "rotary-embedding-torch, xpos": (lambda: rotary(use_xpos=True), ROPE),
-    "Megatron": (lambda: model_with({"inv_freq": FREQUENCIES}), ROPE),
-    "vLLM": (lambda: model_with(cos_sin_cache=torch.cat((COS, SIN), -1)), ROPE),
-    "transformers 4": (lambda: model_with(**{name: x[None, None] for name, x in DOUBLED.items()}), ROPE),
-    "flash-attn": (lambda: model_with({"_cos_cached": COS, "_sin_cached": SIN}, inv_freq=FREQUENCIES), ROPE),
-    "Meta": (lambda: model_with({"freqs_cis": COMPLEX}), ROPE),
-    "a list of tables": (lambda: model_with({"freqs_cis": [COMPLEX, COMPLEX[:32]]}), ROPE),
-    "a dict of tables": (lambda: model_with({"cos_sin_cache": {1e4: torch.cat((COS, SIN), -1)}}), ROPE),
-    "torchtitan": (lambda: model_with(rope_cache=torch.cat((COS, COS, SIN, SIN), -1)), ROPE),
+    "torchtune": lambda: torchtune("../modules/position_embeddings", "RotaryPositionalEmbeddings"),
+    "torchtune, llama3": lambda: torchtune("llama3_1/_position_embeddings", "Llama3ScaledRoPE", old_context_len=64),
+    "torchtune, qwen2": lambda: torchtune("qwen2/_positional_embeddings", "Qwen2RotaryPositionalEmbeddings"),
+    "rotary-embedding-torch": rotary,
+    "rotary-embedding-torch, cached": lambda: cached(rotary()),
+    "rotary-embedding-torch, xpos": lambda: rotary(use_xpos=True),
+    "Megatron": lambda: model_with({"inv_freq": FREQUENCIES}),
+    "vLLM": lambda: model_with(cos_sin_cache=torch.cat((COS, SIN), -1)),
+    "transformers 4": lambda: model_with(**{name: x[None, None] for name, x in DOUBLED.items()}),
+    "flash-attn": lambda: model_with({"_cos_cached": COS, "_sin_cached": SIN}, inv_freq=FREQUENCIES),
+    "Meta": lambda: model_with({"freqs_cis": COMPLEX}),
+    "a list of tables": lambda: model_with({"freqs_cis": [COMPLEX, COMPLEX[:32]]}),
+    "a dict of tables": lambda: model_with({"cos_sin_cache": {1e4: torch.cat((COS, SIN), -1)}}),
+    "torchtitan": lambda: model_with(rope_cache=torch.cat((COS, COS, SIN, SIN), -1)),
 }
-"""Rotary modules without a config, and their rotation."""
+"""Rotary modules without a config."""
+ROPES = {
+    "torchtune, llama3": ra.Rope.from_config(LLAMA31),
+    "rotary-embedding-torch, cached": ra.Rope(ROPE.frequencies, pairing="interleaved"),
+}
+"""Their rotations, if these are not `ROPE`."""
 
 
 def build(name):
     """Return a new model, and the config or Rope for its audit; None if the model has a config."""
     torch.manual_seed(0)
-    return (MODELS[name](), None) if name in MODELS else (MODULES[name][0](), MODULES[name][1])
+    return (MODELS | MODULES)[name](), None if name in MODELS else ROPES.get(name, ROPE)
 
 
 def tensors(model):
@@ -235,11 +234,10 @@ def test_damaged_state_is_found_refilled_and_restored_by_undo(name, damage):
     model, config = build(name)
     damaged = DAMAGE[damage](model)
     fresh, before = snapshot(model), snapshot(damaged)
-    names = {path for path in audited_names(model, config) if fresh[path] != before[path]}
-    exempt = {found.name for found in audit(model, config) if found.verdict == "exempt"}
+    needed = {found.name for found in audit(model, config) if found.verdict != "exempt"}
     report = {found.name: found.verdict for found in audit(damaged, config)}
     wrong = {path for path, verdict in report.items() if verdict not in ("right", "exempt")}
-    assert wrong == names - exempt
+    assert wrong == {path for path in needed if fresh[path] != before[path]}
     assert {report[path] for path in wrong} <= ({"garbage", "other"} if damage == "to_empty" else {"rounded"})
     undo = refill(damaged, config)
     assert set(undo.written) == wrong and undo.left == ()
@@ -432,21 +430,17 @@ def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
 # --- modules around a model -------------------------------------------------------------------------------------------
 
 
-class Wrapper(nn.Module):
-    """A module around a model, which may have a config that is not the model's."""
-
-    def __init__(self, name, model, config=None):
-        """Keep a model under a name."""
-        super().__init__()
-        setattr(self, name, model)
-        if config is not None:
-            self.config = config
+def around(name, model, config=None):
+    """Return a module around a model, which may have a config that is not the model's."""
+    wrapper = nn.ModuleDict({name: model})
+    wrapper.config = config
+    return wrapper
 
 
 WRAPPERS = {
     "_orig_mod": partial(torch.compile, backend="eager"),
-    "base_model.model": lambda model: Wrapper("base_model", Wrapper("model", model), {"model_type": "custom"}),  # PEFT
-    "mine": lambda model: Wrapper("mine", model, {"learning_rate": 1e-3}),
+    "base_model.model": lambda model: around("base_model", around("model", model), {"model_type": "custom"}),  # PEFT
+    "mine": lambda model: around("mine", model, {"learning_rate": 1e-3}),
     "module._orig_mod": lambda model: nn.DataParallel(torch.compile(model, backend="eager")),
     "vision_text.0": lambda model: nn.ModuleDict({"vision_text": nn.ModuleList([model])}),
 }
@@ -468,13 +462,13 @@ def test_a_model_is_found_in_what_is_around_it(name, path):
 
 def test_each_model_in_a_module_has_its_own_config():
     config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500_000.0}
-    first = Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config)
-    second = Wrapper("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config | {"rope_theta": 1e4})
+    first = around("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config)
+    second = around("rotary_emb", Holder({"inv_freq": FREQUENCIES}, {}), config | {"rope_theta": 1e4})
     alone = Holder({"inv_freq": FREQUENCIES * 2}, {})
     assert verdicts(nn.ModuleList([first, second, alone])) == ["right", "other", "unknown"]
-    assert verdicts(Wrapper("draft", nn.ModuleList([first, second]), config)) == ["right", "other"]
+    assert verdicts(around("draft", nn.ModuleList([first, second]), config)) == ["right", "other"]
     second.config["rope_theta"] = 500_000.0
-    assert audit(Wrapper("draft", nn.ModuleList([first, second]), config | {"rope_theta": 1e4}))
+    assert audit(around("draft", nn.ModuleList([first, second]), config | {"rope_theta": 1e4}))
 
 
 class RotaryEmbeddingOfTimm(nn.Module):
@@ -519,11 +513,11 @@ def test_a_tower_that_the_config_does_not_have_is_not_read_as_text():
 
 def test_layers_are_distinguished_by_their_index():
     config = build("gemma3")[0].config
-    old = Wrapper("layers", nn.ModuleList(Holder({"inv_freq": torch.zeros(8)}, {}) for _ in range(6)), config)
+    old = around("layers", nn.ModuleList(Holder({"inv_freq": torch.zeros(8)}, {}) for _ in range(6)), config)
     assert len(refill(old).written) == 6
     for layer, rope in zip(old.layers, ra.config.layers(config), strict=True):
         assert layer.inv_freq.tolist() == pytest.approx(rope.frequencies, 1e-6)
-    one = Wrapper("rotary", Holder({"inv_freq": torch.zeros(8)}, {}), config)
+    one = around("rotary", Holder({"inv_freq": torch.zeros(8)}, {}), config)
     assert "several" in refill(one).left[0].text
 
 

@@ -122,9 +122,3 @@ def test_a_failed_asv_run_is_an_error(regressions, monkeypatch, capsys):
     monkeypatch.setattr(regressions, "measure_in_environments", lambda *_: False)
     assert regressions.main([BASE, HEAD]) == 3
     assert "NOTHING MEASURED" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("args", [[BASE], [BASE, BASE], [BASE, HEAD, "--factor", "1"], [BASE, HEAD, "--bench", "("]])
-def test_wrong_arguments_are_refused(regressions, args):
-    with pytest.raises(SystemExit, match="2"):
-        regressions.main(args)

@@ -40,41 +40,15 @@ CACHE = next(
 
 # Each config takes the keys that it has. Weights are large: rotations have almost no effect on attention that is almost
 # uniform.
-SIZES: dict[str, Any] = {
-    "vocab_size": 64,
-    "vocab_size_per_layer_input": 64,
-    "hidden_size": 64,
-    "hidden_size_per_layer_input": 16,
-    "intermediate_size": 64,
-    "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_kv_shared_layers": 0,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "global_head_dim": 32,
-    "qk_rope_head_dim": 16,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 16,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 16,
-    "n_embd": 64,
-    "n_layer": 2,
-    "n_head": 4,
-    "rotary_dim": 8,
-    "n_routed_experts": 4,
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-    "initializer_range": 0.2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+SIZES: dict[str, Any] = {"rotary_dim": 8, "initializer_range": 0.2, "pad_token_id": 0}
+SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "num_kv_shared_layers": 0}
+SIZES |= dict.fromkeys(["vocab_size", "vocab_size_per_layer_input", "hidden_size", "intermediate_size", "n_embd"], 64)
+SIZES |= dict.fromkeys(["moe_intermediate_size", "shared_expert_intermediate_size", "global_head_dim"], 32)
+SIZES |= dict.fromkeys(["hidden_size_per_layer_input", "head_dim", "qk_rope_head_dim", "qk_nope_head_dim"], 16)
+SIZES |= dict.fromkeys(["v_head_dim", "q_lora_rank", "kv_lora_rank"], 16)
+SIZES |= dict.fromkeys(["num_attention_heads", "n_head", "n_routed_experts", "num_experts", "num_local_experts"], 4)
+SIZES |= dict.fromkeys(["num_hidden_layers", "num_key_value_heads", "n_layer", "num_experts_per_tok"], 2)
+SIZES |= dict.fromkeys(["n_group", "topk_group", "first_k_dense_replace"], 1)
 MLA = {"num_key_value_heads": 4, "head_dim": None}
 LONG = {"n_positions": 2**17 + 64}  # GPT-J and CodeGen have tables of all their positions
 MROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
@@ -357,20 +331,9 @@ def indirect(way):
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     attention, rotation = modeling.LlamaAttention, modeling.apply_rotary_pos_emb
 
-    class Inherited(attention):
-        """A subclass of the attention, which calls its forward."""
-
-        def forward(self, *args, **options):
-            """Call the attention's forward."""
-            return super().forward(*args, **options)
-
-    class Decorated(attention):
-        """A subclass whose forward has a decorator."""
-
-        @wraps(attention.forward)
-        def forward(self, *args, **options):
-            """Call the attention's forward."""
-            return attention.forward(self, *args, **options)
+    def forward(self, *args, **options):
+        """Call the attention's forward."""
+        return attention.forward(self, *args, **options)
 
     class Closure(torch.nn.Module):
         """An attention whose forward gets the rotation from a closure."""
@@ -383,34 +346,28 @@ def indirect(way):
             output = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             return self.o_proj(output.transpose(1, 2).flatten(-2)), None
 
-    return {"inherited": Inherited, "decorated": Decorated, "closure": Closure}[way]
+    forward = wraps(attention.forward)(forward) if way == "decorated" else forward
+    return Closure if way == "closure" else type("Indirect", (attention,), {"forward": forward})
 
 
-@pytest.mark.parametrize("layers", ["all", "one"])
-@pytest.mark.parametrize("way", ["inherited", "decorated", "closure"])
-def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers):
-    model, kind = model_of("llama").to(torch.bfloat16), indirect(way)
-    for layer in model.model.layers[: None if layers == "all" else 1]:
-        layer.self_attn.__class__ = kind
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("way", ["inherited", "decorated", "closure", "wrapped", "outside of the model"])
+def test_tables_are_rounded_if_they_may_reach_a_function_of_another_attention(way, count):
+    model = model_of("llama").to(torch.bfloat16)
+    modules = torch.nn.ModuleDict({"it": model})
+    for attention in (layer.self_attn for layer in model.model.layers[:count]):
+        if way == "wrapped":
+            wrap(attention)
+        elif way == "outside of the model":
+            modules["other"] = type(attention)(model.config, 0)
+        else:
+            attention.__class__ = indirect(way)
     before = outputs(model)
-    undo = replace(model)
-    assert undo.rotations == (() if layers == "all" else ("model.layers.1.self_attn",))
+    undo = replace(modules)
+    own = [f"it.model.layers.{layer}.self_attn" in undo.rotations for layer in range(2)]
+    assert own == ([True, True] if way == "outside of the model" else [False, count == 1])
     assert distance(outputs(model), before) < 0.2
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
-    assert cos.dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("way", ["outside", "wrapped"])
-def test_tables_are_rounded_if_they_may_reach_another_function(way):
-    model = model_of("llama").model
-    attention = model.layers[0].self_attn
-    modules = torch.nn.ModuleDict({"model": model})
-    if way == "outside":  # outside of the model that has the embedding
-        modules["other"] = type(attention)(model.config, 0)
-    else:
-        wrap(attention)
-    assert "model.layers.1.self_attn" in replace(modules).rotations
-    cos, _ = model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
     assert cos.dtype == torch.bfloat16
 
 
@@ -427,7 +384,9 @@ def test_a_model_is_found_in_what_is_around_it(name):
 
 
 def test_tables_have_the_device_of_x_and_at_least_float32_if_every_attention_uses_rotate():
-    rotary = replaced("llama").model.rotary_emb
+    model = model_of("llama")
+    replace(model)
+    rotary = model.model.rotary_emb
     assert rotary(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))[0].dtype == torch.float32
     assert rotary(torch.zeros(1, dtype=torch.float64), torch.tensor([[FAR]]))[0].dtype == torch.float64
     assert rotary(torch.zeros(1, device="meta"), torch.tensor([[3]]))[0].is_meta
@@ -507,60 +466,27 @@ def test_a_function_with_another_rotation_is_not_replaced(monkeypatch):
     assert distance(outputs(model, FAR), right) < 1e-4 < distance(before, right)
 
 
-def with_other_tables():
-    """Return a Llama whose slowest frequency is changed."""
-    model = model_of("llama")
-    with torch.no_grad():
-        model.model.rotary_emb.inv_freq[-1] *= 1.0001
-    return model
-
-
-def with_other_axes():
-    """Return a Qwen2-VL with other sections of axes."""
-    model = model_of("qwen2_vl_text")
-    model.rotary_emb.mrope_section = [3, 3, 2]
-    return model
-
-
-def with_a_hook():
-    """Return a Llama whose rotary has a hook."""
-    model = model_of("llama")
-    wrap(model.model.rotary_emb)
-    return model
-
-
-def of_an_unknown_type():
-    """Return a Llama of a model type that is not known."""
-
-    class UnknownConfig(transformers.LlamaConfig):
-        """A config of an unknown model type."""
-
-        model_type = "unknown"
-
-    return transformers.LlamaModel(UnknownConfig(**config_of("llama").to_dict()))
-
-
-def replaced(name):
-    """Return a model whose rotary is already replaced."""
-    model = model_of(name)
-    replace(model)
-    return model
+def make_unknown(model):
+    """Give a model a config of an unknown model type."""
+    model.config.__class__ = type("UnknownConfig", (type(model.config),), {"model_type": "unknown"})
 
 
 REFUSED = {
-    "twice": lambda: replaced("llama"),
-    "rotary embeddings": lambda: model_of("gpt2"),
-    "model_type": of_an_unknown_type,
-    "LlamaRotaryEmbedding": with_other_tables,
-    "Qwen2VLRotaryEmbedding": with_other_axes,
-    "without a wrapped forward": with_a_hook,
-    "in memory": lambda: model_of("llama").to("meta"),
+    "twice": ("llama", replace),
+    "rotary embeddings": ("gpt2", id),
+    "model_type": ("llama", make_unknown),
+    "LlamaRotaryEmbedding": ("llama", lambda model: model.model.rotary_emb.inv_freq[-1:].mul_(1.0001)),
+    "Qwen2VLRotaryEmbedding": ("qwen2_vl_text", lambda model: setattr(model.rotary_emb, "mrope_section", [3, 3, 2])),
+    "without a wrapped forward": ("llama", lambda model: wrap(model.model.rotary_emb)),
+    "in memory": ("llama", lambda model: model.to("meta")),
 }
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_unknown_models_are_refused_and_unchanged(words):
-    model = REFUSED[words]()
+def test_unknown_and_changed_models_are_refused_and_left(words):
+    name, change = REFUSED[words]
+    model = model_of(name)
+    change(model)
     before = [dict(vars(module)) for module in model.modules()]
     with pytest.raises(ValueError, match=words):
         replace(model)

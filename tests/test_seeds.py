@@ -92,34 +92,6 @@ def test_the_score_is_g_of_both_words_and_m_minus_n(pairing):
     assert abs(g(2) - g(-2)) > 0.05  # before or behind is not the same
 
 
-# --- a sentence and its attention: the pig chased the dog -------------------------------------------------------------
-
-
-def attention(q, k, v):
-    """Return a_mn, the softmax of the scores, and o_m, the sums of the values."""
-    e = np.exp(q @ k.T / math.sqrt(q.shape[-1]))
-    a = e / e.sum(axis=-1, keepdims=True)
-    return a, a @ v
-
-
-@pytest.mark.parametrize("shift", [0, 1, 1_000_000, 2_000_000_000, -20])
-def test_attention_equals_that_of_the_texts_wherever_the_sentence_begins(shift, pairing):
-    x, (w_q, w_k, w_v) = random(5, 8), random(3, 8, 8, seed=1)
-
-    def by_hand(positions):
-        """Return attention by the products of the texts: q_m = R_m W_q x_m, k_n = R_n W_k x_n, v_n = W_v x_n."""
-        q, k = ([matrix(m, theta(8)) @ w @ row for m, row in zip(positions, x, strict=True)] for w in (w_q, w_k))
-        return attention(np.asarray(q), np.asarray(k), x @ w_v.T)
-
-    # W_q and W_k give their features in the order of the pairing
-    q, k = (x @ arrange(w.T, pairing) for w in (w_q, w_k))
-    rotated = Rope(frequencies(8), pairing=pairing)(q, k, range(shift, shift + 5))
-    for got, expected in zip(attention(*rotated, x @ w_v.T), by_hand(range(5)), strict=True):
-        assert_allclose(got, expected, **CLOSE)  # angles are exact at far positions too
-    for others in ([0] * 5, range(0, 10, 2)):  # distances matter in this sentence
-        assert np.abs(by_hand(others)[0] - by_hand(range(5))[0]).max() > 0.01
-
-
 # --- a clock ----------------------------------------------------------------------------------------------------------
 
 

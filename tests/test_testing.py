@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import axes, scaling
-from rope_any.testing import Report, cases, check_rotary, vectors
+from rope_any.testing import cases, check_rotary, vectors
 
 FILE = Path(vectors.__file__).parent / vectors.FILE
+
 # --- the vectors -----------------------------------------------------------------------------------------
 
 
@@ -62,28 +63,21 @@ DTYPES |= dict.fromkeys(["frequencies", "factor", "cos", "sin", *ROTATED[1:]], "
 def test_tables_equal_those_of_rational_arithmetic(name):
     case = cases()[name]
     frequencies = np.asarray(case.frequencies).reshape(-1, case.cos.shape[1])
-    cos, sin, _ = oracle.table(case.positions.reshape(len(case.cos), -1), frequencies.tolist())
-    rotations = case.attention_factor * (cos + 1j * sin)
-    np.testing.assert_allclose(case.cos, rotations.real, rtol=0, atol=2e-15)
-    np.testing.assert_allclose(case.sin, rotations.imag, rtol=0, atol=2e-15)
-    pairs = cos.shape[-1]
-    for pairing, first, second in (
-        ("half", range(pairs), range(pairs, 2 * pairs)),
-        ("interleaved", range(0, 2 * pairs, 2), range(1, 2 * pairs, 2)),
-    ):
-        one, two = (case.start + np.asarray(features) for features in (first, second))
-        for part, rotated in ((pairing, rotations), (f"{pairing}_gradient", rotations.conj())):
-            z = (case.x[:, one] + 1j * case.x[:, two]) * rotated
-            expected = case.x.astype(np.float64)
-            expected[:, one], expected[:, two] = z.real, z.imag
+    *exact, _ = oracle.table(case.positions.reshape(len(case.cos), -1), frequencies.tolist())
+    cos, sin = (case.attention_factor * part for part in exact)
+    np.testing.assert_allclose(case.cos, cos, rtol=0, atol=2e-15)
+    np.testing.assert_allclose(case.sin, sin, rtol=0, atol=2e-15)
+    for pairing in ("half", "interleaved"):
+        for part, sign in ((pairing, 1), (f"{pairing}_gradient", -1)):
+            expected = oracle.rotate_by_table(case.x, cos, sign * sin, pairing=pairing, start=case.start)
             np.testing.assert_allclose(getattr(case, part), expected, rtol=0, atol=1e-14)
 
 
 def ours(parameters):
     """Return the frequencies and the attention factor of rope_any for the parameters of a case."""
     f = ra.frequencies(parameters.get("rotary_dim", 16), base=parameters["base"])
-    kind, rng = parameters.get("axes") or parameters["scheme"], SimpleNamespace()
-    rng.random = lambda: parameters["angle"] / (2 * math.pi)
+    kind = parameters.get("axes") or parameters["scheme"]
+    rng = SimpleNamespace(random=lambda: parameters["angle"] / (2 * math.pi))
     arrangements = {
         "plain": lambda: f,
         "axial": lambda: axes.axial(*map(ra.frequencies, parameters["rotary_dims"])),
@@ -97,14 +91,13 @@ def ours(parameters):
     accepted = [p for p in signature(function).parameters.values() if p.name in parameters]
     given = [parameters[p.name] for p in accepted if p.kind is p.POSITIONAL_ONLY]
     options = {p.name: parameters[p.name] for p in accepted if p.kind is p.KEYWORD_ONLY}
-    factor = 1.0
+    found = function(f, *given, **options)
+    factor, original_length = parameters.get("factor"), parameters.get("original_length")
     if kind.endswith("yarn"):
-        ratio = parameters.get("factor") or parameters["length"] / parameters["original_length"]
-        factor = scaling.yarn_attention_factor(ratio)
-    elif kind == "longrope":
-        original_length = parameters["original_length"]
-        factor = scaling.longrope_attention_factor(parameters["factor"], original_length=original_length)
-    return function(f, *given, **options), factor
+        return found, scaling.yarn_attention_factor(factor or parameters["length"] / original_length)
+    if kind == "longrope":
+        return found, scaling.longrope_attention_factor(factor, original_length=original_length)
+    return found, 1.0
 
 
 @pytest.mark.parametrize("name", cases())
@@ -183,7 +176,7 @@ def test_any_shape_is_checked(data):
     start = data.draw(st.integers(0, head_dim - rotary_dim))
     base, factor = data.draw(st.floats(1.5, 1e8)), data.draw(st.floats(0.5, 2))
     options = {"head_dim": head_dim, "rotary_dim": rotary_dim, "start": start, "base": base, "longest": 127}
-    correct = rotary(head_dim=head_dim, rotary_dim=rotary_dim, start=start, base=base, factor=factor)
+    correct = rotary(rotary_dim=rotary_dim, start=start, base=base, factor=factor)
     assert check_rotary(correct, pairing="half", attention_factor=factor, **options)
     assert not check_rotary(correct, pairing="half", attention_factor=1.01 * factor, **options)
 
@@ -191,48 +184,31 @@ def test_any_shape_is_checked(data):
 # --- wrong rotaries --------------------------------------------------------------------------------------
 
 
-def rotary(
-    *,
-    pairing="half",
-    base=10_000.0,
-    head_dim=32,
-    rotary_dim=None,
-    start=0,
-    sign=1,
-    shift=0,
-    factor=1.0,
-    exponent=None,
-    scale=1.0,
-    count="int64",
-    angles="float64",
-    freqs="float64",
-    table="float64",
-    rotation="float64",
-    out=None,
-    after=lambda y, *_: y,
-):
+def rotary(*, pairing="half", base=1e4, rotary_dim=None, start=0, factor=1.0, exponent=None, scale=1.0, **dtypes):
     """Return the textbook rotary in plain NumPy, with the given faults and the dtypes of its steps."""
-    d = rotary_dim or head_dim - start
-    f = (base ** -(2 * np.arange(d // 2) / (exponent or d)) * scale).astype(freqs)
+    dtypes = dict.fromkeys(["freqs", "angles", "table", "rotation"], "float64") | dtypes
 
     def function(x, positions):
         """Rotate x with the faults of the options."""
-        given = x.astype(rotation)
-        angle = (positions + shift).astype(count).astype(angles)[:, None] * f.astype(angles)
-        wide = angle.astype(np.float64)
-        c, s = (part.astype(table).astype(rotation) for part in (factor * np.cos(wide), sign * factor * np.sin(wide)))
+        d = rotary_dim or x.shape[-1] - start
+        f = (base ** -(2 * np.arange(d // 2) / (exponent or d)) * scale).astype(dtypes["freqs"])
+        angle = (positions.astype(dtypes["angles"])[:, None] * f.astype(dtypes["angles"])).astype(np.float64)
+        table = ((factor * part).astype(dtypes["table"]) for part in (np.cos(angle), np.sin(angle)))
+        c, s = (part.astype(dtypes["rotation"]) for part in table)
         one, two = {
             "half": (slice(start, start + d // 2), slice(start + d // 2, start + d)),
             "interleaved": (slice(start, start + d, 2), slice(start + 1, start + d, 2)),
         }[pairing]
-        a, b = given[..., one], given[..., two]
-        y = x.copy()
+        a, b, y = *(x.astype(dtypes["rotation"])[..., at] for at in (one, two)), x.copy()
         y[..., one], y[..., two] = a * c - b * s, b * c + a * s
-        if out == "half":
-            y[..., start : start + d] = np.concatenate([y[..., one], y[..., two]], -1)
-        return after(y, x, positions)
+        return y
 
     return function
+
+
+def changed(change, **options):
+    """Return a rotary whose result is changed by a function of y, x and positions."""
+    return lambda x, positions: change(rotary(**options)(x, positions), x, positions)
 
 
 BFLOAT = ml_dtypes.bfloat16
@@ -252,13 +228,14 @@ def swap_adjacent(x):
 
 
 SWAPPED = {"swap": swap_adjacent, "sign": np.tile([-1, 1], 16)}
+REPEATED = {"wide": partial(np.repeat, repeats=2, axis=-1)}
 FROM_0 = "positions ignored: each call counts from 0"
 ADJACENT = {"pairing": "interleaved"}
 
 
-def repeated(table):
-    """Return a table as wide as x, for interleaved pairs."""
-    return np.repeat(table, 2, -1)
+def halves_apart(y, *_):
+    """Return the first features of all pairs, then the second ones."""
+    return np.concatenate([y[..., ::2], y[..., 1::2]], -1)
 
 
 # What the causes of wrong results are, functions that give them, and options of the check.
@@ -271,14 +248,14 @@ WRONG = {
     ("the attention factor left out",): (rotary(), {"attention_factor": 1.3}),
     ("exponents over head_dim rather than rotary_dim",): (rotary(exponent=32, rotary_dim=16), PARTIAL),
     ("another slice: features 16 to 31 are rotated",): (rotary(start=16), PARTIAL),
-    ("features are returned in the order half",): (rotary(**ADJACENT, out="half"), ADJACENT),
+    ("features are returned in the order half",): (changed(halves_apart, **ADJACENT), ADJACENT),
     ("frequencies in float32",): (rotary(freqs=np.float32), {}),
     ("angles in float32",): (rotary(freqs=np.float32, angles=np.float32), {}),
-    ("positions in bfloat16",): (rotary(count=BFLOAT), {}),
+    ("positions in bfloat16",): (lambda x, p: rotary()(x, p.astype(BFLOAT)), {}),
     ("the table in bfloat16",): (rotary(table=BFLOAT), {}),
     ("the rotation itself in bfloat16",): (rotary(rotation=BFLOAT), {}),
     ("the other pairing: interleaved", "positions one too large", "angles in float32"): (
-        rotary(**ADJACENT, shift=1, freqs=np.float32, angles=np.float32),
+        lambda x, p: rotary(**ADJACENT, freqs=np.float32, angles=np.float32)(x, p + 1),
         {},
     ),
     ("nothing is rotated, as if all positions were 0",): (lambda x, _: x.copy(), {}),
@@ -292,7 +269,7 @@ WRONG = {
         {},
     ),
     ("the minus left out: a·c + b·s",): (lambda x, p: textbook(x, np.outer(p, F), sign=1), {}),
-    ("tables in the feature order of interleaved",): (lambda x, p: textbook(x, np.outer(p, F), wide=repeated), {}),
+    ("tables in the feature order of interleaved",): (lambda x, p: textbook(x, np.outer(p, F), **REPEATED), {}),
     ("the other pairing: interleaved", "tables in the feature order of half"): (
         lambda x, p: textbook(x, np.outer(p, F), **SWAPPED),
         {},
@@ -310,15 +287,10 @@ def test_the_causes_of_wrong_results_are_named(causes):
 
 def test_the_textbook_rotary_passes():
     assert check_rotary(lambda x, p: textbook(x, np.outer(p, F)), **PLAIN)
-    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F), wide=repeated, **SWAPPED), **(PLAIN | ADJACENT))
+    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F), **REPEATED, **SWAPPED), **(PLAIN | ADJACENT))
 
 
 # --- properties, and what is returned ---------------------------------------------------------------------------------
-
-
-def changed(change):
-    """Return a correct rotary whose result is changed by a function of y, x and positions."""
-    return rotary(after=change)
 
 
 def change_written(y, _, __, *, at=..., to=np.zeros_like):
@@ -330,8 +302,7 @@ def change_written(y, _, __, *, at=..., to=np.zeros_like):
 def beyond(y, _, positions):
     """Raise for positions beyond a table."""
     if positions.max() >= 4096:
-        msg = "index out of range: 4096"
-        raise IndexError(msg)
+        raise IndexError("index out of range: 4096")
     return y
 
 
@@ -343,12 +314,7 @@ def failing_of(report):
 
 def far(change):
     """Return a correct partial rotary; a function of y, x and positions changes its result from position 1000 on."""
-
-    def after(y, x, positions):
-        """Apply the change from position 1000 on only."""
-        return change(y, x, positions) if positions[0] >= 1000 else y
-
-    return rotary(rotary_dim=16, after=after)
+    return changed(lambda y, x, p: change(y, x, p) if p[0] >= 1000 else y, rotary_dim=16)
 
 
 def write_x(y, x, _):
@@ -370,7 +336,7 @@ def through(dtype):
 
 def zeroed(at):
     """Return a correct partial rotary, but for a part of its result that is 0."""
-    return rotary(rotary_dim=16, after=partial(change_written, at=at))
+    return changed(partial(change_written, at=at), rotary_dim=16)
 
 
 # Rotaries whose angles are correct, the dtype of x, and what fails.
@@ -425,9 +391,9 @@ def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype):
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_tables_in_half_precision_fail(dtype, pairing):
     options = {"pairing": pairing, "head_dim": 128, "like": np.zeros(1, dtype)}
-    correct = check_rotary(rotary(pairing=pairing, head_dim=128), **options)
+    correct = check_rotary(rotary(pairing=pairing), **options)
     assert correct, str(correct)
-    report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **options)
+    report = check_rotary(rotary(pairing=pairing, table=dtype), **options)
     assert report.causes == (f"the table in {np.dtype(dtype).name}",), str(report)
 
 
@@ -497,18 +463,13 @@ def test_the_report_is_printed():
     assert text.endswith("\n  likely cause: angles in float32")
     assert "\n  1000000 " in text
     assert str(check_rotary(rotary(), **PLAIN)).startswith("passed: ")
-    assert isinstance(check_rotary(rotary(), **PLAIN), Report)
-
-
-CORRECT = rotary()
-CASE = cases()["plain"]
 
 
 REFUSED = {
     "pairing": {"pairing": "neox"},
     "head_dim": {"head_dim": 31},
     "head_dim, for rotary_dim": {"rotary_dim": 34},
-    "head_dim, beside case": {"case": CASE},
+    "head_dim, beside case": {"case": cases()["plain"]},
     "frequencies": {"base": 2.0, "frequencies": F},
     "attention_factor": {"attention_factor": 0},
     "longest": {"longest": 100},
@@ -520,13 +481,13 @@ REFUSED = {
 @pytest.mark.parametrize("argument", REFUSED)
 def test_wrong_arguments_are_refused_by_name(argument):
     with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError)) as raised:
-        check_rotary(CORRECT, **(PLAIN | REFUSED[argument]))
+        check_rotary(rotary(), **(PLAIN | REFUSED[argument]))
     assert raised.value.argument == argument.partition(",")[0] and "\n" not in str(raised.value)
 
 
 @pytest.mark.thread_unsafe(reason="it sets the digits of mpmath for all threads")
 def test_the_reference_precision_is_thread_safe():
-    expected, done = check_rotary(CORRECT, **PLAIN), threading.Event()
+    expected, done = check_rotary(rotary(), **PLAIN), threading.Event()
 
     def few_digits():
         """Lower mpmath's global precision until the test ends."""
@@ -536,7 +497,7 @@ def test_the_reference_precision_is_thread_safe():
     with mpmath.workdps(15), ThreadPoolExecutor() as pool:
         pool.submit(few_digits)
         try:
-            found = check_rotary(CORRECT, **PLAIN)
+            found = check_rotary(rotary(), **PLAIN)
         finally:
             done.set()
     assert found.errors == expected.errors
