@@ -117,7 +117,7 @@ CALLS = {
 
 for scheme in scaling.__all__:
     bound = inspect.signature(getattr(scaling, scheme)).bind_partial()
-    bound.arguments.update({name: ARGUMENTS[name] for name in bound.signature.parameters})
+    bound.arguments.update({p.name: ARGUMENTS.get(p.name, p.default) for p in bound.signature.parameters.values()})
     CALLS[scheme] = getattr(scaling, scheme), bound.args, bound.kwargs
 
 
