@@ -280,16 +280,14 @@ def test_layer_types_of_deepseek_v4_are_those_of_transformers():
             assert (explained[i] == "main") == (kind == "sliding_attention")
 
 
-def test_layers_of_llama4_without_chunks_have_full_attention():
-    transformers = pytest.importorskip("transformers", minversion="5.24", reason="before, their type was chunked")
-    model = {"model_type": "llama4_text", "num_hidden_layers": 6, "attention_chunk_size": None}
-    theirs = transformers.Llama4TextConfig(num_hidden_layers=6, attention_chunk_size=None).to_dict()
-    assert config.layers(model) == config.layers(theirs)
-    ours, those = (Rope.from_config(keys, layer_type="full_attention") for keys in (model, theirs))
+AS_IN_5_24 = {"lara_mini": {"num_hidden_layers": 13}, "llama4_text": {"attention_chunk_size": None}}
+
+
+@pytest.mark.parametrize("name", AS_IN_5_24)
+def test_kinds_of_layers_equal_those_of_transformers(name):
+    reason = "before, there was no Lara 4 Mini, and layers of Llama 4 without chunks were of chunked attention"
+    transformers = pytest.importorskip("transformers", minversion="5.24", reason=reason)
+    model, theirs = AS_IN_5_24[name], transformers.CONFIG_MAPPING[name](**AS_IN_5_24[name]).to_dict()
+    explained = [config.explain(found) for found in ({"model_type": name, **model}, theirs)]
+    ours, those = ([(one.layer_type, one.rope, one.layers) for one in kinds] for kinds in explained)
     assert ours == those
-
-
-def test_layers_of_lara_mini_equal_those_of_transformers():
-    transformers = pytest.importorskip("transformers", minversion="5.24", reason="Lara 4 Mini came with 5.24")
-    theirs = transformers.CONFIG_MAPPING["lara_mini"](num_hidden_layers=13).to_dict()
-    assert config.layers({"model_type": "lara_mini", "num_hidden_layers": 13}) == config.layers(theirs)

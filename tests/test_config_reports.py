@@ -64,6 +64,8 @@ OF_YARN = {
 }
 MLA = LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_interleave": True}
 INSIDE = {"rope_parameters": {"rope_type": "default", "max_position_embeddings": 8192}}
+QWEN2_VL = {"model_type": "qwen2_vl", "head_dim": 128, "rope_scaling": QWEN_VL["rope_scaling"]}
+LLAVA = {"model_type": "llava", "text_config": {"head_dim": 64}}
 BOTH = {key: {"rope_type": "linear", "factor": 2.0} for key in ("rope_scaling", "rope_parameters")}
 REPORTED = [
     (LLAMA | {"rope_parameters": YARN | {"rope_theta": 5e5}}, OF_YARN),
@@ -76,6 +78,11 @@ REPORTED = [
     (LLAMA | BOTH, {"factor": (2.0, "rope_parameters.factor")}),
     (DBRX | {"attn_config": {"rope_theta": 5e5}}, {"rope_theta": (5e5, "attn_config.rope_theta")}),
     (LLAMA | {"rope_scaling": DYNAMIC}, {"length": (4096.0, "the trained length")}),
+    (QWEN2_VL, {"model_type": ("qwen2_vl_text", "model_type qwen2_vl, its text part")}),
+    (QWEN2_VL, {"pairing": ("half", "model_type qwen2_vl, its text part qwen2_vl_text")}),
+    (LLAVA, {"model_type": ("llama", "model_type llava, its text part")}),
+    (LLAVA, {"pairing": ("half", "model_type llava, its text part llama")}),
+    (LLAVA, {"score_scale": (0.125, "1 / sqrt(text_config.head_dim)")}),
     (NO_LENGTH | INSIDE, {"trained_length": (8192, "rope_parameters.max_position_embeddings")}),
 ]
 
@@ -108,24 +115,11 @@ def test_parameters_by_layer_type_are_read():
 
 
 def test_the_score_scale_is_reported_with_its_source():
-    llama = {"model_type": "llama", "head_dim": 64}
-    assert config.explain(llama)[0].facts["score_scale"] == (0.125, "1 / sqrt(head_dim)")
-    assert config.score_scale(llama) == 0.125
+    assert config.score_scale(LLAVA) == 0.125
     for layer_type, _, facts, _ in config.explain(GEMMA3):
         source = f"(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type {layer_type}"
         assert facts["score_scale"] == (1 / 16, source)
     assert config.score_scale(GEMMA3) == 1 / 16
-
-
-def test_a_text_part_is_named_after_the_whole_model():
-    for model, name in (
-        ({"model_type": "qwen2_vl", "head_dim": 128, "rope_scaling": QWEN_VL["rope_scaling"]}, "qwen2_vl_text"),
-        ({"model_type": "llava", "text_config": {"head_dim": 128}}, "llama"),
-    ):
-        (explanation,) = config.explain(model)
-        source = f"model_type {model['model_type']}, its text part"
-        assert explanation.facts["model_type"] == (name, source)
-        assert explanation.facts["pairing"] == ("half", f"{source} {name}")
 
 
 def test_explain_reports_temperature_and_disabled_rotary():
