@@ -36,6 +36,13 @@ def output(*args, **options):
     return done.stdout
 
 
+def failing(*args, **options):
+    """Run ``rope-any args``, which must end with 1, as checks that find a fault do, and return its output."""
+    done = run(*args, **options)
+    assert done.returncode == 1, done.stderr
+    return done.stdout
+
+
 def words(*args, **options):
     """Run ``rope-any args``, which must succeed, and return its output with single spaces."""
     return " ".join(output(*args, **options).split())

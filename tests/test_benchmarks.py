@@ -45,8 +45,7 @@ def write_results(folder, commit, results, samples=None):
     """Write results as asv does: a benchmark with a case for each result, or one result without parameters."""
     cases = [[f"'{i}'" for i in range(len(results))]] if len(results) > 1 else []
     columns = ["result", "params", "version", "samples", "profile"]
-    row = [results, cases, "1"] if samples is None else [results, cases, "1", samples]
-    data = {"env_name": "env", "result_columns": columns, "results": {"bench.time": row}}
+    data = {"env_name": "env", "result_columns": columns, "results": {"bench.time": [results, cases, "1", samples]}}
     path = folder / "results" / "machine" / f"{commit[:8]}-env.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data))

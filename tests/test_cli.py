@@ -69,10 +69,8 @@ def test_the_help_of_a_command_has_sentences_and_placeholders_in_upper_case(name
     kinds = [found[1] for line in lines if (found := re.match(r"  (?:-\w, )?--\S+ (\S+)", line))]
     assert kinds or name in {"check", "published"}
     assert [kind for kind in kinds if not re.fullmatch(r"[A-Z/|]+|[a-z0-9]+(\|[a-z0-9]+)+", kind)] == []
-    assert not re.search(r"[<>{}]|by default|default: \(", shown)
-    for param in cli.typer.main.get_command(cli.app).commands[name].params:
-        assert re.fullmatch(r"[A-Zq].* .*[^.]\.", param.help), param.name
-        assert not re.match("(Of|For|In|As|By|To|From|With|Also|Needed) ", param.help), param.help
+    params = cli.typer.main.get_command(cli.app).commands[name].params
+    assert [param.name for param in params if not re.fullmatch(r"[A-Zq].* .*[^.]\.", param.help)] == []
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import output, refused, run, write_configs, write_safetensors
+from commands import failing, output, refused, run, write_configs, write_safetensors
 
 import rope_any as ra
 
@@ -47,18 +47,13 @@ def test_verify_passes_a_correct_function_of_another_library(mine):
 
 def test_verify_reports_errors_and_their_cause(mine):
     args = ["verify", "mine:careless", "--pairing", "half", "--head-dim", 32, "--longest", 4095]
-    done = run(*args, cwd=mine)
-    assert done.returncode == 1
-    assert done.stdout.endswith("likely cause: angles in float32\n")
-    done = run(*args, "--json", cwd=mine)
-    found = json.loads(done.stdout)
-    assert done.returncode == 1
+    assert failing(*args, cwd=mine).endswith("likely cause: angles in float32\n")
+    found = json.loads(failing(*args, "--json", cwd=mine))
     assert (found["passed"], found["causes"], found["refusals"]) == (False, ["angles in float32"], {})
     assert list(found["errors"]) == ["0", "10", "100", "1000", "4088"]
     assert found["properties"]["preserves lengths"]["holds"] is True
-    done = run("verify", "mine:careless", "--pairing", "half", "--case", "plain", cwd=mine)
-    assert done.returncode == 1
-    assert "raised ArgumentValueError" in done.stdout
+    shown = failing("verify", "mine:careless", "--pairing", "half", "--case", "plain", cwd=mine)
+    assert "raised ArgumentValueError" in shown
 
 
 def test_verify_prints_json_if_the_function_prints_or_raises(mine):
@@ -66,9 +61,8 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
     done = run("verify", "noisy:printing", *args, cwd=mine)
     assert (done.returncode, json.loads(done.stdout)["passed"]) == (0, True)
     assert done.stderr.startswith("imported\nrotating\n")
-    done = run("verify", "noisy:exiting", *args, cwd=mine)
-    assert done.returncode == 1
-    assert set(json.loads(done.stdout)["refusals"].values()) == {"raised SystemExit: no GPU"}
+    found = json.loads(failing("verify", "noisy:exiting", *args, cwd=mine))
+    assert set(found["refusals"].values()) == {"raised SystemExit: no GPU"}
 
 
 @pytest.mark.parametrize(
@@ -103,9 +97,8 @@ def test_verify_refuses_a_wrong_function_or_option(args, message, mine):
 def test_verify_names_the_causes_on_the_page_of_symptoms(target, options, cause, mine):
     if "torch" in options:
         pytest.importorskip("torch", reason="torch is not installed")
-    done = run("verify", f"mine.py:{target}", "--pairing", "half", *options.split(), cwd=mine)
-    assert done.returncode == 1
-    assert cause in done.stdout.partition("likely cause: ")[2]
+    shown = failing("verify", f"mine.py:{target}", "--pairing", "half", *options.split(), cwd=mine)
+    assert cause in shown.partition("likely cause: ")[2]
     page = Path(__file__).parents[1] / "docs" / "something-is-wrong.md"
     assert f"| `{cause}` |" in page.read_text(encoding="utf-8")
 
@@ -151,14 +144,9 @@ def test_verify_passes_a_correct_cache(files, layout, dtype, caches):
 
 
 def test_verify_reports_a_wrong_cache(caches):
-    args = ["verify", "--cache", "other.npy", "--layout", "vllm", "--config", "config.json"]
-    done = run(*args, cwd=caches)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "  299 of 300 rows are wrong, first row 1\n" in done.stdout
-    assert done.stdout.endswith("likely cause: other frequencies: those of base 10000\n")
-    done = run(*args, "--json", cwd=caches)
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["files"], found["layout"]) == (1, ["other.npy"], "vllm")
+    args = "--cache other.npy --layout vllm --config config.json --json"  # a page shows the text
+    found = json.loads(failing("verify", *args.split(), cwd=caches))
+    assert (found["files"], found["layout"]) == (["other.npy"], "vllm")
     assert (found["passed"], found["first_wrong"], len(found["errors"])) == (False, 1, 300)
     assert found["causes"] == ["other frequencies: those of base 10000"]
 
@@ -204,9 +192,8 @@ def test_verify_names_the_layers_that_a_cache_is_for(caches):
     args = ["verify", "--cache", "vllm.npy", "--layout", "vllm", "--config", "config.json"]
     assert "choose by --layer-type" in refused(*args, cwd=caches)
     assert run(*args, "--layer-type", "sliding_attention", cwd=caches).returncode == 0
-    done = run(*args, "--layer-type", "full_attention", cwd=caches)
-    assert done.returncode == 1
-    assert "likely cause: the rotation is that of text, sliding_attention" in done.stdout
+    shown = failing(*args, "--layer-type", "full_attention", cwd=caches)
+    assert "likely cause: the rotation is that of text, sliding_attention" in shown
 
 
 CACHE = "--cache vllm.npy --layout vllm --config config.json"

@@ -27,12 +27,8 @@ def test_versions_agree():
     assert yaml.safe_load(read("CITATION.cff"))["version"] == ra.__version__
 
 
-def test_ci_runs_the_commands_of_the_readme():
+def test_contributing_has_the_commands_of_the_readme():
     install, test = re.search(r"^(pip install -e .*) && (.*)$", read("README.md"), re.MULTILINE).groups()
-    workflow = yaml.safe_load(read(".github/workflows/tests.yml"))
-    runs = [step.get("run", "") for job in workflow["jobs"].values() for step in job.get("steps", [])]
-    assert ".ci/run" in runs  # it takes both commands from the README
-    assert any(run.startswith(test) for run in runs)
     assert read("CONTRIBUTING.md").count(install) == read("CONTRIBUTING.md").count(f"\n{test}") == 1
 
 

@@ -44,8 +44,8 @@ def matrix(m, thetas):
     """Return the matrix R of the texts: one 2 x 2 block for each θ, and zeros."""
     r = np.zeros((2 * len(thetas), 2 * len(thetas)))
     for i, t in enumerate(thetas):
-        r[2 * i, 2 * i], r[2 * i, 2 * i + 1] = math.cos(m * t), -math.sin(m * t)
-        r[2 * i + 1, 2 * i], r[2 * i + 1, 2 * i + 1] = math.sin(m * t), math.cos(m * t)
+        c, s = math.cos(m * t), math.sin(m * t)
+        r[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[c, -s], [s, c]]
     return r
 
 
@@ -90,17 +90,3 @@ def test_the_score_is_g_of_both_words_and_m_minus_n(pairing):
         score = rotate_adjacent(q[None], [m], f, pairing) @ rotate_adjacent(k[None], [n], f, pairing).T
         assert score == pytest.approx(g(m - n), abs=1e-11)
     assert abs(g(2) - g(-2)) > 0.05  # before or behind is not the same
-
-
-# --- a clock ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("hour", "minute", "second"), [(3, 25, 45), (6, 0, 0), (11, 59, 59), (100, 7, 8)])
-def test_a_clock_of_three_hands_shows_the_time(hour, minute, second, pairing):
-    """Seconds, minutes and hours: pairs that make one turn in 60, 3600 and 43 200 positions."""
-    clock = (2 * math.pi / 60, 2 * math.pi / 3600, 2 * math.pi / 43200)
-    time = 3600 * hour + 60 * minute + second
-    hands = as_complex(rotate_adjacent([[1.0, 0.0] * 3], [time], clock, pairing))[0]
-    turns = [second / 60, (60 * minute + second) / 3600, (time % 43200) / 43200]
-    # The frequencies of the clock are rounded: an error of 1e-10 radians after 360 000 s.
-    assert_allclose(hands, [cmath.exp(2j * math.pi * part) for part in turns], rtol=0, atol=1e-10)
