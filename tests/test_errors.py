@@ -272,6 +272,7 @@ LAYOUTS = [
     (TypeError, "rotary_dim must be given", lambda: unpack((1, 96), "tensorrt-llm")),
     (ValueError, "cache .* with 10 rotated", lambda: unpack((1, 96), "tensorrt-llm", rotary_dim=10)),
     (ValueError, "cache .* with 7 rotated", lambda: unpack((1, 96), "tensorrt-llm", rotary_dim=7)),
+    (ValueError, "rotary_dim must be from 2 to", lambda: unpack((1, 96), "tensorrt-llm", rotary_dim=1)),
     (ValueError, r"cache .* got \(2, 96\)", lambda: unpack((2, 96), "tensorrt-llm", rotary_dim=12)),
     (TypeError, "cache must be a pair of arrays, cos and sin", lambda: unpack((8, 6), "onnxruntime")),
     (ValueError, "cache must have two arrays of one shape", lambda: ra.layouts.unpack((COS, SIN[1:]), "onnxruntime")),

@@ -531,7 +531,7 @@ def test_symbols_that_cannot_be_used_are_refused(jax):
 @pytest.mark.long
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiles_a_step_twice_for_all_lengths(torch, rng):
-    counter, rope, p = pytest.importorskip("torch._dynamo.testing").CompileCounter(), ROPES[0], ra.positions
+    counter, rope = pytest.importorskip("torch._dynamo.testing").CompileCounter(), ROPES[0]
     q, k = (x[:1, :, :1] for x in qk(rng, torch.tensor))
 
     def step(cache, n):
@@ -541,10 +541,7 @@ def test_torch_compiles_a_step_twice_for_all_lengths(torch, rng):
             *rope(q, k, n),
             *rope(q, k, rope.table(torch.arange(n, n + 1))),
             *rope(q, torch.cat([cache, k], dim=2)),
-            p.segments((cache[:, 0, :, 0] > 0).to(torch.int64)),
-            p.grid(n, 4, like=q),
-            p.shard(4 * n, 2, 1, zigzag=True, like=q),
-            p.mrope([n, (1, 2, 3)], like=q),
+            *positions_of(q, cache, (cache[0, 0, :, 0] > 0).to(torch.int64), n),
         ]
 
     torch.compiler.reset()
