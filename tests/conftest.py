@@ -63,6 +63,13 @@ class Library:
         numpy = ml_dtypes.bfloat16 if name == "bfloat16" else getattr(np, name)
         return getattr(self.xp, name, numpy)
 
+    def need(self, *, dtype: str | None = None, compiler: bool = False) -> None:
+        """Skip the test unless the library has a dtype, or a compiler."""
+        if dtype is not None and dtype not in self.dtypes:
+            pytest.skip(f"{self.name} has no {dtype}")
+        if compiler and self.compile is None:
+            pytest.skip(f"{self.name} has no compiler")
+
     def trace(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function compiled; torch and MLX only trace a graph and run it, without code generation."""
         if self.name == "mlx":

@@ -76,19 +76,8 @@ def _compiled(code: str, name: str):
     folder = Path(tempfile.mkdtemp(prefix="rope-any-kernel-"))
     classes = _HALF * ("__half" in code) + _BFLOAT16 * ("__nv_bfloat16" in code)
     (folder / "kernel.cpp").write_text(_PRELUDE + classes + code + loop)
-    command = [
-        COMPILER,
-        "-O1",
-        "-mf16c",
-        "-ffp-contract=off",
-        "-w",
-        "-shared",
-        "-fPIC",
-        "kernel.cpp",
-        "-o",
-        "kernel.so",
-    ]
-    subprocess.run(command, cwd=folder, check=True)
+    options = ["-O1", "-mf16c", "-ffp-contract=off", "-w", "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"]
+    subprocess.run([COMPILER, *options], cwd=folder, check=True)
     run = ctypes.CDLL(str(folder / "kernel.so")).run
     shutil.rmtree(folder)
     return run

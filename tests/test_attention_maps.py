@@ -64,8 +64,7 @@ def test_maps_equal_their_formulas(lib, position_map, shape):
 
 
 def test_maps_can_be_compiled(lib):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=True)
     compiled = lib.trace(lambda p: [tuple(function(p, **options)) for function, options, _ in MAPS.values()])
     for got, (_, options, formula) in zip(compiled(lib(P, "int32")), MAPS.values(), strict=True):
         assert_columns(got, formula, options, P, lib.get)

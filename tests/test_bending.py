@@ -84,8 +84,7 @@ def rope(request):
 @pytest.fixture(params=["float32", "float64"])
 def arrays(request, lib, qk):
     """Return queries and keys of a library, in each dtype of tables; skip if the library lacks it."""
-    if request.param not in lib.dtypes:
-        pytest.skip(f"{lib.name} has no float64 tables")
+    lib.need(dtype=request.param)
     return tuple(lib(x, request.param) for x in qk)
 
 
@@ -308,8 +307,7 @@ def bend_all(q, k, p, c, s):
 
 @pytest.mark.long
 def test_compiled_results_equal_eager_ones(lib, qk, coefficients):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=True)
     arrays = (*map(lib, qk), lib(P, "int32"), *map(lib, coefficients))
     expected = bend_all(*map(np.asarray, (*qk, P, *coefficients)))
     got = lib.trace(bend_all)(*arrays)

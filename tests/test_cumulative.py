@@ -63,8 +63,7 @@ def test_large_steps_and_leading_axes(lib, rng):
 
 @one_jax
 def test_sums_can_be_compiled(lib, rng):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=True)
     steps = lib(example_steps(rng, 30), "float32")
     angles, carry = lib.trace(ra.cumulative_angles)(steps)
     expected, last = ra.cumulative_angles(steps)

@@ -77,8 +77,7 @@ def assert_close(lib, got, expected, dtype):
 
 @each_loop(*TOLERANCE)
 def test_each_library_and_dtype_is_compiled_or_falls_back_as_documented(lib, rng, pairing, dtype):
-    if dtype not in lib.dtypes:
-        pytest.skip(f"{lib.name} has no {dtype}")
+    lib.need(dtype=dtype)
     if lib.name in {"numpy", "dask"} or lib.name.startswith("torch"):
         pytest.importorskip("numba", reason="numba is not installed")
     name = next(name for name in documented() if lib.name.startswith(name))

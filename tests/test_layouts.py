@@ -165,8 +165,7 @@ def test_any_numbers_keep_their_bits(lib, layout, rng):
 
 
 def test_a_wider_table_is_rounded_once(lib):
-    if not lib.has_float64:
-        pytest.skip(f"{lib.name} has no float64")
+    lib.need(dtype="float64")
     table = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float64"))
     assert identical(lib.get(pack(table, "flashinfer")), lib.get(pack(table, "vllm")))
     expected = np.concatenate([lib.get(x) for x in table], axis=-1)
@@ -329,8 +328,7 @@ def test_meta_rotates_by_packed_complex_numbers(torch, rng):
 @pytest.mark.long
 @one_jax
 def test_pack_and_unpack_can_be_compiled(lib):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=True)
     table = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
     for layout in ("vllm", "tensorrt-llm-duplicated", "torchtune"):
         expected = lib.get(pack(table, layout))

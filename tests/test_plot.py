@@ -158,8 +158,7 @@ def test_decay_is_drawn_up_to_the_requested_length():
 @one_jax
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_table_of_any_library_is_drawn(lib, dtype):
-    if dtype not in lib.dtypes:
-        pytest.skip(f"{lib.name} has no {dtype}")
+    lib.need(dtype=dtype)
     table = ra.cos_sin(lib(np.arange(40, 90), "int32"), F, dtype=lib.dtype(dtype))
     ax = plot.table(table, range(40, 90))
     expected = np.concatenate([lib.get(part).astype(np.float64) for part in table], axis=-1)

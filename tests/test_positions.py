@@ -88,8 +88,7 @@ def example_arrays(lib):
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)], ids=["eager", "compiled"])
 def test_positions_of_every_library_equal_those_of_numpy(lib, like, compiled):
-    if compiled and lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=compiled)
     expected = from_arrays(*example_arrays(np.asarray)) + from_lists(np.ones(1))
     of_arrays, of_lists = map(lib.trace if compiled else lib.quick, (from_arrays, from_lists))
     for one, other in zip(expected, [*of_arrays(*example_arrays(lib)), *of_lists(like)], strict=True):

@@ -142,8 +142,7 @@ def test_moves_in_place_and_into_out_are_exact(lib, keys):
 
 @pytest.mark.long
 def test_reposition_can_be_compiled(lib, keys):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=True)
     k, new = lib(ROPE.apply(keys, 5), "float32"), lib(np.arange(6))
     got = lib.compile(lambda k, new: LONG.reposition(k, 5, new, source=ROPE))(k, new)
     np.testing.assert_allclose(lib.get(got), LONG.apply(keys, 0), rtol=0, atol=3e-6)

@@ -71,8 +71,7 @@ def test_each_form_of_positions_equals_explicit_positions(lib, qk, given, explic
 
 
 def test_tokens_are_counted_beyond_32_bits(lib, qk):
-    if not lib.has_float64:
-        pytest.skip(f"{lib.name} has no float64, and no positions beyond 2³¹")
+    lib.need(dtype="float64")
     k = lib(qk[1])
     far = ROPE.apply(k, lib(np.arange(2**40, 2**40 + 6)))
     np.testing.assert_allclose(lib.get(ROPE.apply(k, 2**40)), lib.get(far), rtol=0, atol=1e-6)
@@ -163,8 +162,7 @@ def test_several_axes_add_their_angles(lib, rng):
 
 
 def test_float64_arrays_get_float64_tables(lib, rng):
-    if not lib.has_float64:
-        pytest.skip(f"{lib.name} has no float64 tables")
+    lib.need(dtype="float64")
     x = rng.uniform(-2, 2, (3, 8))
     q32, k64 = lib(x, "float32"), lib(x)
     for positions, first in ((None, 0), (70_000, 70_000), ([1, 2, 3], 1), (lib([1, 2, 3], "int32"), 1)):

@@ -77,8 +77,7 @@ def test_a_stream_can_continue_at_its_end(one, other):
 
 
 def test_streams_are_constants_in_compiled_functions(lib):
-    if lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=True)
     x = lib(np.arange(3), "int32")
     got = lib.trace(lambda x: positions.mrope(STREAM, like=x)[:3, ...] + x[:, None])(x)
     np.testing.assert_array_equal(lib.get(got), np.asarray(numbered(STREAM)[0][:3]) + np.arange(3)[:, None])

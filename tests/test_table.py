@@ -59,8 +59,7 @@ def phases(count, rng, p=None):
     ],
 )
 def test_many_phases_stay_within_the_bound(lib, rng, schedule, count):
-    if schedule == "compiled" and lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
+    lib.need(compiler=schedule == "compiled")
     p, f, exact = phases(count, rng)
     make = lib.compile if schedule == "compiled" else lambda g: g
     table = make(lambda p: ra.cos_sin(p, f, fused=schedule == "fused"))(lib(p, "int32"))
@@ -81,8 +80,7 @@ def test_millions_of_consecutive_phases_stay_within_the_bound(lib, rng, fused):
 
 
 def test_tables_beyond_the_bound_are_still_rotations(lib):
-    if not lib.has_float64:
-        pytest.skip(f"{lib.name} has no float64, and no positions beyond 2³¹")
+    lib.need(dtype="float64")
     far = [2**33 + 1, 2**46 + 1, 2**52 + 1, 2**62 + 1]
     for dtype in ("int64", "float64", "float32"):
         table = ra.cos_sin(lib(far, dtype), F, dtype=lib.dtype("float32"))
