@@ -280,14 +280,14 @@ def test_layer_types_of_deepseek_v4_are_those_of_transformers():
             assert (explained[i] == "main") == (kind == "sliding_attention")
 
 
-AS_IN_5_24 = {"lara_mini": {"num_hidden_layers": 13}, "llama4_text": {"attention_chunk_size": None}}
+AS_IN_5_24 = {"lara_mini": {}, "llama4_text": {"attention_chunk_size": None}}
 
 
 @pytest.mark.parametrize("name", AS_IN_5_24)
 def test_kinds_of_layers_equal_those_of_transformers(name):
     reason = "before, there was no Lara 4 Mini, and layers of Llama 4 without chunks were of chunked attention"
     transformers = pytest.importorskip("transformers", minversion="5.24", reason=reason)
-    model, theirs = AS_IN_5_24[name], transformers.CONFIG_MAPPING[name](**AS_IN_5_24[name]).to_dict()
-    explained = [config.explain(found) for found in ({"model_type": name, **model}, theirs)]
-    ours, those = ([(one.layer_type, one.rope, one.layers) for one in kinds] for kinds in explained)
+    keys = {"num_hidden_layers": 13} | AS_IN_5_24[name]
+    models = {"model_type": name, **keys}, transformers.CONFIG_MAPPING[name](**keys).to_dict()
+    ours, those = ([(one.layer_type, one.rope, one.layers) for one in config.explain(model)] for model in models)
     assert ours == those

@@ -251,6 +251,7 @@ def like(name, rotate):
 # --- the classes ------------------------------------------------------------------------------------------------
 
 CPU = torch.device("cpu")
+FLUX = "FluxTransformer2DModel"
 JOY, QWEN, WAN = "JoyImageEditTransformer3DModel", "QwenImageTransformer2DModel", "WanTransformer3DModel"
 KANDINSKY_5, KANDINSKY_6 = "Kandinsky5Transformer3DModel", "Kandinsky6Transformer3DModel"
 LTX, LTX2, REFINER = "LTXVideoTransformer3DModel", "LTX2VideoTransformer3DModel", "SanaWMLTX2RefinerTransformer3DModel"
@@ -270,9 +271,7 @@ partial_music = of_tokens("_apply_partial_rotary_emb")
 anima = by_function("_apply_rotary_pos_emb", spread=True)
 # The rotary class (None if there is none), its table, and the rotation.
 CASES = {
-    "FluxTransformer2DModel": ("FluxPosEmbed", of.ids, interleaved),
-    "FluxControlNetModel": ("FluxPosEmbed", of.ids, interleaved),
-    "ChromaTransformer2DModel": ("FluxPosEmbed", of.ids, interleaved),
+    **dict.fromkeys([FLUX, "FluxControlNetModel", "ChromaTransformer2DModel"], ("FluxPosEmbed", of.ids, interleaved)),
     "OvisImageTransformer2DModel": ("OvisImagePosEmbed", of.ids, interleaved),
     "LongCatImageTransformer2DModel": ("LongCatImagePosEmbed", of.ids, interleaved),
     "BriaTransformer2DModel": ("BriaEmbedND", of.ids, interleaved),
@@ -290,8 +289,7 @@ CASES = {
     "HunyuanVideoFramepackTransformer3DModel": ("HunyuanVideoFramepackRotaryPosEmbed", of.frames, interleaved),
     "HunyuanImageTransformer2DModel": ("HunyuanImageRotaryPosEmbed", of.image_or_video, interleaved),
     "MotifVideoTransformer3DModel": ("MotifVideoRotaryPosEmbed", of.video, interleaved),
-    "HunyuanDiT2DModel": (None, hunyuan_dit_table, interleaved),
-    "HunyuanDiT2DControlNetModel": (None, hunyuan_dit_table, interleaved),
+    **dict.fromkeys(["HunyuanDiT2DModel", "HunyuanDiT2DControlNetModel"], (None, hunyuan_dit_table, interleaved)),
     WAN: ("WanRotaryPosEmbed", of.video, wan),
     "WanVACETransformer3DModel": ("WanRotaryPosEmbed", of.video, like(WAN, wan)),
     "WanAnimateTransformer3DModel": ("WanRotaryPosEmbed", of.video, wan),
@@ -308,8 +306,7 @@ CASES = {
     "CogView4Transformer2DModel": ("CogView4RotaryPosEmbed", of.image, halves),
     "GlmImageTransformer2DModel": ("GlmImageRotaryPosEmbed", of.image, halves),
     "AllegroTransformer3DModel": (None, of.allegro, allegro),
-    "CosmosTransformer3DModel": ("CosmosRotaryPosEmbed", of.video, halves),
-    "CosmosControlNetModel": ("CosmosRotaryPosEmbed", of.video, halves),
+    **dict.fromkeys(["CosmosTransformer3DModel", "CosmosControlNetModel"], ("CosmosRotaryPosEmbed", of.video, halves)),
     "Cosmos3OmniTransformer": ("Cosmos3VLTextRotaryEmbedding", of.cosmos_3, by_rotate_half),
     "Ideogram4Transformer2DModel": ("Ideogram4MRoPE", of.batched_ids, by_rotate_half),
     "Lumina2Transformer2DModel": ("Lumina2RotaryPosEmbed", of.lumina, lumina),
@@ -672,7 +669,6 @@ def test_mochi_learns_its_frequencies():
     assert "pos_frequencies = nn.Parameter" in inspect.getsource(module_of("MochiTransformer3DModel"))
 
 
-FLUX = "FluxTransformer2DModel"
 # Each kind of check once, and what would be another rotation if it were ignored.
 TWO = {"rope_axes_dim": [24, 20, 20]}
 WRONG = [

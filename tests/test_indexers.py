@@ -245,6 +245,7 @@ def test_an_indexer_rotates_like_that_of_transformers(torch, case, seed):
 # --- layers with an indexer -------------------------------------------------------------------------------
 
 SIZED = {"layer_types": ["indexed_attention", "sliding_attention", "full_attention", "indexed_attention"]}
+FIRST = ["full", *["shared"] * 8]
 SCHEDULES = {
     "deepseek_v32": [{}, {"layer_types": ["full_attention"] * 9}],
     "axk2": [{}],
@@ -254,12 +255,11 @@ SCHEDULES = {
         {"index_topk_freq": 3, "index_skip_topk_offset": 5},
         {"index_topk_freq": 4, "index_skip_topk_offset": 0},
         {"index_topk_pattern": "FSSFSFFSS"},
-        {"index_topk_pattern": ["full", *["shared"] * 8], "index_topk_freq": 2},
+        {"index_topk_pattern": FIRST, "index_topk_freq": 2},
         {"indexer_types": ["full", "full", *["shared"] * 7], "index_topk_freq": 2},
     ],
     "mistral_large4_text": [{}, {"index_topk_freq": 2}, {"index_topk_pattern": "FFFFSSSSF"}],
-    "hy_v4": [{}, {"indexer_types": ["full", *["shared"] * 8]}, {"index_topk_freq": 4}],
-    "hy_v4_vl_text": [{}, {"indexer_types": ["full", *["shared"] * 8]}, {"index_topk_freq": 4}],
+    **{name: [{}, {"indexer_types": FIRST}, {"index_topk_freq": 4}] for name in ("hy_v4", "hy_v4_vl_text")},
     "glm5_next_text": [{}, {"index_topk_freq": 3}, {"layer_types": ["full_attention", *["linear_attention"] * 8]}],
     "dots3_note_text": [
         {"layer_types": None},
