@@ -61,17 +61,10 @@ def process(*args, **options):
     return subprocess.run([*ROPE_ANY, *map(str, args)], capture_output=True, text=True, check=False, **options)
 
 
-class _Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
-
-    def isatty(self):
-        """Return True."""
-        return True
-
-
 def terminal(*args, cwd=".", columns=80, **variables):
     """Run ``rope-any args``, which must succeed, with a terminal in place of both streams; return what it shows."""
-    shown = _Terminal()
+    shown = io.StringIO()
+    shown.isatty = lambda: True
     with _inside(cwd) as patch:
         for name, value in {"COLUMNS": str(columns), "TERM": "xterm-256color", **variables}.items():
             patch.setenv(name, value)

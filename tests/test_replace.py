@@ -406,12 +406,8 @@ def test_positions_of_several_axes_are_recognised(name):
     assert distance(outputs(model), expected) > 0.1
 
 
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0 + 0.1 * i for i in range(8)],
-    "long_factor": [2.0 + i for i in range(8)],
-}
+FACTORS = {"short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [2.0 + i for i in range(8)]}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4} | FACTORS
 LENGTHS = {"original_max_position_embeddings": 64, "max_position_embeddings": 512}
 
 
