@@ -77,7 +77,8 @@ def terminal(*args, cwd=".", columns=80, **variables):
 
 
 def write_configs(folder, **models):
-    """Write each config to a file of its name; return the folder."""
+    """Write each config to a file of its name in a folder, new or not; return the folder."""
+    folder.mkdir(exist_ok=True)
     for name, model in models.items():
         (folder / f"{name}.json").write_text(json.dumps(model))
     return folder

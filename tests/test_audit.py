@@ -295,6 +295,7 @@ def with_value(i, value):
     return lambda x: torch.where(torch.arange(x.numel()).reshape(x.shape) == x.numel() - i, value, x)
 
 
+SLOW = torch.tensor(ROPES["torchtune, llama3"].frequencies)
 WRONG_FREQUENCIES = {  # the verdicts without a config and with one, which also has a text
     "one element": (with_value(5, 0.1), "unknown", "garbage", "1 of 32 values are wrong"),
     "one element by 1e-5": (lambda x: x * torch.where(torch.arange(32) == 7, 1 + 1e-5, 1), "unknown", None, None),
@@ -304,12 +305,7 @@ WRONG_FREQUENCIES = {  # the verdicts without a config and with one, which also 
     "base": (lambda _: torch.tensor(ra.frequencies(64)), "right", "other", "base 1e+04"),
     "linear": (lambda x: x / 4, "unknown", "other", "base 5e+05, times 0.25"),
     "ntk": (lambda _: torch.tensor(ra.frequencies(64, base=1_234_567.0)), "right", "other", "base 1.235e+06"),
-    "llama3": (
-        lambda _: torch.tensor(ra.Rope.from_config(LLAMA31).frequencies),
-        "unknown",
-        "other",
-        "base 5e+05, slow frequencies divided by 8, as by llama3 and yarn",
-    ),
+    "llama3": (lambda _: SLOW, "unknown", "other", "base 5e+05, slow frequencies divided by 8, as by llama3 and yarn"),
 }
 
 
