@@ -61,17 +61,10 @@ def process(*args, **options):
     return subprocess.run([*ROPE_ANY, *map(str, args)], capture_output=True, text=True, check=False, **options)
 
 
-class _Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
-
-    def isatty(self):
-        """Return True."""
-        return True
-
-
 def terminal(*args, cwd=".", columns=80, **variables):
     """Run ``rope-any args``, which must succeed, with a terminal in place of both streams; return what it shows."""
-    shown = _Terminal()
+    shown = io.StringIO()
+    shown.isatty = lambda: True
     with _inside(cwd) as patch:
         for name, value in {"COLUMNS": str(columns), "TERM": "xterm-256color", **variables}.items():
             patch.setenv(name, value)
@@ -84,7 +77,8 @@ def terminal(*args, cwd=".", columns=80, **variables):
 
 
 def write_configs(folder, **models):
-    """Write each config to a file of its name; return the folder."""
+    """Write each config to a file of its name in a folder, new or not; return the folder."""
+    folder.mkdir(exist_ok=True)
     for name, model in models.items():
         (folder / f"{name}.json").write_text(json.dumps(model))
     return folder

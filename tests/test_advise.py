@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import refused, run, write_configs
+from commands import output, refused, write_configs
 
 import rope_any as ra
 from rope_any.config import advise, explain, published, wavelengths
@@ -121,9 +121,8 @@ def test_the_outlook_has_the_parameters_to_try_beside_the_scaling_of_the_config(
     (one,) = advise(PUBLISHED["meta-llama/Llama-3.1-8B"], 524_288)
     factors = {name: round(outlook.factor, 6) for name, outlook in one.schemes.items()}
     assert factors == {"none": 1, "linear": 64, "ntk": 64, "yarn": 64, "config": 8, "to try": 32}
-    slower = ra.scaling.llama3(
-        ra.frequencies(128, base=500_000.0), 32.0, original_length=8192, low_freq_factor=1.0, high_freq_factor=4.0
-    )
+    options = {"original_length": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    slower = ra.scaling.llama3(ra.frequencies(128, base=500_000.0), 32.0, **options)
     assert one.schemes["to try"].wavelengths[1] == pytest.approx(2 * math.pi / slower[-1])
     (plain,) = advise(LLAMA2, 16384)
     assert "to try" not in plain.schemes  # it is "yarn"
@@ -175,14 +174,12 @@ def test_the_pairs_are_those_that_rotate():
 @pytest.mark.parametrize(("length", "tokens"), [("16384", 16384), ("16K", 16384), ("1m", 2**20)])
 def test_the_command_prints_what_advise_returns(length, tokens, tmp_path):
     write_configs(tmp_path, config=LLAMA2)
-    shown = run("advise", tmp_path, "--length", length)
-    (one,) = advise(LLAMA2, tokens)
-    assert shown.returncode == 0
-    assert f"from 4096 tokens (max_position_embeddings) to {tokens}" in shown.stdout
-    assert json.dumps(one.rope_parameters, indent=2) in shown.stdout
-    (record,) = json.loads(run("advise", tmp_path, "--length", length, "--json").stdout)
+    shown, (one,) = output("advise", tmp_path, "--length", length), advise(LLAMA2, tokens)
+    assert f"from 4096 tokens (max_position_embeddings) to {tokens}" in shown
+    assert json.dumps(one.rope_parameters, indent=2) in shown
+    (record,) = json.loads(output("advise", tmp_path, "--length", length, "--json"))
     assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
-    both = run("advise", "published:gemma-3-1b-it", "--length", "1M").stdout
+    both = output("advise", "published:gemma-3-1b-it", "--length", "1M")
     assert "\n\nfull_attention: from 32768 tokens" in both
     assert refused("advise", tmp_path, "--length", "1G").startswith("--length must be a number of tokens")
 
@@ -190,7 +187,7 @@ def test_the_command_prints_what_advise_returns(length, tokens, tmp_path):
 @pytest.mark.thread_unsafe(reason="captures the output of all threads")
 def test_the_perplexities_printed_equal_those_of_the_docs():
     runs = json.loads((ROOT / "docs/perplexity.json").read_text())["runs"]
-    shown = run("advise", "-", "--length", "16K", stdin=json.dumps(LLAMA2)).stdout
+    shown = output("advise", "-", "--length", "16K", stdin=json.dumps(LLAMA2))
     printed = dict(re.findall(r"(none|linear|ntk|yarn) (\d+\.\d+)(?=[,;.)\s])", shown))
     names = {"none": "RoPE", "linear": "RoPE, linear", "ntk": "RoPE, NTK", "yarn": "RoPE, YaRN"}
     for name, method in names.items():

@@ -18,27 +18,23 @@ def dual_chunk(p, chunk_size, local_size):
     return p % c, p % c, min(p % c + c, chunk_size), min(2 * c - 1, chunk_size)
 
 
-# Each map, its options, and the same map of one position in plain Python.
+# The options of each map, and the same map of one position in plain Python.
 MAPS = {
     "self_extend": (
-        positions.self_extend,
         {"group": 3, "window": 4},
         lambda p, group, window: (p // group + window - window // group, p // group),
     ),
-    "rerope": (positions.rerope, {"window": 5}, lambda p, window: (window, 0 * p)),
-    "leaky_rerope": (
-        positions.leaky_rerope,
-        {"window": 5, "factor": 4},
-        lambda p, window, factor: (p + window * (factor - 1), p),
-    ),
-    "dual_chunk": (positions.dual_chunk, {"chunk_size": 9, "local_size": 3}, dual_chunk),
+    "rerope": ({"window": 5}, lambda p, window: (window, 0 * p)),
+    "leaky_rerope": ({"window": 5, "factor": 4}, lambda p, window, factor: (p + window * (factor - 1), p)),
+    "dual_chunk": ({"chunk_size": 9, "local_size": 3}, dual_chunk),
 }
+FUNCTIONS = {name: getattr(positions, name) for name in MAPS}
 
 
 @pytest.fixture(params=MAPS)
 def position_map(request):
-    """Return each map of relative positions."""
-    return MAPS[request.param]
+    """Return each map of relative positions, its options and its formula."""
+    return FUNCTIONS[request.param], *MAPS[request.param]
 
 
 def assert_columns(got, formula, options, p, get=np.asarray):
@@ -65,8 +61,8 @@ def test_maps_equal_their_formulas(lib, position_map, shape):
 
 def test_maps_can_be_compiled(lib):
     lib.need(compiler=True)
-    compiled = lib.trace(lambda p: [tuple(function(p, **options)) for function, options, _ in MAPS.values()])
-    for got, (_, options, formula) in zip(compiled(lib(P, "int32")), MAPS.values(), strict=True):
+    compiled = lib.trace(lambda p: [tuple(FUNCTIONS[name](p, **options)) for name, (options, _) in MAPS.items()])
+    for got, (options, formula) in zip(compiled(lib(P, "int32")), MAPS.values(), strict=True):
         assert_columns(got, formula, options, P, lib.get)
 
 
@@ -88,8 +84,7 @@ def test_maps_of_random_sizes_equal_their_formulas(p, one, other):
         "leaky_rerope": {"window": one, "factor": other},
         "dual_chunk": {"chunk_size": max(one, other), "local_size": min(one, other) - 1},
     }.items():
-        function, _, formula = MAPS[name]
-        assert_columns(function(np.asarray(p), **options), formula, options, p)
+        assert_columns(FUNCTIONS[name](np.asarray(p), **options), MAPS[name][1], options, p)
 
 
 # --- attention against dense matrices -----------------------------------------------------------------------
@@ -185,9 +180,8 @@ def test_dual_chunk_equals_the_papers_figure():
 # --- refusals -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "size"), [(name, size) for name, (_, sizes, _) in MAPS.items() for size in sizes])
+@pytest.mark.parametrize(("name", "size"), [(name, size) for name, (sizes, _) in MAPS.items() for size in sizes])
 def test_sizes_below_the_least_are_refused(name, size):
-    function, options, _ = MAPS[name]
     wrong = -1 if size in ("window", "local_size") else 0
     with pytest.raises(ValueError, match=f"{size} must be from {wrong + 1} to 2147483647; got {wrong}"):
-        function(POSITIONS, **options | {size: wrong})
+        FUNCTIONS[name](POSITIONS, **MAPS[name][0] | {size: wrong})

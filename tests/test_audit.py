@@ -27,31 +27,14 @@ COS, SIN = ROPE.table(range(64), like=torch.empty(0))
 
 # --- models -----------------------------------------------------------------------------------------------------------
 
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 5e5,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
+SIZES = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 YARN = {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0, "original_max_position_embeddings": 2048}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64}
+LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0] * 8,
-    "long_factor": [1 + 0.5 * i for i in range(8)],
-    "original_max_position_embeddings": 64,
-}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 64}
+LONGROPE |= {"short_factor": [1.0] * 8, "long_factor": [1 + 0.5 * i for i in range(8)]}
 LENGTHS = {"max_position_embeddings": 256, "pad_token_id": 0}
 SECTIONS = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
 STRIDED = {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
@@ -312,6 +295,7 @@ def with_value(i, value):
     return lambda x: torch.where(torch.arange(x.numel()).reshape(x.shape) == x.numel() - i, value, x)
 
 
+SLOW = torch.tensor(ROPES["torchtune, llama3"].frequencies)
 WRONG_FREQUENCIES = {  # the verdicts without a config and with one, which also has a text
     "one element": (with_value(5, 0.1), "unknown", "garbage", "1 of 32 values are wrong"),
     "one element by 1e-5": (lambda x: x * torch.where(torch.arange(32) == 7, 1 + 1e-5, 1), "unknown", None, None),
@@ -321,12 +305,7 @@ WRONG_FREQUENCIES = {  # the verdicts without a config and with one, which also 
     "base": (lambda _: torch.tensor(ra.frequencies(64)), "right", "other", "base 1e+04"),
     "linear": (lambda x: x / 4, "unknown", "other", "base 5e+05, times 0.25"),
     "ntk": (lambda _: torch.tensor(ra.frequencies(64, base=1_234_567.0)), "right", "other", "base 1.235e+06"),
-    "llama3": (
-        lambda _: torch.tensor(ra.Rope.from_config(LLAMA31).frequencies),
-        "unknown",
-        "other",
-        "base 5e+05, slow frequencies divided by 8, as by llama3 and yarn",
-    ),
+    "llama3": (lambda _: SLOW, "unknown", "other", "base 5e+05, slow frequencies divided by 8, as by llama3 and yarn"),
 }
 
 

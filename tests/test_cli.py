@@ -78,15 +78,13 @@ def page_files(files):
     """Return a folder with the files that commands on pages and in the help read."""
     llama = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
     write_configs(files, config=llama)
-    (files / "mine").mkdir()
     write_configs(files / "mine", config=PLAIN)
     (files / "mine.py").write_text("import rope_any as ra\nrotary = ra.Rope(ra.frequencies(128), pairing='half').apply")
     table = ra.Rope.from_config(llama).table(range(4096), like=np.zeros(1, dtype=np.float32))
     np.save(files / "cache.npy", ra.layouts.pack(table, "vllm"))
     weights = "F32", np.zeros((128, 4), dtype=np.float32)
     tensors = {f"model.layers.{i}.self_attn.{x}_proj.weight": weights for i in range(2) for x in "qkv"}
-    (files / "in").mkdir()
-    for file in (files / "in.safetensors", files / "in" / "model.safetensors"):
+    for file in (files / "in.safetensors", write_configs(files / "in") / "model.safetensors"):
         write_safetensors(file, **tensors)
     return files
 
@@ -141,7 +139,6 @@ def test_pages_show_the_output_of_commands(name, page_files):
         ("inspect --config a", "no such option: --config; give CONFIG without --config"),
         ("export a -o b", "no such option: -o; give OUT without -o"),
         ("convert a b --target half", "no such option: --target; did you mean --to"),
-        ("verify --target a:b", "no such option: --target; give TARGET without --target"),
         ("rotate a --rope_theta 5", "no such option: --rope_theta; did you mean --base"),
         ("rotate a --offset 5", "no such option: --offset; did you mean --positions"),
         ("rotate", "missing argument FILE"),

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from commands import output, refused, run, terminal, words, write_configs
+from configs import GPT
 
 import rope_any as ra
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.thread_unsafe(reason="changes the working directory")
 PUBLISHED = ra.config.published()
 LLAMA3 = PUBLISHED["meta-llama/Llama-3.1-8B"]
 PLAIN = LLAMA3 | {"rope_scaling": None}
+BEAM = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
 GEMMA3 = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6}
 GEMMA4 = PUBLISHED["google/gemma-4-26B-A4B"]["text_config"]
 FLUX = {"_class_name": "FluxTransformer2DModel", "attention_head_dim": 128, "axes_dims_rope": [16, 56, 56]}
@@ -94,18 +96,9 @@ SHOWN = {  # configs, and texts in the order in which they are shown
         PLAIN | {"rope_scaling": {"type": "linear", "factor": 2, "max_position_embeddings": 4096}},
         ["linear × 2 131072", "never complete a turn within 4096 tokens (extended_length)"],
     ),
-    "only query heads": (
-        {"model_type": "gpt_neox", "hidden_size": 256, "num_attention_heads": 4},
-        ["text all 16 of 64 4 half 10000"],
-    ),
-    "one key head": (
-        PUBLISHED["google/gemma-3-1b-it"],
-        ["text 4 full_attention 256 of 256 4 / 1 half 1000000 default"],
-    ),
-    "no rotary": (
-        {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}},
-        ["text 0 full_attention no rotary", "full_attention: no rotary"],
-    ),
+    "only query heads": (GPT, ["text all 32 of 128 32 half 10000"]),
+    "one key head": (PUBLISHED["google/gemma-3-1b-it"], ["text 4 full_attention 256 of 256 4 / 1 half 1000000"]),
+    "no rotary": (BEAM, ["text 0 full_attention no rotary", "full_attention: no rotary"]),
 }
 
 
@@ -169,14 +162,13 @@ def test_inspect_prints_json(tmp_path):
     assert record["facts"]["rope_theta"] == {"value": 500_000.0, "source": "rope_theta"}
     lengths = {"trained_length": 8192, "extended_length": 131_072}
     assert record["pairs_without_a_turn"] == {key: sum(n > m for n in tokens) for key, m in lengths.items()}
-    (record,) = json.loads(output("inspect", "a.json", "--json", cwd=write_configs(tmp_path, a=SHOWN["no rotary"][0])))
+    (record,) = json.loads(output("inspect", "a.json", "--json", cwd=write_configs(tmp_path, a=BEAM)))
     assert record["rope"] is None
 
 
 def test_inspect_fails_only_if_all_parts_are_refused(tmp_path):
     (tmp_path / "model_index.json").write_text("{}")
     for name in ("transformer", "transformer_2"):
-        (tmp_path / name).mkdir()
         write_configs(tmp_path / name, config={"_class_name": "MochiTransformer3DModel"})
     for form in ([], ["--json"]):
         done = run("inspect", tmp_path, *form)

@@ -174,13 +174,10 @@ def test_the_same_text_is_generated(name, cache):
     assert torch.equal(model.generate(IDS, **options), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"),
-    [
-        *(pytest.param(name, "eager", marks=pytest.mark.long) for name in ("gemma3_text", "llama4_text", "minicpm3")),
-        pytest.param("llama", "inductor", marks=pytest.mark.slow),
-    ],
-)
+COMPILED = [pytest.param(name, "eager", marks=pytest.mark.long) for name in ("gemma3_text", "llama4_text", "minicpm3")]
+
+
+@pytest.mark.parametrize(("name", "backend"), [*COMPILED, pytest.param("llama", "inductor", marks=pytest.mark.slow)])
 def test_a_compiled_model_is_one_graph_with_the_same_logits(name, backend):
     model = model_of(name)
     before = outputs(model, FAR)
@@ -406,12 +403,8 @@ def test_positions_of_several_axes_are_recognised(name):
     assert distance(outputs(model), expected) > 0.1
 
 
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0 + 0.1 * i for i in range(8)],
-    "long_factor": [2.0 + i for i in range(8)],
-}
+FACTORS = {"short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [2.0 + i for i in range(8)]}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4} | FACTORS
 LENGTHS = {"original_max_position_embeddings": 64, "max_position_embeddings": 512}
 
 

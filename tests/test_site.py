@@ -104,20 +104,10 @@ def tab(shared_page):
 
 def collect_faults(page):
     """Return a list to which a page appends its errors and its requests to other hosts."""
-    faults = []
-
-    def requested(request):
-        """Record a request to another host."""
-        if urlsplit(request.url).scheme not in {"file", "data", "blob"}:
-            faults.append(f"requested {request.url}")
-
-    def failed(request):
-        """Record a request that failed, unless the page was left before the answer came."""
-        if request.failure != "net::ERR_ABORTED":
-            faults.append(f"failed: {request.url}")
-
-    page.on("request", requested)
-    page.on("requestfailed", failed)
+    faults, own = [], {"file", "data", "blob"}
+    page.on("request", lambda sent: urlsplit(sent.url).scheme in own or faults.append(f"requested {sent.url}"))
+    # A request is aborted if the page is left before the answer comes.
+    page.on("requestfailed", lambda sent: sent.failure == "net::ERR_ABORTED" or faults.append(f"failed: {sent.url}"))
     page.on("console", lambda log: log.type in {"error", "warning"} and faults.append(f"{log.type}: {log.text}"))
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     return faults
