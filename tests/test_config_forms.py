@@ -352,16 +352,12 @@ def test_sections_apply_to_unknown_models_and_default_ones_only_where_they_fit()
 
 # --- the length of the sequence -------------------------------------------------------------------------------
 
+DYNAMIC = scaled(type="dynamic", factor=2.0)
+DYNAMIC_YARN = scaled(type="dynamic-yarn", original_max_position_embeddings=4096, factor=9.0)
 LENGTHS = {
-    "dynamic": (
-        scaled(type="dynamic", factor=2.0),
-        lambda n: scaling.dynamic_ntk(F, 2.0, length=n, trained_length=4096),
-    ),
+    "dynamic": (DYNAMIC, lambda n: scaling.dynamic_ntk(F, 2.0, length=n, trained_length=4096)),
     "longrope": (LONG, lambda n: scaling.linear(F, 4.0 if n > 4096 else 1.0)),
-    "dynamic yarn": (
-        scaled(type="dynamic-yarn", original_max_position_embeddings=4096, factor=9.0),
-        lambda n: scaling.dynamic_yarn(F, base=1e4, length=n, original_length=4096),
-    ),
+    "dynamic yarn": (DYNAMIC_YARN, lambda n: scaling.dynamic_yarn(F, base=1e4, length=n, original_length=4096)),
 }
 
 
@@ -412,13 +408,11 @@ def log_uniform(low, high):
 
 
 # The parameters of each rope type: needed ones, and ones that may be left out.
+OF_YARN = "attention_factor beta_fast beta_slow mscale mscale_all_dim truncate"
 OF_TYPE = {
     "linear": ("factor", ""),
     "dynamic": ("factor", ""),
-    "yarn": (
-        "factor original_max_position_embeddings",
-        "attention_factor beta_fast beta_slow mscale mscale_all_dim truncate",
-    ),
+    "yarn": ("factor original_max_position_embeddings", OF_YARN),
     "longrope": ("short_factor long_factor original_max_position_embeddings", "attention_factor factor"),
     "llama3": ("factor original_max_position_embeddings low_freq_factor high_freq_factor", ""),
     "proportional": ("factor", ""),

@@ -104,17 +104,12 @@ LENGTHS = st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(1, 3), st.
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing):
+@settings(max_examples=12)
+@given(lengths=LENGTHS, seed=st.integers(0, 2**32 - 1))
+def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing, lengths, seed):
     rope, _, rotation = exported(kind, pairing)
-
-    @settings(max_examples=12)
-    @given(LENGTHS, st.integers(0, 2**32 - 1))
-    def check(lengths, seed):
-        """Compare the model with the Rope on arrays of other lengths."""
-        q, k, positions = data(rotation, np.random.default_rng(seed), lengths)
-        assert_agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
-
-    check()
+    q, k, positions = data(rotation, np.random.default_rng(seed), lengths)
+    assert_agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -130,14 +125,12 @@ def test_half_precision_is_rotated_in_float32(kind, dtype, pairing, rng):
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize(("start", "features"), [(0, 16), (0, 20), (4, 20)])
 def test_a_model_computes_the_papers_rotation(start, features, pairing, rng):
-    rope = ra.Rope(F, pairing=pairing, start=start, attention_factor=1.25)
-    rotation = session(ra.onnx.export(rope, head_dim=features))
+    options = {"pairing": pairing, "start": start, "attention_factor": 1.25}
+    rotation = session(ra.onnx.export(ra.Rope(F, **options), head_dim=features))
     q, k, _ = data(rotation, rng, (2, 2, 1, 3))
     positions = np.asarray([[0, 131_072, 1_048_576], [-5, FAR, -FAR]])
     for got, x in zip(run(rotation, q, k, positions), (q, k), strict=True):
-        options = {"pairing": pairing, "start": start, "attention_factor": 1.25}
-        expected = oracle.rotate(x, positions[:, None], F, **options)
-        np.testing.assert_allclose(got, expected, atol=1.5e-6, rtol=0)
+        np.testing.assert_allclose(got, oracle.rotate(x, positions[:, None], F, **options), atol=1.5e-6, rtol=0)
 
 
 def table_of(rotation, rope, positions, dtype="float32"):

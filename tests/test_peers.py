@@ -77,12 +77,12 @@ class Peer(NamedTuple):
 
 @pytest.fixture(scope="module", params=PEERS)
 def peer(request):
-    """Return each random model of transformers, without a change of torch's generator."""
+    """Return each model."""
     return make_peer(request.param)
 
 
 def make_peer(name):
-    """Return a random model of transformers, its Rope, its patch and the calls to expect."""
+    """Return a random model of transformers with its rotation; torch's generator stays as it is."""
     module, keys, rope, calls = PEERS[name]
     embedding = getattr(module, f"{name}RotaryEmbedding", None)
     patch = replace_in_gptj if module is gptj else partial(replace_table_and_rotation, module, embedding)

@@ -32,15 +32,11 @@ OUTPUT = threading.Lock()  # a CliRunner captures the output of all threads
 def expected(head_dim, source, target, *, rotary_dim=None, start=0, heads=(1, 1)):
     """Return the order of some heads by the definition: pair i is (i, i + n) or (2i, 2i + 1)."""
     n = (head_dim - start if rotary_dim is None else rotary_dim) // 2
-    pairs = {"half": [(i, i + n) for i in range(n)], "interleaved": [(2 * i, 2 * i + 1) for i in range(n)]}
-    order = []
-    for head in range(heads[1]):
-        features = {j: j for j in range(head_dim)}
-        if head < heads[0]:
-            for old, new in zip(pairs[source], pairs[target], strict=True):
-                features |= {start + b: start + a for a, b in zip(old, new, strict=True)}
-        order += [head * head_dim + features[j] for j in range(head_dim)]
-    return order
+    members = {"half": [j for i in range(n) for j in (i, i + n)], "interleaved": [*range(2 * n)]}
+    order = np.arange(heads[1] * head_dim).reshape(heads[1], head_dim)
+    rotated = order[: heads[0], start:]
+    rotated[:, members[target]] = rotated[:, members[source]]
+    return order.ravel().tolist()
 
 
 @st.composite
