@@ -146,7 +146,6 @@ def test_pages_show_the_output_of_commands(name, page_files):
         ("rotate q --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got 'neox'; write half"),
         ("rotate q.npy --pairing half -o", "option -o requires an argument"),
         ("rotate q.npy --base x", "--base must be a valid number; got 'x'"),
-        ("convert a b --head-dim 1.5", "--head-dim must be a valid integer; got '1.5'"),
         ("inspect a --sequence-length 8X", "--sequence-length must be a number of tokens, such as 131072, 128K or 1M"),
         ("check more", "got unexpected extra argument(s) (more)"),
         ("inspect a --json=1", "option --json does not take a value"),
@@ -176,20 +175,15 @@ def test_version_is_printed():
     [
         ("inspect pairing", "pairing"),
         ("inspect layers.json", "layers.json: layer_types"),
-        ("inspect two__spaces", "two  spaces"),
         ("rotate base --pairing half --positions seq_axis.npy -o out", "seq_axis.npy"),
-        ("rotate base --pairing half --base -1 -o out", "--base"),
-        ("convert lr=1,head_dim=64/m out --head-dim 4 --from half --to interleaved", "lr=1,head_dim=64/m"),
     ],
 )
 def test_files_named_like_parameters_keep_their_names(args, file, tmp_path):
-    for name in ("pairing", "two  spaces", "lr=1,head_dim=64/m"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("{")
+    (tmp_path / "pairing").write_text("{")
     with (tmp_path / "base").open("wb") as target:
         np.save(target, np.ones((2, 8), dtype=np.float32))
     write_configs(tmp_path, layers=LLAMA3 | {"layer_types": 3})
-    said = refused(*(word.replace("__", "  ") for word in args.split()), cwd=tmp_path)
+    said = refused(*args.split(), cwd=tmp_path)
     assert said.startswith(f"{file} must be ")
 
 
@@ -230,13 +224,6 @@ def test_an_array_may_come_from_standard_input(files):
         ("advise - --length 8K", b"404: Not Found", "standard input must be a config.json; it is no JSON: Extra data"),
         ("inspect -", b"[]", "standard input must hold a JSON object; got list []"),
         ("inspect -", b'{"model_type": "nope"}', "standard input: model_type must be one whose rotation is known"),
-        ("inspect -", b"\x93NUMPY", "standard input must be a config.json; give the config.json beside the weights"),
-        ("rotate - --pairing half -o out", b"404", "standard input must be a .npy file of one array of numbers"),
-        (
-            "convert - out --head-dim 8 --from half --to interleaved",
-            b"404",
-            "standard input must be a whole safetensors file; it has no header",
-        ),
     ],
 )
 def test_wrong_standard_input_is_refused_by_what_it_must_be(args, data, message, tmp_path):

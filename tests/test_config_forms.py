@@ -338,8 +338,9 @@ def test_positions_of_several_axes_are_read(name):
 
 def test_sections_apply_to_unknown_models_and_default_ones_only_where_they_fit():
     sections = STATED | {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
-    rope = Rope.from_config({"model_type": "llama_our"} | sections, pairing="half")
-    assert rope.frequencies == ra.axes.chunked(F, (16, 24, 24))
+    (unknown,) = config.explain({"model_type": "llama_our"} | sections, pairing="half")
+    assert unknown.rope.frequencies == ra.axes.chunked(F, (16, 24, 24))
+    assert unknown.facts["axes"] == (3, "chunked sections")
     none = {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": []}}
     assert Rope.from_config({"model_type": "qwen2_vl_text"} | none).frequencies == ra.frequencies(128, base=1e6)
     (explanation,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})

@@ -62,6 +62,10 @@ GGUF = {
         gguf("glm4", rope__dimension_sections=[8, 12, 12, 0], rope__dimension_count=64),
         half(ra.axes.chunked(F64, [8, 12, 12])),
     ),
+    "two": (
+        gguf("glm4", rope__dimension_sections=[16, 16, 0, 0], rope__dimension_count=64),
+        half(ra.axes.chunked(F64, [16, 16])),
+    ),
     "empty optional sections": (gguf("glm4", rope__dimension_count=64, rope__dimension_sections=[]), interleaved(F64)),
     "an equal base of sliding layers": (gguf("gpt-oss", rope__freq_base=1.5e5, rope__freq_base_swa=1.5e5), half(F_OSS)),
     "sections": (gguf("qwen2vl", rope__dimension_sections=[16, 24, 24, 0]), half(ra.axes.chunked(F, [16, 24, 24]))),

@@ -34,6 +34,7 @@ MISTRAL = {"dim": 64, "n_layers": 2, "head_dim": 32, "hidden_dim": 256, "n_heads
 MISTRAL |= {"vocab_size": 32768, "rope_theta": 1e6}
 LLAVA = {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {"model_type": "vit"}}
 GLM5_TOWER = {"model_type": "glm5_next_vision"}
+TOWERS, OF_TOWERS = {"vision_config": GLM5_TOWER}, ("vision_config", "talker_config.vision_config")
 T5_GEMMA = {"model_type": "t5_gemma_module", "head_dim": 64}
 SAM = {"vision_config": {"backbone_config": {"hidden_size": 1024}}}
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2}
@@ -70,6 +71,7 @@ def write_pipeline(folder, **components):
         ({"_class_name": "DiTTransformer2DModel"}, ()),
         ({"model_type": "glm5_next", "vision_config": GLM5_TOWER}, ("vision",)),  # the text does not rotate
         ({"model_type": "new", "vision_config": GLM5_TOWER}, ("text", "vision")),  # the text is unknown
+        ({"model_type": "new", **TOWERS, "talker_config": TOWERS}, ("text", *OF_TOWERS)),
         ({"model_type": "moshi", "depth_decoder_config": {"model_type": "moshi_depth"}}, ("text",)),
         ({"model_type": "t5gemma", "encoder": T5_GEMMA, "decoder": T5_GEMMA}, ("text", "encoder")),
         ({"model_type": "evolla", "protein_encoder_config": {}}, ("text", "protein_encoder_config")),

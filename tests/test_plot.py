@@ -21,7 +21,6 @@ from rope_any import plot
 mpl.use("agg")
 pytestmark = pytest.mark.thread_unsafe(reason="all threads share the figures and settings of pyplot")
 
-NAN = float("nan")
 F = ra.frequencies(32, base=500_000.0)
 HALF = ra.Rope(F, pairing="half")
 THREE = ra.Rope(ra.axes.chunked(F, [4, 6, 6]), pairing="half")
@@ -322,19 +321,13 @@ def test_names_are_drawn_literally():
 REFUSED = [
     (lambda: plot.hands(5, 1), TypeError, "rope must be a Rope or frequencies"),
     (lambda: plot.hands(THREE, [1, 2]), ValueError, r"each of 3 axes; got shape \(2,\)"),
-    (lambda: plot.hands(F, NAN), ValueError, "position must be .* finite"),
     (lambda: plot.hands(THREE, 1, axes=["t", "x", "x"]), ValueError, "axes must .* all different"),
-    (lambda: plot.hands(F, 1, pairs=[16]), ValueError, "pairs must be from 0 to 15"),
     (lambda: plot.hands(F, 1, pairs=[]), ValueError, "pairs must be at least one"),
     (lambda: plot.hands(F, 1, ax=plt.figure().add_subplot()), ValueError, "ax must be polar"),
     (lambda: plot.wavelengths(*[F] * 6), ValueError, "ropes must be from 1 to 5"),
-    (lambda: plot.wavelengths(F, labels=["a", "b"]), ValueError, "labels must be 1 names"),
     (lambda: plot.wavelengths(F, (0.0, 1e-300)), ValueError, "ropes must each have a frequency other than 0"),
     (lambda: plot.table(ra.cos_sin(np.zeros((2, 3)), F)), ValueError, r"table must be \(positions, pairs\)"),
     (lambda: plot.table(ra.cos_sin(np.arange(3), F), range(4)), ValueError, "for 4 positions"),
-    (lambda: plot.table(F, np.asarray([NAN])), ValueError, "positions must be finite"),
-    (lambda: plot.errors(F, longest=2**31), ValueError, "longest must be from 1 to 2147483647"),
-    (lambda: plot.pairs(HALF, head_dim=30), ValueError, "head_dim must be from 32"),
 ]
 
 
@@ -357,7 +350,7 @@ OPTIONS = {"hands": "--position 1000", "decay": "--length 100", "errors": "--len
 def configs(tmp_path, monkeypatch):
     """Write some configs; return their folder."""
     monkeypatch.setenv("MPLBACKEND", "agg")  # restored afterwards
-    return write_configs(tmp_path, plain=LLAMA, scaled=SCALED, dynamic=DYNAMIC, bert={"model_type": "bert"})
+    return write_configs(tmp_path, plain=LLAMA, scaled=SCALED, dynamic=DYNAMIC)
 
 
 def drawn(args, folder):
@@ -457,14 +450,11 @@ def test_decay_is_drawn_up_to_the_length_of_the_config(configs):
     ("args", "message"),
     [
         ("plain.json hand -o a.png", "errors, pairs, after CONFIG; got 'hand'; did you"),
-        ("plain.json scaled.json -o a.png", "after CONFIG; got none"),
         ("hands -o a.png", "CONFIG must be given before hands"),
         ("plain.json hands -o a.png", "--position must be given with hands"),
         ("plain.json hands --position 3,nan -o a.png", "one for each axis, like 3,20,500; got 'nan'"),
-        ("plain.json decay --position 1 -o a.png", "--position must come with hands; got it with decay"),
         ("plain.json scaled.json decay -o a.png", "decay must be of one CONFIG; got 2"),
         ("plain.json decay -o a.txt", "--output must end in .png, .svg, .pdf; got 'a.txt'"),
-        ("bert.json decay -o a.png", "got none: bert has no rotary embedding"),
     ],
 )
 def test_the_command_line_refuses_wrong_arguments_and_writes_no_file(args, message, configs):

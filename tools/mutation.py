@@ -51,19 +51,20 @@ SUBJECTS = {
         ("_align", "_frequencies", "_pairing", "_positions", "_rotate", "_schedules", "_table"),
         (
             *("rotate", "rope", "table", "axes", "bending", "errors", "fused", "plans", "reposition", "schedules"),
-            *("arrays", "constants", "gpus", "heads", "refusals", "seeds"),
+            *("arrays", "constants", "fuzz", "gpus", "heads", "refusals", "seeds"),
         ),
     ),
     "config": Subject(
         ("config._canonical", "config._part", "config._parts", "config._recipe", "config._schemes", "config._gguf"),
-        ("config*", "parts", "forms", "errors"),
+        ("config*", "parts", "forms", "errors", "fuzz", "indexers", "rotary_keys", "score", "towers"),
     ),
-    "scaling": Subject(("scaling",), ("scaling", "testing", "errors")),
+    "scaling": Subject(("scaling",), ("scaling", "testing", "errors", "fuzz")),
     "positions": Subject(
-        ("positions", "_cumulative"), ("positions", "cumulative", "streams", "vision", "attention_maps", "errors")
+        ("positions", "_cumulative"),
+        ("positions", "cumulative", "streams", "vision", "attention_maps", "errors", "fuzz"),
     ),
-    "weights": Subject(("weights",), ("weights", "errors")),
-    "layouts": Subject(("layouts",), ("layouts", "errors")),
+    "weights": Subject(("weights",), ("weights", "errors", "fuzz")),
+    "layouts": Subject(("layouts",), ("layouts", "caches", "errors", "fuzz")),
 }
 # Functions for chunks, shards and gradients, which NumPy does not have.
 UNTESTED_HERE = {

@@ -244,6 +244,6 @@ def seq_axis_hint(q: Tokens, k: Tokens) -> str:
     """Return the hint of an error about a q longer than k: rotate each alone, or the next `seq_axis` if it fits."""
     separately = "rotate each alone if they are two sequences"
     near = q.axis - 1 if q.axis == q.x.ndim - 2 else q.axis + 1
-    if near < 0 or near >= q.x.ndim - 1 or q.x.ndim != k.x.ndim or q.x.shape[near] != k.x.shape[near]:
+    if near < 0 or q.x.ndim != k.x.ndim or q.x.shape[near] != k.x.shape[near]:
         return separately
     return f"give `seq_axis`={near - q.x.ndim} if the tokens are along axis {near}, or {separately}"
