@@ -59,7 +59,6 @@ MODELS = {
     "longrope": lambda: hf_model("Phi3", **SIZES | LENGTHS, rope_parameters=LONGROPE),
     "gemma3": lambda: hf_model("Gemma3Text", **SIZES | {"num_hidden_layers": 6}, head_dim=16),
     "gptj": lambda: hf_model("GPTJ", **GPTJ, rotary_dim=8, eos_token_id=0),
-    "codegen": lambda: hf_model("CodeGen", **GPTJ, rotary_dim=8, eos_token_id=0),
     "roformer": lambda: hf_model("RoFormer", **SIZES, embedding_size=64, max_position_embeddings=64),
     "esm": lambda: hf_model("Esm", **SIZES, position_embedding_type="rotary", pad_token_id=0, mask_token_id=1),
     "qwen2_vl": lambda: hf_model("Qwen2VL", text_config=SIZES | {"rope_parameters": SECTIONS}, vision_config=TOWER),

@@ -450,7 +450,6 @@ def test_decay_is_drawn_up_to_the_length_of_the_config(configs):
     ("args", "message"),
     [
         ("plain.json hand -o a.png", "errors, pairs, after CONFIG; got 'hand'; did you"),
-        ("hands -o a.png", "CONFIG must be given before hands"),
         ("plain.json hands -o a.png", "--position must be given with hands"),
         ("plain.json hands --position 3,nan -o a.png", "one for each axis, like 3,20,500; got 'nan'"),
         ("plain.json scaled.json decay -o a.png", "decay must be of one CONFIG; got 2"),
