@@ -382,6 +382,7 @@ def main() -> None:
         wanted = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
     loop = Loop(wanted, options.jobs, matrix=options.matrix)
     files = dict.fromkeys(str(file) for name in options.subjects for file in files_of(name))
+    sys.modules.update(dict.fromkeys(("jax", "mlx")))  # so that they are not imported: their threads can't be forked
     without = " and ".join(f"not {library}" for library in WITHOUT)
     status = pytest.main(["-q", "-q", "-s", "--no-header", "-p", "no:randomly", "-k", without, *files], plugins=[loop])
     if status:
