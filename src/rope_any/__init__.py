@@ -19,7 +19,8 @@ from rope_any._cumulative import cumulative_angles
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
-from rope_any._table import BentTable, Table, cos_sin, from_angles
+from rope_any._rotation import BentTable, Table
+from rope_any._table import cos_sin, from_angles
 
 __all__ = [
     "ArgumentTypeError",

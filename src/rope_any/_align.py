@@ -15,7 +15,7 @@ from rope_any._positions import (
     is_number,
     split_positions,
 )
-from rope_any._table import Table
+from rope_any._rotation import Table
 
 
 class Tokens(NamedTuple):

@@ -45,14 +45,10 @@ from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
-from rope_any._schedules import Plan, Rotation
+from rope_any._rotation import BentTable, Plan, Rotation, Table, check_table, doubled_table_hint
 from rope_any._table import (
-    BentTable,
-    Table,
     can_add_angles,
-    check_table,
     consecutive_table,
-    doubled_table_hint,
     is_consecutive_table,
     table,
 )

@@ -9,8 +9,8 @@ from rope_any._arrays._memory import replace_by_outs_if_sure, require_writable
 from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._schedules import Plan, Rotation, plan_schedule
-from rope_any._table import Table, check_table, doubled_table_hint
+from rope_any._rotation import Plan, Rotation, Table, check_table, doubled_table_hint
+from rope_any._schedules import plan_schedule
 
 
 def rotate(

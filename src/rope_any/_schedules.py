@@ -5,7 +5,7 @@ from functools import cache, partial
 from itertools import product
 from math import prod
 from operator import call
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, X, library
 from rope_any._arrays._compilers import PairLayout, compiled_or_eager, warn_fallback, write_pairs
@@ -14,61 +14,7 @@ from rope_any._arrays._numba import launcher
 from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 from rope_any._formula import rotate_component
 from rope_any._pairing import Pairing, join, split, step_and_gap
-from rope_any._table import Table
-
-
-class Rotation(NamedTuple):
-    """Options of a rotation of arrays of one library; it holds no array."""
-
-    lib: Library
-    pairing: Pairing
-    start: int = 0
-    inverse: bool = False
-    fused: bool = False
-    blocks: int = 1
-    """Number of equal feature blocks of the rotary slice; pairs are formed within a block."""
-    wide: bool = False
-    """Whether to compute in float64 for any dtype of x, because keys may be rotated many times."""
-
-    def dtype(self, x: Array) -> Any:
-        """Return the dtype to compute in: float64 if x is float64 or `wide` asks for it, else float32."""
-        return self.lib.xp.float64 if self.wide else self.lib.compute_dtype(x)
-
-    def factors(self, x: Array, table: Table) -> tuple[Array, Array]:
-        """Return cos and sin of the table in the dtype to rotate x in; for the inverse rotation, sin is negated."""
-        (cos, sin), dtype = table, self.dtype(x)
-        s = self.lib.cast(sin, dtype)
-        return self.lib.cast(cos, dtype), -s if self.inverse else s
-
-    def rotary_slice(self, x: X, table: Table) -> X:
-        """Return the features of x that rotate, two from `start` on for each pair of the table; x itself if all do."""
-        features = 2 * table.cos.shape[-1]
-        rotary: X = x if features == x.shape[-1] else x[..., self.start : self.start + features]
-        return rotary
-
-    def copy_passthrough(self, x: Array, table: Table, out: Array) -> None:
-        """Copy the features of x before and after the rotary slice into `out`; do nothing if `out` is the object x."""
-        end = self.start + 2 * table.cos.shape[-1]
-        if out is not x and self.start:
-            out[..., : self.start] = x[..., : self.start]
-        if out is not x and end != x.shape[-1]:
-            out[..., end:] = x[..., end:]
-
-    def with_passthrough(self, x: X, rotated: Array) -> X:
-        """Return an array like x with `rotated` as its rotary slice, cast to x's dtype; may be `rotated` itself."""
-        end = self.start + rotated.shape[-1]
-        before = [x[..., : self.start]] if self.start else []  # JAX has no empty arrays on a mesh
-        after = [x[..., end:]] if end < x.shape[-1] else []
-        whole = self.lib.concat([*before, rotated, *after]) if before or after else rotated
-        return self.lib.cast(whole, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
-
-
-Plan: TypeAlias = Callable[[tuple[Any, ...], Any, tuple[Any, ...]], tuple[Any, ...]]
-"""
-``(arrays, table, outs)`` → the rotated arrays, by one table or one for each array. A plan is valid for all arrays with
-the same `signature`, and holds no array.
-"""
-
+from rope_any._rotation import Plan, Rotation, Table, assign, rotate_at_once
 
 # --- the formula ------------------------------------------------------------------------------------------------------
 
@@ -82,29 +28,6 @@ def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: An
         xp.multiply(b, s, out=place)
     xp.multiply(x, c, out=ac)
     xp.subtract(ac, bs, out=out)
-
-
-# --- any array --------------------------------------------------------------------------------------------------------
-
-
-def _rotate_at_once(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate one array of any library in whole-array operations, into `out` or a new array."""
-    lib, pairing, start, *_ = rotation
-    c, s = (lib.broadcast_to_rank(part, x.ndim) for part in rotation.factors(x, table))
-    a, b = (lib.cast(part, c.dtype) for part in split(x, pairing, start, c.shape[-1]))
-    # a' = a·c − b·s  and  b' = b·c − a·(−s)
-    members = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)
-    # Cast both before they are joined: compilers write the operands of a concatenation to memory.
-    first, second = (lib.cast(member, x.dtype) for member in members)
-    return _assign(out, rotation.with_passthrough(x, join(lib, first, second, pairing)))
-
-
-def _assign(out: X | None, x: X) -> X:
-    """Return x; or write x into `out`, if that is not None, and return `out`."""
-    if out is None:
-        return x
-    out[...] = x
-    return out
 
 
 # --- chunked and sharded arrays, feature blocks -----------------------------------------------------------------------
@@ -150,7 +73,7 @@ def _plan_feature_blocks(
             return outs
         whole = [lib.reshape_last_axes(x, 2, 2 * table.cos.shape[-1]) for x in rotated]
         each = zip(xs, whole, outs, strict=True)
-        return tuple([_assign(out, rotation.with_passthrough(x, part)) for x, part, out in each])
+        return tuple([assign(out, rotation.with_passthrough(x, part)) for x, part, out in each])
 
     return run
 
@@ -285,7 +208,7 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
     host: Any = lib.host
     copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
     rotated = dispatch(rotation, copies, Table(*map(lib.copy, table)), (None,) * len(xs))
-    return tuple([_assign(out, x) for x, out in zip(rotated, outs, strict=True)])
+    return tuple([assign(out, x) for x, out in zip(rotated, outs, strict=True)])
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
@@ -308,7 +231,7 @@ def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X
         function(x, *table, out)
         return out
     rotated: X = function(x, *table)
-    return _assign(out, rotated)
+    return assign(out, rotated)
 
 
 @cache
@@ -317,7 +240,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 
     def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
         """Return x rotated, in `out` if given; the compiler of the library compiles this function."""
-        return _rotate_at_once(rotation, x, Table(cos, sin), out)
+        return rotate_at_once(rotation, x, Table(cos, sin), out)
 
     return compiled_or_eager(rotation.lib, rotate_array)
 
@@ -583,7 +506,7 @@ SCHEDULES = (
     Schedule(_is_complex_reproducible, _rotate_complex),
     Schedule(_is_on_host, _rotate_real),
     # all others
-    Schedule(lambda *_: True, _rotate_at_once),
+    Schedule(lambda *_: True, rotate_at_once),
 )
 """The schedules in order: the first that applies runs."""
 

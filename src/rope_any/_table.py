@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
@@ -33,46 +33,9 @@ from rope_any._positions import (
     require_fit,
     split_positions,
 )
+from rope_any._rotation import Table
 
 _TURN = 2 * math.pi
-
-
-class Table(NamedTuple):
-    """
-    Cosines and sines of the angles, each ``(*positions.shape, pairs)``.
-
-    `cos_sin` and `Rope.table` make it. `rotate` takes its two arrays, and the methods of `Rope` take it in place of
-    positions.
-    """
-
-    cos: Array
-    sin: Array
-
-
-class BentTable(Table):
-    """
-    A `Table` that is not a rotation, because its pairs are scaled by position or mixed.
-
-    The functions of `rope_any.bending` make it. It can replace any `Table`, but it has no inverse.
-    """
-
-    __slots__ = ()
-
-
-def doubled_table_hint(table: Table, pairs: int) -> str:
-    """Return how to halve a table of width ``2 * pairs``, which has each angle twice: an error's hint; else ""."""
-    if table.cos.shape[-1] != 2 * pairs:
-        return ""
-    return f"if the table has each angle twice, give [..., :{pairs}] of both, or [..., ::2] if neighbours are equal"
-
-
-def check_table(lib: Library, cos: Array, sin: Array) -> None:
-    """Raise unless cos and sin are floating-point arrays of the same shape ``(..., pairs)``; values are not read."""
-    lib.require_floating("cos", cos)
-    lib.require_floating("sin", sin)
-    if cos.shape != sin.shape or cos.ndim == 0:
-        got = Text(f"{tuple(cos.shape)} and {tuple(sin.shape)}")
-        raise ArgumentValueError("cos and sin", "have one shape (..., pairs)", got)
 
 
 def cos_sin(

@@ -9,7 +9,7 @@ doesn't fit or a number out of range ValueError.
 from rope_any._arrays import Array, Library, is_array, library, type_name
 from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, int32, integer, positive, real
 from rope_any._positions import Positions, as_numbers, int32_or_symbol
-from rope_any._table import BentTable, Table, check_table
+from rope_any._rotation import BentTable, Table, check_table
 
 __all__ = ["fope", "temperature", "xpos"]
 

@@ -27,7 +27,7 @@ from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import consecutive, int32_or_symbol
 from rope_any._rope import Rope
-from rope_any._table import Table, check_table
+from rope_any._rotation import Table, check_table
 
 __all__ = ["Layout", "pack", "unpack"]
 

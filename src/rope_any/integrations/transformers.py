@@ -31,7 +31,7 @@ from rope_any._frequencies import as_rows
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
-from rope_any._table import Table
+from rope_any._rotation import Table
 from rope_any.config import explain
 from rope_any.config._recipe import LONGEST
 from rope_any.integrations._configs import model_around, model_configs

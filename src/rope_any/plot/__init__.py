@@ -22,7 +22,7 @@ from rope_any._frequencies import Frequencies, as_rows
 from rope_any._pairing import members
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any._table import Table, check_table
+from rope_any._rotation import Table, check_table
 from rope_any.plot.looks import (
     BLACK,
     BLUE,
