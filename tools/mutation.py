@@ -102,6 +102,16 @@ REPLACEMENTS: dict[type, type] = {
 }
 
 
+class Absent:
+    """A finder of modules for which JAX and MLX are not installed: their threads can't be forked."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Raise an error if a module is of one of these libraries."""
+        if name.partition(".")[0] in ("jax", "mlx"):
+            raise ModuleNotFoundError(name)
+
+
 class Mutant(NamedTuple):
     """One change: its module, function and line, its description, and the changed code object of the function."""
 
@@ -382,7 +392,7 @@ def main() -> None:
         wanted = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
     loop = Loop(wanted, options.jobs, matrix=options.matrix)
     files = dict.fromkeys(str(file) for name in options.subjects for file in files_of(name))
-    sys.modules.update(dict.fromkeys(("jax", "mlx")))  # so that they are not imported: their threads can't be forked
+    sys.meta_path.insert(0, Absent())
     without = " and ".join(f"not {library}" for library in WITHOUT)
     status = pytest.main(["-q", "-q", "-s", "--no-header", "-p", "no:randomly", "-k", without, *files], plugins=[loop])
     if status:
