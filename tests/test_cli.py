@@ -140,12 +140,10 @@ def test_pages_show_the_output_of_commands(name, page_files):
         ("export a -o b", "no such option: -o; give OUT without -o"),
         ("convert a b --target half", "no such option: --target; did you mean --to"),
         ("rotate a --rope_theta 5", "no such option: --rope_theta; did you mean --base"),
-        ("rotate a --offset 5", "no such option: --offset; did you mean --positions"),
         ("rotate", "missing argument FILE"),
         ("rotate q.npy -o out", "missing option --pairing; choose from: half, interleaved"),
         ("rotate q --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got 'neox'; write half"),
         ("rotate q.npy --pairing half -o", "option -o requires an argument"),
-        ("rotate q.npy --base x", "--base must be a valid number; got 'x'"),
         ("inspect a --sequence-length 8X", "--sequence-length must be a number of tokens, such as 131072, 128K or 1M"),
         ("check more", "got unexpected extra argument(s) (more)"),
         ("inspect a --json=1", "option --json does not take a value"),
@@ -286,16 +284,13 @@ def test_rotate_takes_the_tail_of_q_other_axes_and_the_way_back(files):
         ("text.npy", "text.npy must be a .npy file of one array of numbers; np.save(name"),
         ("strings.npy", "got an array of str"),
         ("many.npz", "got an archive; np.save(name, array) writes one"),
-        ("half.pt", "got a broken archive; np.save(name, array) writes one"),
-        ("cut.npy", "got one that is cut off; np.save(name, array) writes one"),
     ],
 )
 def test_rotate_refuses_wrong_files_and_writes_none(args, message, files):
     np.save(files / "odd.npy", np.ones((3, 63), dtype=np.float32))
     np.save(files / "strings.npy", np.asarray(["half"]))
     np.savez(files / "many.npz", q=np.ones(3))
-    contents = {"text.npy": b"not an array", "half.pt": b"PK\x03\x04"}
-    contents["cut.npy"] = (files / "q.npy").read_bytes()[:200]
+    contents = {"text.npy": b"not an array"}
     for name, data in contents.items():
         (files / name).write_bytes(data)
     before = sorted(files.rglob("*"))

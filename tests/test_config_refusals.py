@@ -258,17 +258,14 @@ FULL = ["full_attention"] * 4
 DEFAULT = {"rope_type": "default"}
 LAYERS = [
     ("bamba", {"attn_layer_indices": "1,3"}, "attn_layer_indices must be a list of integers; got str"),
-    ("smollm3", {"no_rope_layers": {"0": 0}}, "no_rope_layers must be a list with an entry for each layer; got dict"),
     ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers must have an entry for layer 2"),
     ("smollm3", {"no_rope_layers": [1, 0, 2, 1]}, r"no_rope_layers\[2\] must be 0 or 1; got 2"),
-    ("gemma3_text", {"sliding_window_pattern": "2"}, "sliding_window_pattern must be an integer; got str '2'"),
     ("granite_swa", {"layer_rope_theta": [1e4]}, "layer_rope_theta must have an entry for layer 1; got 1 entries"),
     ("granite_swa", {"layer_rope_theta": [1e4, 0, -1, 1]}, r"layer_rope_theta\[2\] must be positive"),
     ("ultrabert", {"attention_windows": [128]}, "attention_windows must have 4 entries"),
     ("cohere2_moe", {"layer_types": FULL, "mlp_layer_types": ["dense", "moe"] * 2}, r"mlp_layer_types\[1\] must be"),
     ("deepseek_v4", {"compress_ratios": [0, 4, 8, 4]}, r"compress_ratios\[2\] must be 0 or 4 or 128"),
     ("cohere2", {"layer_types": ["sliding_atention"] * 4}, ".*did you mean sliding_attention"),
-    ("llama", {"layer_types": "full"}, "layer_types must be a list of names; got str 'full'"),
     ("llama", {"layer_types": SLIDING[:2]}, "layer_types must have 4 entries, one for each layer; got 2"),
     ("llama", {"num_hidden_layers": None}, "num_hidden_layers must be given"),
     ("laguna", {"layer_types": FULL, "rope_parameters": {"ful_attention": DEFAULT}}, ".* mean full_attention"),

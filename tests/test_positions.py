@@ -169,6 +169,7 @@ def count_segments(ids):
 def test_segments_equal_the_positions_of_maxtext():
     ids = np.asarray([1, 1, 1, 2, 2, 2, 2, 0, 0, 0])
     assert positions.segments(ids).tolist() == count_segments(ids) == [0, 1, 2, 0, 1, 2, 3, 0, 0, 0]
+    assert positions.segments(ids[:0]).shape == (0,)
 
 
 @one_jax

@@ -150,6 +150,12 @@ def test_host_positions_are_accepted(lib, given):
     assert not host.size or error(lib, table, oracle.cos_sin(host, F)) <= INTEGER_BOUND
 
 
+@pytest.mark.parametrize("given", [range(2**53 - 1, 2**53 + 1), [2**40, -(2**53)]])
+def test_host_positions_reach_the_integers_of_float64(given):
+    table = ra.cos_sin(given, F, like=np.ones(1, np.float32))
+    np.testing.assert_allclose(table, ra.cos_sin(np.asarray(given), F), rtol=0, atol=INTEGER_BOUND)
+
+
 def test_positions_can_have_any_shape(lib, rng):
     for shape in [(), (0,), (3,), (2, 3), (2, 1, 3)]:
         p = rng.integers(-1000, 1000, shape)

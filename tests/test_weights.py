@@ -44,7 +44,8 @@ def layouts(draw):
     """Draw a head_dim and the options of a layout."""
     head_dim = draw(st.integers(2, 20))
     start = draw(st.integers(0, head_dim - 2))
-    rotary_dim = 2 * draw(st.integers(1, (head_dim - start) // 2))
+    even = (head_dim - start) % 2 == 0
+    rotary_dim = draw(st.integers(0 if even else 1, (head_dim - start) // 2)) * 2 or None
     heads = draw(st.integers(1, 4))
     return head_dim, {"rotary_dim": rotary_dim, "start": start, "heads": (draw(st.integers(1, heads)), heads)}
 
