@@ -12,7 +12,7 @@ import pytest
 from host_kernels import HostKernel
 
 import rope_any as ra
-from rope_any import _arrays, _schedules, _table
+from rope_any import _arrays, _fused_rotation, _table
 from rope_any._arrays import _compilers, _numba
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
@@ -217,7 +217,7 @@ def register_opaque(things: Simulation) -> None:
 def forget_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have calls with ``fused=True`` compile anew, and warn again if they fall back, as in a new process."""
     monkeypatch.setattr(_compilers, "_WARNED", set())
-    for forget in (_schedules._compiled, _table._compiled_table, _numba._why_not_imported):
+    for forget in (_fused_rotation._compiled, _table._compiled_table, _numba._why_not_imported):
         forget.cache_clear()
     ra.clear_caches()
 

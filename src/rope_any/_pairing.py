@@ -9,7 +9,7 @@ Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` rotates feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
 # The axis of the two members when features are reshaped to (..., 2, pairs) or (..., pairs, 2).
-_MEMBER_AXIS = {"half": -2, "interleaved": -1}
+MEMBER_AXIS = {"half": -2, "interleaved": -1}
 
 _OTHER_NAMES = {
     "half": "half neox gptneox isneox halves splithalf halfsplit split blocked contiguous noninterleaved llamahf "
@@ -23,7 +23,7 @@ _OTHER_NAMES = {
 def as_pairing(value: object, name: str = "pairing") -> Pairing:
     """Return `value` if it is a pairing; otherwise raise an error that names the two pairings."""
     wanted = 'be "half" or "interleaved"'
-    return choice(name, value, _MEMBER_AXIS, wanted, _pairing_hint)  # type: ignore[return-value]  # a key is a Pairing
+    return choice(name, value, MEMBER_AXIS, wanted, _pairing_hint)  # type: ignore[return-value]  # a key is a Pairing
 
 
 def _pairing_hint(value: object) -> str:
@@ -39,7 +39,7 @@ def _pairing_hint(value: object) -> str:
 
 def step_and_gap(pairing: Pairing, pairs: int) -> tuple[int, int]:
     """Return two distances in features: from a pair to the next, and from the first to the second member of a pair."""
-    return (2, 1) if _MEMBER_AXIS[pairing] == -1 else (1, pairs)
+    return (2, 1) if MEMBER_AXIS[pairing] == -1 else (1, pairs)
 
 
 def members(pairing: Pairing, start: int, pairs: int) -> list[int]:
@@ -48,14 +48,15 @@ def members(pairing: Pairing, start: int, pairs: int) -> list[int]:
     return [start + step * pair + member for member in (0, gap) for pair in range(pairs)]
 
 
-def split(x: Any, pairing: Pairing, start: int, pairs: int) -> tuple[Any, Any]:
-    """Return the first and the second members of pairs, each ``(..., pairs)``, from feature `start` of x on."""
-    step, gap = step_and_gap(pairing, pairs)
-    end = start + step * (pairs - 1) + 1
-    return x[..., start:end:step], x[..., start + gap : end + gap : step]
+def split(x: Any, pairing: Pairing) -> tuple[Any, Any]:
+    """Return the first and the second members of the pairs that the features of x form, each ``(..., pairs)``."""
+    if pairing == "interleaved":
+        return x[..., ::2], x[..., 1::2]
+    pairs = x.shape[-1] // 2
+    return x[..., :pairs], x[..., pairs:]
 
 
 def join(lib: Library, first: Any, second: Any, pairing: Pairing) -> Any:
     """Join first and second members, each ``(..., pairs)``, to features ``(..., 2 * pairs)`` in a pairing's order."""
-    stacked = lib.stack([first, second], axis=_MEMBER_AXIS[pairing])
+    stacked = lib.stack([first, second], axis=MEMBER_AXIS[pairing])
     return lib.reshape_last_axes(stacked, 2, 2 * first.shape[-1])

@@ -10,7 +10,7 @@ from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotation import Plan, Rotation, Table, check_table, doubled_table_hint
-from rope_any._schedules import plan_schedule
+from rope_any._schedules import plan_rotation
 
 
 def rotate(
@@ -198,7 +198,7 @@ def plan_of(
     )
     first, broadcast = xs[0], broadcasters[0]
     if all(table is tables[0] for table in tables) and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
-        plan = plan_schedule(rotation, xs, wide_tables[0], outs)
+        plan = plan_rotation(rotation, xs, wide_tables[0], outs)
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             """Rotate all arrays by one table in one schedule; if there are outputs, first check them for overlap."""
@@ -207,7 +207,7 @@ def plan_of(
             return plan(xs, broadcast(table) if broadcast else table, outs)
 
         return run if writes or broadcast else plan
-    each = [plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
+    each = [plan_rotation(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Rotate each array in its own schedule, by its table or the only one; first check any outputs for overlap."""

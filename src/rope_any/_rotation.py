@@ -17,13 +17,13 @@ from rope_any._formula import rotate_component
 from rope_any._pairing import Pairing, join, split
 
 
-def rotate_pairs(lib: Library, x: X, cos: Array, sin: Array, /, *, pairing: Pairing, start: int = 0) -> X:
+def rotate_pairs(lib: Library, x: X, cos: Array, sin: Array, /, *, pairing: Pairing) -> X:
     """
-    Return the features of x that form pairs, from `start` on, rotated by a table ``(..., pairs)`` that broadcasts to x.
+    Return x, all of whose features form pairs, rotated by a table ``(..., pairs)`` that broadcasts to ``x.shape[:-1]``.
 
-    The products are computed in the dtype of the table, and the results have that of x.
+    The products are computed in the dtype of the table; the result has the dtype of x.
     """
-    a, b = (lib.cast(member, cos.dtype) for member in split(x, pairing, start, cos.shape[-1]))
+    a, b = (lib.cast(member, cos.dtype) for member in split(x, pairing))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
     members = rotate_component(a, b, cos, sin), rotate_component(b, a, cos, -sin)
     # Cast both before they are joined: compilers write the operands of a concatenation to memory.
@@ -96,45 +96,46 @@ class Rotation(NamedTuple):
         s = self.lib.cast(sin, dtype)
         return self.lib.cast(cos, dtype), -s if self.inverse else s
 
-    def rotary_slice(self, x: X, table: Table) -> X:
-        """Return the features of x that rotate, two from `start` on for each pair of the table; x itself if all do."""
-        features = 2 * table.cos.shape[-1]
-        rotary: X = x if features == x.shape[-1] else x[..., self.start : self.start + features]
-        return rotary
+    def rotates_all(self, x: Array, table: Table) -> bool:
+        """Whether all features of x form pairs, in one block."""
+        return self.blocks == 1 and 2 * table.cos.shape[-1] == x.shape[-1]
 
-    def copy_passthrough(self, x: Array, table: Table, out: Array) -> None:
-        """Copy the features of x before and after the rotary slice into `out`; do nothing if `out` is the object x."""
-        end = self.start + 2 * table.cos.shape[-1]
-        if out is not x and self.start:
-            out[..., : self.start] = x[..., : self.start]
-        if out is not x and end != x.shape[-1]:
-            out[..., end:] = x[..., end:]
+    def part(self, x: X, pairs: int) -> X:
+        """Return the features of x that rotate, from `start` on; with an axis of blocks before their own if any."""
+        part: X = x if 2 * pairs == x.shape[-1] else x[..., self.start : self.start + 2 * pairs]
+        return self.by_block(part)
 
-    def with_passthrough(self, x: X, rotated: Array) -> X:
-        """Return an array like x with `rotated` as its rotary slice, cast to x's dtype; may be `rotated` itself."""
-        end = self.start + rotated.shape[-1]
+    def by_block(self, part: X) -> X:
+        """Reshape the last axis of `part`, of features or of pairs, to ``(blocks, size // blocks)`` if any."""
+        if self.blocks == 1:
+            return part
+        reshaped: X = self.lib.reshape_last_axes(part, 1, self.blocks, part.shape[-1] // self.blocks)
+        return reshaped
+
+    def whole(self, x: X, rotated: Array, pairs: int) -> X:
+        """Return an array like x with `rotated`, of the shape of its `part`, and its other features."""
+        end = self.start + 2 * pairs
+        if self.blocks > 1:
+            rotated = self.lib.reshape_last_axes(rotated, 2, 2 * pairs)
         before = [x[..., : self.start]] if self.start else []  # JAX has no empty arrays on a mesh
         after = [x[..., end:]] if end < x.shape[-1] else []
-        whole = self.lib.concat([*before, rotated, *after]) if before or after else rotated
-        return self.lib.cast(whole, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
+        joined = self.lib.concat([*before, rotated, *after]) if before or after else rotated
+        return self.lib.cast(joined, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
 
 
 Plan: TypeAlias = Callable[[tuple[Any, ...], Any, tuple[Any, ...]], tuple[Any, ...]]
 """
-``(arrays, table, outs)`` → the rotated arrays, by one table or one for each array. A plan is valid for all arrays with
-the same `signature`, and holds no array.
+``(arrays, table, outs)`` → the rotated arrays, in `outs` or, for Nones, in new arrays. A plan is valid for all arrays
+with the same `signature`, and holds no array.
 """
 
 
-# --- any array --------------------------------------------------------------------------------------------------------
-
-
-def rotate_at_once(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate one array of any library in whole-array operations, into `out` or a new array."""
-    lib = rotation.lib
-    cos, sin = (lib.broadcast_to_rank(part, x.ndim) for part in rotation.factors(x, table))
-    rotated = rotate_pairs(lib, x, cos, sin, pairing=rotation.pairing, start=rotation.start)
-    return assign(out, rotation.with_passthrough(x, rotated))
+def rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None = None) -> X:
+    """Return x, of any library, with the features of the table's pairs rotated; or write it into `out`."""
+    lib, pairs = rotation.lib, table.cos.shape[-1]
+    part = rotation.part(x, pairs)
+    factors = (lib.broadcast_to_rank(rotation.by_block(each), part.ndim) for each in rotation.factors(x, table))
+    return assign(out, rotation.whole(x, rotate_pairs(lib, part, *factors, pairing=rotation.pairing), pairs))
 
 
 def assign(out: X | None, x: X) -> X:
@@ -143,3 +144,42 @@ def assign(out: X | None, x: X) -> X:
         return x
     out[...] = x
     return out
+
+
+def plan_parts(
+    rotation: Rotation,
+    xs: tuple[Array, ...],
+    table: Table,
+    outs: tuple[Array | None, ...],
+    /,
+    *,
+    make: Callable[[Rotation, tuple[Array, ...], Table, tuple[Array | None, ...]], Plan],
+) -> Plan:
+    """Return the plan that gives the plan of `make`, which writes, the features that rotate, and copies the others."""
+    lib, pairs, writes = rotation.lib, table.cos.shape[-1], outs[0] is not None
+    if all(rotation.rotates_all(x, table) for x in xs):
+        return make(rotation, xs, table, outs)
+    start, end = rotation.start, rotation.start + 2 * pairs
+
+    def parts(xs: tuple[Array, ...], table: Table, results: tuple[Array, ...]) -> tuple[Any, ...]:
+        """Return the features of xs that rotate, the table, and their places in the results, all by block."""
+        sources = tuple([rotation.part(x, pairs) for x in xs])
+        each = zip(xs, results, sources, strict=True)
+        places = tuple([source if result is x else rotation.part(result, pairs) for x, result, source in each])
+        return sources, Table(*map(rotation.by_block, table)), places
+
+    like_results = outs if writes else tuple(map(lib.empty_like, xs))
+    rotate = make(rotation._replace(start=0, blocks=1), *parts(xs, table, like_results))
+
+    def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        """Return xs with their parts rotated, in `outs` or in new arrays."""
+        results: tuple[Any, ...] = outs if writes else tuple(map(lib.empty_like, xs))
+        rotate(*parts(xs, table, results))
+        for x, result in zip(xs, results, strict=True):
+            if result is not x and start:
+                result[..., :start] = x[..., :start]
+            if result is not x and end != x.shape[-1]:
+                result[..., end:] = x[..., end:]
+        return results
+
+    return run

@@ -16,7 +16,8 @@ from functools import lru_cache, partial, reduce
 from typing import Any, cast
 
 from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, refuse_foreign
-from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
+from rope_any._arrays._compilers import warn_fallback, with_fallback
+from rope_any._arrays._memory import tile_size
 from rope_any._caches import cached, constants
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag
 from rope_any._checks import attention_factor as checked_factor
@@ -298,10 +299,10 @@ def consecutive_table(
     table_maker = _table_maker_of(lib, frequencies) if fused else ""
     if callable(table_maker):
         cos, sin = table_maker((count,), factor, 0, 0, first, 1)
-        return Table(host.wrap_host_data(cos), host.wrap_host_data(sin))
+        return Table(host.wrap(cos), host.wrap(sin))
     angles = cached(frequencies, "angles", partial(_precompute_angles, frequencies))
     cos, sin = angles.cos_sin(first, count, host.threads)
-    made = Table(host.wrap_host_data(cos), host.wrap_host_data(sin))
+    made = Table(host.wrap(cos), host.wrap(sin))
     return made if factor == 1 else Table(made.cos * factor, made.sin * factor)
 
 
@@ -360,7 +361,8 @@ def _compiled_table(
         cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
         return cos, sin
 
-    return compiled_or_eager(lib, make)
+    compiler: Any = lib.compiler
+    return with_fallback(lib, compiler.compile(make), make)
 
 
 def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
@@ -413,7 +415,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         address = 0 if 0 in shape else (lib.span(given) or [1])[0]
         if address % 8:
             return "Numba's loop needs aligned positions"
-    cos, sin = map(host.wrap_host_data, table_maker(shape, factor, address, real, first, step, given=given))
+    cos, sin = map(host.wrap, table_maker(shape, factor, address, real, first, step, given=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 
@@ -436,7 +438,7 @@ def _table_in_tiles(
         return make(positions)
     pairs, axes = len(frequencies.rows[0]), () if frequencies.axes is None else (frequencies.axes,)
     shape = by_axis(positions, frequencies.axes)[0].shape
-    rows = max(lib.host.tile_size() // (2 * pairs), 1)
+    rows = max(tile_size() // (2 * pairs), 1)
     if math.prod(shape) <= rows:
         return make(positions)
     flat = xp.reshape(positions, (-1, *axes))

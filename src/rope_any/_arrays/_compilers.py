@@ -3,9 +3,11 @@
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from rope_any._arrays._library import Array, Library
+from rope_any._arrays._library import Library
+
+Y = TypeVar("Y")
 
 
 class PairLayout(NamedTuple):
@@ -30,33 +32,20 @@ def warn_fallback(reason: str) -> None:
 _WARNED: set[str] = set()
 
 
-def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return `function`, compiled; if a call fails and `function` itself works, warn, and from then on run eagerly."""
-    compiler: Any = lib.compiler
-    fast = compiler.compile(function)
+def with_fallback(lib: Library, fast: Callable[..., Y], eager: Callable[..., Y]) -> Callable[..., Y]:
+    """Return a function that calls `fast`; if that raises and `eager` doesn't, it warns and from then on calls that."""
 
-    def call(*arrays: Array) -> Array:
+    def call(*arguments: Any) -> Y:
         """Call the compiled function, or the eager one if this or an earlier compiled call fails."""
         if failed:
-            return function(*arrays)
+            return eager(*arguments)
         try:
-            return fast(*arrays)
+            return fast(*arguments)
         except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
-            result = function(*arrays)  # raises if the arrays are at fault
+            result = eager(*arguments)  # raises if the arrays are at fault
             failed.append(error)
             warn_fallback(f"the compiler of {lib.name} failed ({type(error).__name__})")
             return result
 
     failed: list[Exception] = []
     return call
-
-
-def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
-    """Write x, all rotated, into `out` by CuPy's fused kernel; return True, or warn and return False if it fails."""
-    compiler: Any = lib.compiler
-    try:
-        compiler.write_pairs(out, x, table, layout)
-    except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
-        warn_fallback(f"the compiler of {lib.name} failed ({type(error).__name__})")
-        return False
-    return True

@@ -23,7 +23,7 @@ class BatchAxes(NamedTuple):
 
 
 # Indices into the header, into a job, and into an axis of it. All sizes, offsets and strides are in bytes.
-ITEMS_OFFSET, DATA_OFFSET, ITEM_SIZE, TABLE_ITEM_SIZE, PAIRS, FEATURE_OFFSET, PAST_CACHES, JOB_COUNT, JOBS = range(9)
+ITEMS_OFFSET, DATA_OFFSET, ITEM_SIZE, TABLE_ITEM_SIZE, PAIRS, PAST_CACHES, JOB_COUNT, JOBS = range(8)
 ARRAY, FIRST_UNIT, UNIT_COUNT, TILE, ALIGNED, AXIS_COUNT, AXES = range(7)
 LENGTH, X, OUT, COS, SIN, AXIS_LENGTH = range(6)
 
@@ -36,7 +36,6 @@ def encode(
     batches: Sequence[BatchAxes],
     pairs: int,
     *,
-    feature_offset: int,
     item_sizes: tuple[int, int],
     packed_offsets: tuple[int, int],
     past_caches: bool,
@@ -50,8 +49,6 @@ def encode(
         One for each array that is rotated.
     pairs : int
         How many pairs of each row are rotated.
-    feature_offset : int
-        Bytes from the start of a row of x to its first rotated feature.
     item_sizes : tuple of int
         Bytes of an element of x, and of the table.
     packed_offsets : tuple of int
@@ -70,7 +67,7 @@ def encode(
         aligned = all(axis[OUT] % 32 == 0 for axis in axes)
         jobs += [which, total, units, tile, aligned, len(axes), *(number for axis in axes for number in axis)]
         total += units
-    header = [*packed_offsets, *item_sizes, pairs, feature_offset, past_caches, len(batches)]
+    header = [*packed_offsets, *item_sizes, pairs, past_caches, len(batches)]
     return array("q", [*header, *jobs]), total
 
 

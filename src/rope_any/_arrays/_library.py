@@ -57,48 +57,42 @@ class Compiler(NamedTuple):
     takes_out: bool = False
     """Whether compiled functions can write into their arguments."""
     write_pairs: Callable[..., None] | None = None
-    """``(out, x, table, layout)`` writes the rotated x into `out`: see `_compilers.write_pairs`."""
+    """``(out, x, table, layout)`` writes x, all of whose features form pairs, rotated into `out`: see `PairLayout`."""
 
 
 class HostMemory(NamedTuple):
-    """Operations on arrays in the memory of a CPU, of a library whose functions take ``out=``."""
+    """Operations on arrays in the memory of a CPU, which NumPy reads and writes too."""
 
-    module: Any
-    """The library's own namespace: ``multiply(a, b, out=c)``."""
     contains: Callable[[Array], bool]
     """Whether x is in CPU memory."""
-    strides: Callable[[Array], tuple[int, ...]]
-    """The strides of x in bytes."""
-    tile_size: Callable[[], int]
-    """How many elements to rotate at a time, so that they fit in the cores' caches."""
-    as_complex: Callable[[Array], Array | None]
-    """A complex view of the pairs of adjacent features; None if the memory layout allows none."""
+    view: Callable[[Array], Any]
+    """x, of float32 or float64 → a NumPy array that shares its memory."""
+    wrap: Callable[[Any], Array]
+    """A NumPy array → an array of the library that shares its memory."""
+    mark_written: Callable[[Array], None]
+    """Notify the library that x was written in its memory."""
+    warns: bool
+    """Whether NumPy's warnings, as about infinity times 0, are what users of the library expect."""
     complex_product_is_reproducible: Callable[[int], bool]
     """A number of pairs → whether complex products of a row of so many have the same bits at any place in an array."""
-    multiply_complex: Callable[[Array, Array, Array], None]
-    """``(x, factor, out)``: write the complex product into `out`."""
-    rotate_small: dict[str, Callable[[Array, Array], Callable[[Array], Array]]]
-    """By pairing: ``(c, s)`` → a function that rotates all features of a small array, in few operations."""
+    multiply_complex: Callable[[Any, Any, Any], Any]
+    """``(x, factor, out)``, complex NumPy arrays: write the product into `out`, and return it."""
+    threads: Callable[[], int]
+    """The number of threads for large arrays."""
+
+    # For compiled loops, which read and write memory by its address
+    why_no_loop: Callable[[Array], str | None]
+    """Why no loop can be compiled for arrays like x, or None."""
+    strides: Callable[[Array], tuple[int, ...]]
+    """The strides of x in bytes."""
     contiguous: Callable[[Array, Any], Array]
     """``(x, dtype)`` → x itself if it is C-contiguous and of the dtype; else a copy that is."""
     allocator: Callable[[Array], Callable[[Array], Array]]
     """x → a fast `empty_like` for arrays of the shape and strides of x."""
-    wrap_host_data: Callable[[Any], Array]
-    """A NumPy array → an array of the library that shares its memory."""
-
-    # For compiled loops, which read and write memory without the library
-    why_no_loop: Callable[[Array], str | None]
-    """Why no loop can be compiled for arrays like x, or None."""
     pack_addresses: Callable[[tuple[Array, ...]], Any]
     """One Python object that holds the addresses of six arrays."""
     packed_offsets: tuple[int, int]
     """The offsets of the addresses in that object: see `_layout.encode`."""
-    mark_written: Callable[[Array], None]
-    """Notify the library that a loop has written into x."""
-    threads: Callable[[], int]
-    """The number of threads for large arrays."""
-    threaded_tiles: bool
-    """Whether tiles are rotated in several threads, because the library's own functions use one."""
 
 
 _FROM_XP: Any = None  # default of a field that `Library.__post_init__` fills from `xp`

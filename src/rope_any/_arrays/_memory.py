@@ -125,16 +125,13 @@ def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
 
 @cache
 def tile_size() -> int:
-    """Return how many elements of 16 bytes a core rotates at a time: half of L2 if L2 is 1 MiB or more, else 2 MiB."""
-    # A tile and its intermediate results take 16 bytes per element. They fit in half of a large L2 cache (measured on
-    # Intel's of 2 MiB). If L2 is small or its size is unknown, they take 2 MiB: a small L2 comes with a fast L3, of
-    # which a core's share holds them (measured on AMD).
+    """Return how many elements a core rotates at a time: from 2¹⁵ to 2¹⁶, so that five arrays of them fit in its L2."""
     file = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")  # on Linux: "2048K"
     try:
         second = int(file.read_text(encoding="ascii").strip().removesuffix("K")) * 2**10
     except (OSError, ValueError):
         second = 0
-    return (second // 2 if second >= 2**20 else 2**21) // 16
+    return 2**16 if second >= 2**21 else 2**15
 
 
 # --- new memory -------------------------------------------------------------------------------------------------------

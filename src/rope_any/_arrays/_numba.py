@@ -55,7 +55,7 @@ def launcher(
     variant : tuple
         The dtype of x, the pairing, and whether to rotate backwards.
     pairs, batches, item_sizes, options
-        As for `_layout.encode`; `options` are `feature_offset` and `packed_offsets`.
+        As for `_layout.encode`; `options` are `packed_offsets`.
     pack_addresses, threads : function
         As in `HostMemory`; the latter says how many threads a large call may use.
     has_out : bool

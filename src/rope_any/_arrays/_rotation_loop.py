@@ -83,20 +83,20 @@ def _rotate_units(
     scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
-    offset, job = int64_at(layout, _layout.FEATURE_OFFSET), layout + 8 * _layout.JOBS
+    job = layout + 8 * _layout.JOBS
     for _ in range(int64_at(layout, _layout.JOB_COUNT)):
         which, before = int64_at(job, _layout.ARRAY), int64_at(job, _layout.FIRST_UNIT)
         tile = int64_at(job, _layout.TILE)
         axis, axis_count = job + 8 * _layout.AXES, int64_at(job, _layout.AXIS_COUNT)
         rows, x_row, out_row, cos_row, sin_row = _read_axis(axis)
         middle, x_middle, out_middle, cos_middle, sin_middle = _read_axis(axis + 8 * _layout.AXIS_LENGTH)
-        tiles, first_out = -(-rows // tile), addresses[2 + which] + offset
+        tiles, first_out = -(-rows // tile), addresses[2 + which]
         past_caches = int64_at(layout, _layout.PAST_CACHES) and int64_at(job, _layout.ALIGNED) and first_out % 32 == 0
         past_caches = past_caches and addresses[which] != addresses[2 + which]
         for unit in range(max(begin - before, 0), min(end - before, int64_at(job, _layout.UNIT_COUNT))):
             rest, j = divmod(unit, middle)
             rest, t = divmod(rest, tiles)
-            x, out = addresses[which] + offset + j * x_middle, first_out + j * out_middle
+            x, out = addresses[which] + j * x_middle, first_out + j * out_middle
             cos, sin = addresses[4] + j * cos_middle, addresses[5] + j * sin_middle
             for n in range(2, axis_count):
                 length, x_step, out_step, cos_step, sin_step = _read_axis(axis + 8 * n * _layout.AXIS_LENGTH)

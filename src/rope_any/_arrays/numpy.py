@@ -35,17 +35,12 @@ def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     return tuple(facts)
 
 
-_SIGNS: dict[str, Array] = {
-    "f": np.asarray([[1], [-1]], dtype=np.float32),
-    "d": np.asarray([[1], [-1]], dtype=np.float64),
-}
-
 # In CPython a tuple's items follow its header, and an array's data pointer follows its object header. Reading it there
 # takes a tenth of the time of `ctypes.data`.
 _OFFSETS, _pointer = (tuple.__basicsize__, object.__basicsize__), ctypes.c_void_p.from_address
 _HAS_KNOWN_OFFSETS = (
     sys.implementation.name == "cpython"
-    and _pointer(id(one := (_SIGNS["f"],)) + _OFFSETS[0]).value == id(one[0])
+    and _pointer(id(one := (np.zeros(1),)) + _OFFSETS[0]).value == id(one[0])
     and _pointer(id(one[0]) + _OFFSETS[1]).value == one[0].ctypes.data
 )
 
@@ -65,55 +60,6 @@ def _span(x: Array) -> tuple[int, int] | None:
     if type(x) is not np.ndarray or not x.flags.c_contiguous:
         return None
     return (start := address(x)), start + x.nbytes
-
-
-def _as_complex(x: Array) -> Array | None:
-    """Return a complex view of the pairs of adjacent features of x; None if its dtype, shape or strides allow none."""
-    if x.dtype.char not in "fd" or x.shape[-1] == 0:
-        return None
-    if x.strides[-1] != x.itemsize or not x.dtype.isnative:
-        return None
-    return x.view("complex64" if x.itemsize == 4 else "complex128")
-
-
-def _small_half_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a fast function for small NumPy x: rotate all, half pairing, by c, s ``(..., pairs)`` of x's dtype."""
-    pairs = c.shape[-1]
-    is_row = c.size == pairs  # one table row for all: arrays of fewer axes take less time
-    if not is_row:
-        c, s = c[..., None, :], s[..., None, :]
-    s = s * _SIGNS[s.dtype.char]  # (..., 2, pairs)
-    other = (slice(None), slice(None, None, -1)) if is_row else (..., slice(None, None, -1), slice(None))
-    multiply, subtract, empty = np.multiply, np.subtract, np.empty
-
-    def rotate(x: Array) -> Array:
-        """Return x rotated, in a new array."""
-        a = x.reshape(-1, 2, pairs) if is_row else x.reshape(*x.shape[:-1], 2, pairs)
-        # a·c − b·s, where b is the other member of the pair. NumPy multiplies fastest without broadcasting and into
-        # an existing array.
-        ac, bs = empty(a.shape, a.dtype), empty(a.shape, a.dtype)
-        ac[...], bs[...] = c, s
-        multiply(ac, a, ac)
-        multiply(bs, a[other].copy(), bs)
-        return subtract(ac, bs, ac).reshape(x.shape)
-
-    return rotate
-
-
-def _small_interleaved_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a fast function for small NumPy x: rotate all, interleaved, by c, s ``(..., pairs)`` of x's dtype."""
-    if c.shape[-1] == 1:  # for one pair both pairings are the same
-        return _small_half_rotator(c, s)
-    factor = np.empty(c.shape, np.result_type(c, np.complex64))
-    factor.real, factor.imag = c, s
-
-    def rotate(x: Array) -> Array:
-        """Return x rotated by a complex product, in a new array."""
-        rows = x if x.flags.c_contiguous else x.copy()  # a copy has adjacent features
-        product = np.empty((*rows.shape[:-1], factor.shape[-1]), factor.dtype)
-        return np.multiply(rows.view(factor.dtype), factor, product).view(x.dtype)
-
-    return rotate
 
 
 def _allocator(x: Array) -> Callable[[Array], Array]:
@@ -146,23 +92,20 @@ LIBRARY = Library(
     span=_span,
     addresses=np.asarray,
     host=HostMemory(
-        module=np,
         contains=lambda _: True,
-        strides=lambda x: x.strides,
-        tile_size=_memory.tile_size,
-        as_complex=_as_complex,
+        view=np.asarray,
+        wrap=lambda x: x,
+        mark_written=lambda _: None,
+        warns=True,
         complex_product_is_reproducible=lambda pairs: pairs > 1,  # for one pair NumPy's loops differ
-        multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
-        rotate_small={"half": _small_half_rotator, "interleaved": _small_interleaved_rotator},
+        multiply_complex=np.multiply,
+        threads=_threads.threads,
+        why_no_loop=_why_no_loop,
+        strides=lambda x: x.strides,
         contiguous=np.ascontiguousarray,
         allocator=_allocator,
-        wrap_host_data=lambda x: x,
-        why_no_loop=_why_no_loop,
         pack_addresses=tuple if _HAS_KNOWN_OFFSETS else _pack_addresses,
         packed_offsets=_OFFSETS if _HAS_KNOWN_OFFSETS else _memory.PACKED_OFFSETS,
-        mark_written=lambda _: None,
-        threads=_threads.threads,
-        threaded_tiles=True,
     ),
     signature=_signature,
     keeps_constants=lambda: True,

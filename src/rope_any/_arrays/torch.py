@@ -17,7 +17,6 @@ from torch.utils._device import DeviceContext  # the mode of set_default_device;
 from rope_any._arrays import _memory, _numba, _sharding
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal
 from rope_any._checks import ArgumentValueError, Text
-from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
 _is_tracing: Any = torch._C._is_tracing  # noqa: SLF001  # what torch.jit.is_tracing asks
@@ -163,7 +162,7 @@ def _supports_out(*tensors: Array | None) -> bool:
     # copy_ between float16 and float32 ignores the negative bit (torch 2.13), and so do loops over memory.
     if any(type(x) not in _PLAIN or not x.is_cpu or x.is_neg() or (recording and x.requires_grad) for x in given):
         return False
-    if _is_transformed(*given):
+    if _is_any_mode_active() or _is_transformed(*given):  # which do not see what NumPy does
         return False
     empty = [x for x in given if not _has_memory(x)]
     if not all(x._is_zerotensor() or _is_functional(x) for x in empty):  # noqa: SLF001  # no public function says it
@@ -224,16 +223,6 @@ def _addresses(x: Array) -> Any:
     return _memory.view_at(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
 
 
-def _as_complex(x: Array) -> Array | None:
-    """Return a complex view of the pairs of adjacent features of x; None if its memory, dtype or shape allows none."""
-    if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0:
-        return None
-    aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch requires it; arrays from NumPy may not have it
-    if not aligned or any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
-        return None
-    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
-
-
 def _complex_product_is_reproducible(pairs: int) -> bool:
     """Whether torch's complex products of a row of so many pairs are known to round alike anywhere in an array."""
     # The remainder of a loop after its last full vectors is multiplied by other code, which rounds once less. Rows of
@@ -241,18 +230,10 @@ def _complex_product_is_reproducible(pairs: int) -> bool:
     return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
 
 
-def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
-    """Write the complex product of x and `factor` into `out`, with bits that do not depend on the number of threads."""
-    # torch splits a loop between threads at any element. Split it here after full vectors, or not at all.
-    count, shared_from = x.numel(), 2**15
-    threads = min(torch.get_num_threads(), -(-count // shared_from))
-    if count >= shared_from and count % (16 * threads):
-        whole, axis = factor.expand(x.shape), max(range(x.ndim), key=lambda axis: x.shape[axis])
-        middle = x.shape[axis] // 2 // 16 * 16 if axis == x.ndim - 1 else x.shape[axis] // 2
-        for part in zip(*(array.tensor_split((middle,), axis) for array in (x, whole, out)), strict=True):
-            _multiply_complex(*part)
-    else:
-        torch.mul(x, factor, out=out)
+def _multiply_complex(x: Any, factor: Any, out: Any) -> Any:
+    """Write the product of complex NumPy arrays into `out`; return it. torch fuses no multiply-add, as NumPy does."""
+    torch.mul(torch.from_numpy(x), torch.from_numpy(factor), out=torch.from_numpy(out))
+    return out
 
 
 # torch.compile can't ask this before torch 2.13, so it is asked here of the devices that people have.
@@ -287,41 +268,6 @@ def _empty_like(x: Array) -> Array:
     if result.is_cpu and result.nbytes >= _HUGE_PAGES_FROM and type(result) is torch.Tensor:
         _memory.ask_for_huge_pages(result.data_ptr(), result.nbytes)
     return result
-
-
-def _small_half_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates all features of a small tensor, in half pairing, by c and s ``(..., pairs)``."""
-    c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
-
-    def rotate(x: Array) -> Array:
-        """Return x rotated, in a new tensor."""
-        # a·c − b·s, where b is the other member of the pair; in place in the memory of the products
-        return (x * c).sub_(x.roll(x.shape[-1] // 2, -1).mul_(s))
-
-    return rotate
-
-
-def _small_interleaved_rotator(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates all features of a small tensor, interleaved, by c and s ``(..., pairs)``."""
-    if _complex_product_is_reproducible(c.shape[-1]):
-        factor = torch.complex(c, s)
-
-        def rotate(x: Array) -> Array:
-            """Return x rotated by a complex product, in a new tensor."""
-            pairs: Any = _as_complex(x)
-            pairs = _as_complex(x.clone(memory_format=torch.contiguous_format)) if pairs is None else pairs
-            _multiply_complex(pairs, factor, result := torch.empty_like(pairs, memory_format=torch.contiguous_format))
-            return result.view(x.dtype)
-
-        return rotate
-    c, s = c[..., None], torch.stack((s, -s), -1)
-
-    def rotate_members(x: Array) -> Array:
-        """Return x rotated in real arithmetic, both members of the pairs at once, in a new tensor."""
-        members = x.unflatten(-1, (-1, 2))
-        return rotate_component(members, members.flip(-1), c, s).flatten(-2)
-
-    return rotate_members
 
 
 def _initialise_trig(x: Array) -> None:
@@ -466,23 +412,20 @@ LIBRARY = Library(
     span=_span,
     addresses=_addresses,
     host=HostMemory(
-        module=torch,
         contains=lambda x: type(x) in _PLAIN and x.is_cpu,
-        strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
-        tile_size=lambda: _memory.tile_size() * min(torch.get_num_threads(), 8),
-        as_complex=_as_complex,
+        view=lambda x: x.detach().numpy() if x.requires_grad else x.numpy(),
+        wrap=torch.from_numpy,
+        mark_written=_mark_written,
+        warns=False,
         complex_product_is_reproducible=_complex_product_is_reproducible,
         multiply_complex=_multiply_complex,
-        rotate_small={"half": _small_half_rotator, "interleaved": _small_interleaved_rotator},
+        threads=torch.get_num_threads,
+        why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
+        strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
         allocator=lambda x: torch.empty_like if x.nbytes < _HUGE_PAGES_FROM else _empty_like,
-        wrap_host_data=torch.from_numpy,
-        why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
         pack_addresses=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
         packed_offsets=_memory.PACKED_OFFSETS,
-        mark_written=_mark_written,
-        threads=torch.get_num_threads,
-        threaded_tiles=False,  # torch functions use several threads themselves
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
     with_gradient=_Rotation.apply,

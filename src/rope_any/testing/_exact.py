@@ -74,7 +74,7 @@ def rotate_exactly(x: Data, sample: Sample, pairing: Pairing, /, *, start: int =
 
 def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -> Data:
     """Return |y − want| / |want|, of the two features of each of `pairs` pairs from `start` on: ``(..., pairs)``."""
-    (a, b), (c, d) = (split(part, pairing, start, pairs) for part in (y, want))
+    (a, b), (c, d) = (split(part[..., start : start + 2 * pairs], pairing) for part in (y, want))
     return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
 
 

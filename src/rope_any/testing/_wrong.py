@@ -49,6 +49,11 @@ class Rotary(NamedTuple):
         return int(self.frequencies.shape[-1])
 
 
+def _rotary_slice(r: Rotary, x: Data) -> Data:
+    """Return the features of x that form pairs."""
+    return x[..., r.start : r.start + 2 * r.pairs]
+
+
 def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     """Return x ``(n, head_dim)``, rotated at positions ``(n, axes)`` with the mistakes of `r`, in a new array."""
     f = rounded(r.frequencies, r.frequency_dtype)
@@ -59,9 +64,9 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     c, s = (s, c) if r.exchanged else (c, s)
     pairs = f.shape[-1]
     lib = library(x=x)
-    a, b = split(rounded(x, r.rotation_dtype), r.pairing, r.start, pairs)
+    a, b = split(rounded(_rotary_slice(r, x), r.rotation_dtype), r.pairing)
     wide = (join(lib, part, part, r.table_pairing or r.pairing) for part in (c, s))
-    (c, c_b), (s, s_b) = (split(part, r.pairing, 0, pairs) for part in wide)
+    (c, c_b), (s, s_b) = (split(part, r.pairing) for part in wide)
 
     def rotated_component(a: Data, b: Data, c: Data, s: Data) -> Data:
         """Return a·c − b·s, one member of the rotated pairs; each operation is rounded to `r.rotation_dtype`."""
@@ -278,9 +283,8 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
     """Return `r` with the attention factor of y, the median of |y| / |x| of pairs; None if its own or out of range."""
-    pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
-    before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
+    before, after = (np.hypot(*split(_rotary_slice(r, part), order)) for part, order in orders)
     factor = float(np.median(after / before))
     if not 1e-3 < factor < 1e3 or abs(factor / r.factor - 1) < 1e-6:
         return None
@@ -291,7 +295,7 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Data) -> Data:
     """Return the frequencies ``(pairs,)`` that rotate x to y at `positions` 0, 1, 10 on, by pairing and sign of `r`."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
-    z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
+    z, w = (a + 1j * b for a, b in (split(_rotary_slice(r, part), order) for part, order in orders))
     f = np.zeros(pairs)
     for place, rotation in zip(positions[1:], (w / z / (w[0] / z[0]))[1:], strict=True):
         # each angle is known modulo one full turn; the frequencies so far leave a small part of that open

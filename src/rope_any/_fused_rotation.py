@@ -1,0 +1,169 @@
+"""The rotation in one compiled loop or kernel, for ``fused=True``: by Numba, CUDA or the compiler of the library."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from math import prod
+from operator import call
+from typing import Any
+
+from rope_any._arrays import Array, X
+from rope_any._arrays._compilers import PairLayout, warn_fallback, with_fallback
+from rope_any._arrays._layout import BatchAxes
+from rope_any._arrays._numba import launcher
+from rope_any._pairing import step_and_gap
+from rope_any._rotation import Plan, Rotation, Table, assign, plan_parts, rotate_whole
+
+
+def plan_fused(
+    rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...], /, *, eager: Plan
+) -> Plan:
+    """Return the plan that a compiler makes; `eager`, after a warning, if none can; it also runs if the other fails."""
+    lib = rotation.lib
+    if lib.supports_out(*xs, *table, *outs) and _can_loop(rotation, xs):
+        try:
+            return plan_parts(rotation, xs, table, outs, make=_plan_loop)
+        except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
+            warn_fallback(f"Numba failed ({type(error).__name__})")
+            return eager
+    if (reason := _why_not(rotation, xs, table, outs)) is not None:
+        warn_fallback(reason)
+        return eager
+    if lib.compiler is not None and lib.compiler.write_pairs is not None:
+        return with_fallback(lib, plan_parts(rotation, xs, table, outs, make=_plan_kernel), eager)
+    return _plan_compiled(rotation)
+
+
+def _can_loop(rotation: Rotation, xs: tuple[Array, ...]) -> bool:
+    """Whether Numba compiles a loop for arrays in CPU memory."""
+    host: Any = rotation.lib.host
+    return all(host.why_no_loop(x) is None for x in xs)
+
+
+def _why_not(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> str | None:
+    """Return why the compiler of the library can't compile for these arrays; None if it can."""
+    if (compiler := rotation.lib.compiler) is None:
+        return f"{rotation.lib.name} has no compiler"
+    reasons = (compiler.refusal(x, *table, out) for x, out in zip(xs, outs, strict=True))
+    return next(filter(None, reasons), None)
+
+
+# --- Numba's loop -----------------------------------------------------------------------------------------------------
+
+
+def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
+    """Return the plan of Numba's loop, by copies of strided arrays; raise what Numba raises if it can't compile."""
+    # The arrays created here only provide strides: the results of each run have the same.
+    lib, dtype, writes = rotation.lib, rotation.dtype(xs[0]), outs[0] is not None
+    host: Any = lib.host
+    results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+    if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
+        return partial(_rotate_copies, rotation)  # strided features or unaligned rows
+    factors = [host.contiguous(part, dtype) for part in table]
+    launch = _launcher(rotation, xs, results, factors, has_out=writes)
+    is_ready, has_two_arrays = all(a is b for a, b in zip(factors, table, strict=True)), len(xs) == 2
+    allocators = [host.allocator(x) for x in xs]
+
+    def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        """Rotate all arrays of a call by the loop, into `outs` or new arrays; if one is unaligned, copies of all."""
+        factors = table if is_ready else tuple([host.contiguous(part, dtype) for part in table])
+        results: Any = outs if writes else tuple(map(call, allocators, xs))
+        if not launch(xs + results + factors if has_two_arrays else xs + xs + results + results + factors):
+            return _rotate_copies(rotation, xs, table, outs)
+        if writes:
+            for result in results:
+                host.mark_written(result)
+        return results  # type: ignore[no-any-return]  # like xs
+
+    return run
+
+
+def _launcher(
+    rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
+) -> Callable[[tuple[Array, ...]], object]:
+    """Return a function: (q, k, their results, cos, sin) → rotate, return True; or False if one is unaligned."""
+    lib = rotation.lib
+    host: Any = lib.host
+
+    def strides(part: Array, axes: int) -> tuple[int, ...]:
+        """Return the strides, in bytes, of the batch axes of `part` when it is broadcast to `axes` batch axes."""
+        own = [0 if n == 1 else stride for n, stride in zip(part.shape[:-1], host.strides(part), strict=False)]
+        return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
+
+    batches = [
+        BatchAxes(tuple(x.shape[:-1]), *(strides(part, x.ndim - 1) for part in (x, result, *factors)))
+        for x, result in zip(xs, results, strict=True)
+    ]
+    variant = lib.dtype_name(xs[0].dtype), rotation.pairing, rotation.inverse
+    return launcher(
+        variant,
+        factors[0].shape[-1],
+        batches,
+        item_sizes=(xs[0].itemsize, factors[0].itemsize),
+        pack_addresses=host.pack_addresses,
+        threads=host.threads,
+        has_out=has_out,
+        packed_offsets=host.packed_offsets,
+    )
+
+
+def _has_plain_rows(host: Any, x: Array) -> bool:
+    """Whether the features of x are adjacent in memory, and all its rows are aligned to the item size if one is."""
+    strides, size = host.strides(x), x.itemsize
+    return strides[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, strides, strict=True))
+
+
+def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+    """Rotate contiguous copies of xs and table, as the loop can't use the originals; return `outs` or new arrays."""
+    lib = rotation.lib
+    host: Any = lib.host
+    copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
+    copied, new = Table(*map(lib.copy, table)), (None,) * len(xs)
+    rotated = _plan_loop(rotation, copies, copied, new)(copies, copied, new)
+    return tuple([assign(out, x) for x, out in zip(rotated, outs, strict=True)])
+
+
+# --- CUDA's kernel, and compilers of libraries ------------------------------------------------------------------------
+
+
+def _plan_kernel(rotation: Rotation, _: tuple[Array, ...], table: Table, __: tuple[Array | None, ...]) -> Plan:
+    """Return the plan of CuPy's kernel."""
+    lib = rotation.lib
+    compiler: Any = lib.compiler
+    layout = PairLayout(*step_and_gap(rotation.pairing, table.cos.shape[-1]), -1 if rotation.inverse else 1)
+
+    def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        """Rotate all arrays of a call by a kernel each, into `outs` or new arrays."""
+        results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+        factors = tuple([lib.cast(part, rotation.dtype(xs[0])) for part in table])
+        for x, result in zip(xs, results, strict=True):
+            compiler.write_pairs(result, x, factors, layout)
+        return tuple(results)
+
+    return run
+
+
+def _plan_compiled(rotation: Rotation) -> Plan:
+    """Return the plan of a function that the library compiles, such as by jax.jit."""
+    function, compiler = _compiled(rotation), rotation.lib.compiler
+
+    def rotate(x: X, table: Table, out: X | None) -> X:
+        """Return x rotated; if the compiled function can write into `out`, it does."""
+        if out is not None and compiler is not None and compiler.takes_out:
+            function(x, *table, out)
+            return out
+        rotated: X = function(x, *table)
+        return assign(out, rotated)
+
+    return lambda xs, table, outs: tuple([rotate(x, table, out) for x, out in zip(xs, outs, strict=True)])
+
+
+@cache
+def _compiled(rotation: Rotation) -> Callable[..., Any]:
+    """Return the cached ``(x, cos, sin[, out])`` → rotated x, compiled by the library; after a failure, eager."""
+
+    def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
+        """Return x rotated, in `out` if given; the compiler of the library compiles this function."""
+        return rotate_whole(rotation, x, Table(cos, sin), out)
+
+    compiler: Any = rotation.lib.compiler
+    return with_fallback(rotation.lib, compiler.compile(rotate_array), rotate_array)
