@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
+from operator import methodcaller
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -63,6 +64,8 @@ class _Arithmetic(NamedTuple):
     """``(x, factors, out, product, other)`` → x rotated, in `out`, which may be x; the last two are buffers like x."""
     features: Callable[[_Numbers], _Numbers]
     """An operand → its features."""
+    members: _Shape = ()
+    """The last axes of operands that are reshaped features; () if operands are complex."""
 
 
 _OTHER = np.asarray((1, 0))  # for each member of a pair, the other one
@@ -72,14 +75,14 @@ def _real_arithmetic(pairing: Pairing, pairs: int, sign: int) -> _Arithmetic:
     """Return the way by the members of pairs, which are along an axis of operands."""
     axis = MEMBER_AXIS[pairing]
     members = (2, pairs) if axis == -2 else (pairs, 2)
+    two_rows = (2, *members)
 
     def factors(cos: _Numbers, sin: _Numbers, batch: _Shape) -> Sequence[_Numbers]:
         """Return (c, c) and (s, −s) for each pair; s is `sin` times the sign."""
         c, s = (cos, cos), ((sin, -sin) if sign == 1 else (-sin, sin))
-        if axis == -2 and cos.size == pairs:  # one row, as for one token: the fewest calls
-            rows = prod(batch)
-            both = np.concatenate((*c, *s), -1).reshape(2, *members).repeat(rows, 0)
-            return both[:rows].reshape(*batch, *members), both[rows:].reshape(*batch, *members)
+        if axis == -2 and len(batch) == 1 and cos.size == pairs:  # one row, as for one token: the fewest calls
+            both = np.concatenate(c + s, -1).reshape(two_rows).repeat(batch[0], 0)
+            return both[: batch[0]], both[batch[0] :]
         rows = cos.size // pairs
         each = (np.stack(part, axis).reshape(rows, *members) for part in (c, s))
         return [part.repeat(prod(batch) // max(rows, 1), 0).reshape(*batch, *members) for part in each]
@@ -93,6 +96,11 @@ def _real_arithmetic(pairing: Pairing, pairs: int, sign: int) -> _Arithmetic:
     ) -> _Numbers:
         """Return x · (c, c) − x with the members of each pair swapped · (s, −s)."""
         # a' = a·c − b·s  and  b' = b·c − a·(−s)
+        if out is None and product is None:
+            rotated, bs = x * factors[0], x.take(_OTHER, axis)
+            bs *= factors[1]
+            rotated -= bs
+            return rotated  # type: ignore[no-any-return]  # an array of numbers
         ac = np.multiply(x, factors[0], product)
         bs = x.take(_OTHER, axis, other, "clip")
         np.multiply(bs, factors[1], bs)
@@ -103,6 +111,7 @@ def _real_arithmetic(pairing: Pairing, pairs: int, sign: int) -> _Arithmetic:
         lambda x: x.reshape(*x.shape[:-1], *members),
         rotate,
         lambda y: y.reshape(*y.shape[:-2], 2 * pairs),
+        members,
     )
 
 
@@ -154,34 +163,55 @@ def _plan_small(
     rotation: Rotation, way: _Arithmetic, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> Plan:
     """Return the plan for arrays of one tile each: what the table multiplies them by is made once for all of them."""
-    lib, dtype = rotation.lib, rotation.dtype(xs[0])
+    lib, dtype, rotate = rotation.lib, rotation.dtype(xs[0]), way.rotate
     host: Any = lib.host
     view, wrap = host.view, host.wrap
-    make_factors, operand, rotate, features = way
-    is_ready = table.cos.dtype == table.sin.dtype == dtype
-    are_plain = all(x is None or (x.dtype == dtype and operand(view(x)) is not None) for x in (*xs, *outs))
+    is_ready, table_batch = table.cos.dtype == table.sin.dtype == dtype, tuple(table.cos.shape[:-1])
+    if not all(x is None or (x.dtype == dtype and way.operand(view(x)) is not None) for x in (*xs, *outs)):
+        return _plan_conversion(rotation, way)
     batches = [tuple(x.shape[:-1]) for x in xs]
+    if way.members and prod(table_batch) == 1 and all(x is None or view(x).flags.c_contiguous for x in (*xs, *outs)):
+        batches, table_batch = [(prod(batch),) for batch in batches], (1,)  # one row for all: fewer axes take less time
     longest = tuple(map(max, zip(*batches, strict=True)))
-    repeated = _repeated(longest, tuple(table.cos.shape[:-1]), _MOST_ROWS)
+    repeated = _repeated(longest, table_batch, _MOST_ROWS)
     parts = [None if batch == longest else tuple(map(slice, batch)) for batch in batches]
+    operands, features = [way.operand] * len(xs), [way.features] * len(xs)
+    if way.members:
+        operands = [methodcaller("reshape", (*batch, *way.members)) for batch in batches]
+        features = [methodcaller("reshape", tuple(x.shape)) for x in xs]
+    each = tuple(zip(parts, operands, features, strict=True))
 
     def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
         """Rotate all arrays of a call."""
         cos, sin = table if is_ready else [lib.cast(part, dtype) for part in table]
-        factors = make_factors(view(cos), view(sin), repeated)
+        factors = way.factors(view(cos), view(sin), repeated)
         results = []
-        for x, out, part in zip(xs, outs, parts, strict=True):
+        for x, out, (part, operand, features) in zip(xs, outs, each, strict=True):
             own = factors if part is None else [factor[part] for factor in factors]
-            if not are_plain:
-                rotated = rotate(_contiguous(way, view(lib.cast(x, dtype))), own)
-                results.append(assign(out, lib.cast(wrap(features(rotated)), x.dtype)))
-            elif out is None:
+            if out is None:
                 results.append(wrap(features(rotate(operand(view(x)), own))))
             else:
                 rotate(operand(view(x)), own, operand(view(out)))
                 host.mark_written(out)
                 results.append(out)
         return tuple(results)
+
+    return run
+
+
+def _plan_conversion(rotation: Rotation, way: _Arithmetic) -> Plan:
+    """Return the plan for small arrays of another dtype than the products, or in whose memory there is no operand."""
+    lib = rotation.lib
+    host: Any = lib.host
+
+    def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
+        """Rotate copies of all arrays of a call, as wide as the products."""
+        dtype = rotation.dtype(xs[0])
+        cos, sin = (host.view(lib.cast(part, dtype)) for part in table)
+        factors = way.factors(cos, sin, cos.shape[:-1])
+        wide = [way.rotate(_contiguous(way, host.view(lib.cast(x, dtype))), factors) for x in xs]
+        narrow = [lib.cast(host.wrap(way.features(y)), x.dtype) for x, y in zip(xs, wide, strict=True)]
+        return tuple([assign(out, y) for y, out in zip(narrow, outs, strict=True)])
 
     return run
 

@@ -357,8 +357,7 @@ class Rope:
         """
         fused, factor, key = flag("fused", fused), self.attention_factor, None
         if type(positions) is range and positions.step == 1 and dtype is None:
-            facts = signature((like,))
-            key = None if facts is None else (facts, "table", fused, self._plan_key)
+            key = signature((like,), self._plan_key, "table", fused)
             lib = None if key is None else PLANS.get(key)
             if lib is not None:
                 count = max(positions.stop - positions.start, 0)
@@ -455,8 +454,7 @@ class Rope:
                 positions, positions_key = int(positions), int  # NumPy's integers are numbers
             else:
                 arrays, positions_key = _key_parts(arrays, positions)
-        like = signature(arrays)
-        key = None if like is None else (like, positions_key, call, self._plan_key)
+        key = signature(arrays, self._plan_key, positions_key, call)
         call_plan: _CallPlan | None = None if key is None else PLANS.get(key)
         if call_plan is None:
             call_plan, tables = self._new_plan(call, xs, positions, outs, lib)

@@ -75,8 +75,7 @@ def rotate(
     """
     key = None
     if type(pairing) is str and type(start) is int and type(inverse) is type(fused) is bool:
-        like = signature((x, cos, sin, out))
-        key = None if like is None else (like, pairing, start, inverse, fused)
+        key = signature((x, cos, sin, out), pairing, start, inverse, fused)
     if key is not None:
         plan = PLANS.get(key)
         if plan is not None:

@@ -37,8 +37,7 @@ def _each(rotate: Callable[[Any, Table, Any], Any]) -> Plan:
 def rotate_planned(rotation: Rotation, x: X, cos: Array, sin: Array, out: X | None = None) -> X:
     """Return a checked array rotated by a table, in `out` if given, by the cached plan for such arrays."""
     xs, table, outs = (x,), Table(cos, sin), (out,)
-    like = signature((x, cos, sin, out))
-    key = None if like is None else (like, rotation)
+    key = signature((x, cos, sin, out), rotation)
     plan = None if key is None else PLANS.get(key)
     if plan is None:
         plan = plan_rotation(rotation, xs, table, outs)

@@ -109,12 +109,12 @@ def break_graph(reason: str) -> None:
         dynamo.graph_break(msg=reason)  # it has `msg` at least in versions with the other function
 
 
-def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
-    """Return a plan's cache key: dtypes, devices, shapes, strides; None unless all are plain NumPy or eager torch."""
+def signature(arrays: tuple[Array | None, ...], *options: Any) -> tuple[Any, ...] | None:
+    """Return a plan's key: options, dtypes, devices, shapes, strides; None unless all are plain, in eager code."""
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
-    facts = record.signature(arrays)
-    return None if facts is None else (record, facts)
+    facts: list[Any] = [record, *options]
+    return tuple(facts) if record.add_facts(arrays, facts) else None
 
 
 def _look_up(kind: type, x: object) -> Library | None:

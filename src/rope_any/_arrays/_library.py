@@ -225,8 +225,8 @@ class Library:
     """Whether a float64 cosine, rounded, is the fastest exact way to a float32 one."""
 
     # --- state beyond the array type: tracing, transforms, gradients ---
-    signature: Callable[[tuple[Array | None, ...]], tuple[Any, ...] | None] = _return_none
-    """The cache key of arrays for a plan, or None: see `rope_any._arrays.signature`."""
+    add_facts: Callable[[tuple[Array | None, ...], list[Any]], bool] = _no
+    """``(arrays, facts)``: append what a plan depends on to facts, for `rope_any._arrays.signature`; whether it can."""
     keeps_constants: Callable[[], bool | None] = _return_none
     """Whether arrays made now can be kept for later calls: nothing traces, transforms or fakes. None: not known."""
     constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext

@@ -15,18 +15,18 @@ from rope_any._checks import ArgumentValueError, Text
 xp: Any = array_api_compat.cupy  # typed in part
 
 
-def _signature(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return a plan key: the device, dtypes, shapes, strides; None unless all are plain and on the current device."""
+def _add_facts(arrays: tuple[Any, ...], facts: list[Any]) -> bool:
+    """Append the device, dtypes, shapes, strides; return False unless all are plain and on the current device."""
     device: Any = cupy.cuda.runtime.getDevice()
-    facts: list[Any] = [device]
+    facts.append(device)
     for x in arrays:
         if type(x) is cupy.ndarray and x.data.device_id == device:
             facts += (x.dtype, x.shape, x.strides)
         elif x is None:
             facts.append(None)
         else:
-            return None
-    return tuple(facts)
+            return False
+    return True
 
 
 def _span(x: Array) -> tuple[int, int] | None:
@@ -74,7 +74,7 @@ LIBRARY = Library(
     types=("cupy.ndarray",),
     xp=xp,
     check_placement=_check_placement,
-    signature=_signature,
+    add_facts=_add_facts,
     keeps_constants=lambda: True,  # nothing traces
     constant_context=_constant_context,
     is_capturing=lambda _: cupy.cuda.get_current_stream().is_capturing(),

@@ -22,17 +22,16 @@ def _refusal(x: Array) -> Refusal | None:
     return refuse_unit(x)
 
 
-def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
-    """Return the cache key of NumPy arrays (or None) for a plan: dtypes, shapes, strides; None for another class."""
-    facts: list[Any] = []
+def _add_facts(arrays: tuple[Array | None, ...], facts: list[Any]) -> bool:
+    """Append dtypes, shapes and strides of NumPy arrays (or Nones); return False for arrays of another class."""
     for x in arrays:
         if type(x) is np.ndarray:
             facts += (x.dtype, x.shape, x.strides)
         elif x is None:
             facts.append(None)
         else:
-            return None
-    return tuple(facts)
+            return False
+    return True
 
 
 # In CPython a tuple's items follow its header, and an array's data pointer follows its object header. Reading it there
@@ -107,7 +106,7 @@ LIBRARY = Library(
         pack_addresses=tuple if _HAS_KNOWN_OFFSETS else _pack_addresses,
         packed_offsets=_OFFSETS if _HAS_KNOWN_OFFSETS else _memory.PACKED_OFFSETS,
     ),
-    signature=_signature,
+    add_facts=_add_facts,
     keeps_constants=lambda: True,
     compiler=Compiler(_why_no_loop),
     module=np,

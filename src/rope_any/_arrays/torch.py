@@ -120,26 +120,25 @@ def _has_memory(x: Array) -> bool:
     return bool(address >= _LOWEST_ADDRESS or address != x.storage_offset() * x.itemsize or x.numel() == 0)
 
 
-def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return a plan key: dtypes, devices, shapes, strides; None if a tensor needs grad or isn't plain, or in a mode."""
+def _add_facts(tensors: tuple[Any, ...], facts: list[Any]) -> bool:
+    """Append dtypes, devices, shapes, strides; return False if a tensor needs grad or isn't plain, or in a mode."""
     if _is_any_mode_active():
-        return None
+        return False
     recording = torch.is_grad_enabled()
-    facts: list[Any] = []
     try:
         for x in tensors:
             if type(x) in _PLAIN:
                 lacks_memory = x.data_ptr() < _LOWEST_ADDRESS and not _has_memory(x)
                 if (recording and x.requires_grad) or x.is_neg() or lacks_memory:
-                    return None
+                    return False
                 facts += (x.dtype, x.is_cpu or x.device, x.shape, x.is_contiguous() or x.stride())
             elif x is None:
                 facts.append(None)
             else:
-                return None
+                return False
     except RuntimeError:  # non-dense tensors and wrappers of transforms have no strides or no address
-        return None
-    return tuple(facts)
+        return False
+    return True
 
 
 def _wants_gradients(*tensors: Array) -> bool:
@@ -393,7 +392,7 @@ LIBRARY = Library(
     wants_gradients=_wants_gradients,
     records_gradients=_records_gradients,
     supports_out=_supports_out,
-    signature=_signature,
+    add_facts=_add_facts,
     keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_any_mode_active()),
     constant_context=lambda: torch.inference_mode(mode=False),
     is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
