@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rope_any._arrays import Array
+from rope_any._arrays import Array, HostMemory
 from rope_any._arrays._memory import tile_size
 from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 from rope_any._pairing import MEMBER_AXIS, Pairing
@@ -100,7 +100,7 @@ def _real_arithmetic(pairing: Pairing, pairs: int, sign: int) -> _Arithmetic:
             rotated, bs = x * factors[0], x.take(_OTHER, axis)
             bs *= factors[1]
             rotated -= bs
-            return rotated  # type: ignore[no-any-return]  # an array of numbers
+            return rotated
         ac = np.multiply(x, factors[0], product)
         bs = x.take(_OTHER, axis, other, "clip")
         np.multiply(bs, factors[1], bs)
@@ -163,57 +163,54 @@ def _plan_small(
     rotation: Rotation, way: _Arithmetic, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> Plan:
     """Return the plan for arrays of one tile each: what the table multiplies them by is made once for all of them."""
-    lib, dtype, rotate = rotation.lib, rotation.dtype(xs[0]), way.rotate
+    lib, dtype, rotate, narrow = rotation.lib, rotation.dtype(xs[0]), way.rotate, xs[0].dtype
     host: Any = lib.host
-    view, wrap = host.view, host.wrap
-    is_ready, table_batch = table.cos.dtype == table.sin.dtype == dtype, tuple(table.cos.shape[:-1])
-    if not all(x is None or (x.dtype == dtype and way.operand(view(x)) is not None) for x in (*xs, *outs)):
-        return _plan_conversion(rotation, way)
-    batches = [tuple(x.shape[:-1]) for x in xs]
-    if way.members and prod(table_batch) == 1 and all(x is None or view(x).flags.c_contiguous for x in (*xs, *outs)):
+    view, wrap, cast = host.view, host.wrap, lib.astype
+    is_ready, is_plain = table.cos.dtype == table.sin.dtype == dtype, narrow == dtype
+    batches, table_batch = [tuple(x.shape[:-1]) for x in xs], tuple(table.cos.shape[:-1])
+    if way.members and prod(table_batch) == 1 and all(_is_contiguous(host, x) for x in (*xs, *outs)):
         batches, table_batch = [(prod(batch),) for batch in batches], (1,)  # one row for all: fewer axes take less time
     longest = tuple(map(max, zip(*batches, strict=True)))
     repeated = _repeated(longest, table_batch, _MOST_ROWS)
     parts = [None if batch == longest else tuple(map(slice, batch)) for batch in batches]
-    operands, features = [way.operand] * len(xs), [way.features] * len(xs)
+    operands: list[Any] = [partial(_contiguous, way)] * len(xs)
+    features: list[Any] = [way.features] * len(xs)
     if way.members:
         operands = [methodcaller("reshape", (*batch, *way.members)) for batch in batches]
         features = [methodcaller("reshape", tuple(x.shape)) for x in xs]
-    each = tuple(zip(parts, operands, features, strict=True))
+    writes = [is_plain and out is not None and way.operand(view(out)) is not None for out in outs]
+    each = tuple(zip(parts, operands, features, writes, strict=True))
 
     def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
         """Rotate all arrays of a call."""
         cos, sin = table if is_ready else [lib.cast(part, dtype) for part in table]
-        factors = way.factors(view(cos), view(sin), repeated)
-        results = []
-        for x, out, (part, operand, features) in zip(xs, outs, each, strict=True):
+        factors, results = way.factors(view(cos), view(sin), repeated), []
+        for x, out, (part, operand, features, writes) in zip(xs, outs, each, strict=True):
             own = factors if part is None else [factor[part] for factor in factors]
-            if out is None:
-                results.append(wrap(features(rotate(operand(view(x)), own))))
-            else:
-                rotate(operand(view(x)), own, operand(view(out)))
+            source = operand(view(x if is_plain else cast(x, dtype)))
+            if writes:
+                rotate(source, own, operand(view(out)))
                 host.mark_written(out)
                 results.append(out)
+                continue
+            result = wrap(features(rotate(source, own)))
+            result = result if is_plain else cast(result, narrow)
+            results.append(result if out is None else assign(out, result))
         return tuple(results)
 
     return run
 
 
-def _plan_conversion(rotation: Rotation, way: _Arithmetic) -> Plan:
-    """Return the plan for small arrays of another dtype than the products, or in whose memory there is no operand."""
-    lib = rotation.lib
-    host: Any = lib.host
-
-    def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
-        """Rotate copies of all arrays of a call, as wide as the products."""
-        dtype = rotation.dtype(xs[0])
-        cos, sin = (host.view(lib.cast(part, dtype)) for part in table)
-        factors = way.factors(cos, sin, cos.shape[:-1])
-        wide = [way.rotate(_contiguous(way, host.view(lib.cast(x, dtype))), factors) for x in xs]
-        narrow = [lib.cast(host.wrap(way.features(y)), x.dtype) for x, y in zip(xs, wide, strict=True)]
-        return tuple([assign(out, y) for y, out in zip(narrow, outs, strict=True)])
-
-    return run
+def _is_contiguous(host: HostMemory, x: Array | None) -> bool:
+    """Whether the features of all rows of x follow each other in memory."""
+    if x is None:
+        return True
+    strides, rows = host.strides(x), 1
+    for n, stride in zip(reversed(x.shape), reversed(strides), strict=True):
+        if n != 1 and stride != rows * x.itemsize:
+            return False
+        rows *= n
+    return True
 
 
 # --- large arrays: in tiles, so that intermediate results stay in the cache -------------------------------------------

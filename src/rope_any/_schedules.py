@@ -18,7 +18,7 @@ def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
     if lib.is_partitioned(xs[0]):  # Dask's chunks, torch's shards
         return _each(partial(_rotate_partitions, rotation))
     if lib.records_gradients(*xs, *table):
-        return _each(partial(_rotate_with_gradient, rotation))
+        return _plan_gradient(rotation)
     eager = _each(partial(rotate_whole, rotation))  # any array, also traced or transformed
     if lib.supports_out(*xs, *table, *outs):
         from rope_any._host_rotation import plan_on_host  # it imports NumPy
@@ -34,15 +34,17 @@ def _each(rotate: Callable[[Any, Table, Any], Any]) -> Plan:
     return lambda xs, table, outs: tuple([rotate(x, table, out) for x, out in zip(xs, outs, strict=True)])
 
 
-def rotate_planned(rotation: Rotation, x: X, cos: Array, sin: Array, out: X | None = None) -> X:
-    """Return a checked array rotated by a table, in `out` if given, by the cached plan for such arrays."""
-    xs, table, outs = (x,), Table(cos, sin), (out,)
-    key = signature((x, cos, sin, out), rotation)
+def rotate_planned(
+    rotation: Rotation, xs: tuple[X, ...], table: Any, outs: tuple[X | None, ...] | None = None
+) -> tuple[X, ...]:
+    """Return checked arrays rotated by one table, in `outs` if given, by the cached plan for such arrays."""
+    table, outs = Table(*table), (None,) * len(xs) if outs is None else outs
+    key = signature((*xs, *table, *outs), rotation)
     plan = None if key is None else PLANS.get(key)
     if plan is None:
         plan = plan_rotation(rotation, xs, table, outs)
         keep_plan(key, plan)
-    return plan(xs, table, outs)[0]  # type: ignore[no-any-return]  # as x
+    return plan(xs, table, outs)
 
 
 # --- chunked and sharded arrays ---------------------------------------------------------------------------------------
@@ -58,38 +60,53 @@ def _rotate_partitions(rotation: Rotation, x: X, table: Table, out: X | None) ->
 
 def _rotate_partition(x: Array, cos: Array, sin: Array, *, options: tuple[Any, ...], out: Array | None = None) -> Array:
     """Return one chunk or shard x rotated, in `out` if given; `options` are a `Rotation`'s fields after its library."""
-    return rotate_planned(Rotation(library(x=x), *options), x, cos, sin, out)  # a Dask chunk may be NumPy's
+    rotation = Rotation(library(x=x), *options)  # a Dask chunk may be NumPy's
+    return rotate_planned(rotation, (x,), (cos, sin), (out,))[0]
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a tensor with gradient; autograd saves the table, and x if the table needs a gradient. `out` is unused."""
-    del out  # it is None: `require_rotatable` refuses one
+def _plan_gradient(rotation: Rotation) -> Plan:
+    """Return the plan for tensors with gradients; autograd saves the table, and the tensors if it needs a gradient."""
     with_gradient: Any = rotation.lib.with_gradient
-    rotated: X = with_gradient(partial(rotate_planned, rotation), partial(_vjp, rotation), x, *table)
-    return rotated
+    forward, vjp = partial(rotate_planned, rotation), partial(_vjp, rotation)
+    return lambda xs, table, _: with_gradient(forward, vjp, *table, *xs)  # `require_rotatable` refuses outs
 
 
 def _vjp(
-    rotation: Rotation, g: Array, saved: tuple[Array | None, Array, Array], needs_gradient: tuple[bool, ...]
+    rotation: Rotation,
+    gs: tuple[Array | None, ...],
+    xs: tuple[Array, ...],
+    table: tuple[Array, Array],
+    needed: tuple[bool, ...],
 ) -> tuple[Array | None, ...]:
-    """Return the gradients of `saved` x, cos and sin, None if not needed, given g, the gradient of the rotated x."""
-    (x, cos, sin), lib = saved, rotation.lib
+    """Return the gradients of cos, sin and each x, None if not needed, given those of the rotated xs (None for 0)."""
+    needs_cos, needs_sin, *needs_x = needed
     # of x: Rᵀ g, the rotation backwards
-    of_x = None
-    if needs_gradient[0]:
-        of_x = rotate_planned(rotation._replace(inverse=not rotation.inverse), g, cos, sin)
-    if x is None:  # only its own gradient is needed
-        return of_x, None, None
+    used = tuple([g for g, needs in zip(gs, needs_x, strict=True) if needs and g is not None])
+    back = iter(rotate_planned(rotation._replace(inverse=not rotation.inverse), used, table) if used else ())
+    of_xs = [next(back) if needs and g is not None else None for g, needs in zip(gs, needs_x, strict=True)]
+    if not xs:  # only their own gradients are needed
+        return None, None, *of_xs
+    of_cos, of_sin = None, None
+    for g, x in zip(gs, xs, strict=True):
+        if g is not None:
+            c, s = _gradient_of_table(rotation, g, x, table)
+            of_cos = None if not needs_cos else c if of_cos is None else of_cos + c
+            of_sin = None if not needs_sin else s if of_sin is None else of_sin + s
+    return of_cos, of_sin, *of_xs
+
+
+def _gradient_of_table(rotation: Rotation, g: Array, x: Array, table: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Return the gradients of cos and sin, given that of x rotated, g."""
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
-    dtype, pairs = rotation.dtype(x), cos.shape[-1]
+    (cos, sin), lib, dtype = table, rotation.lib, rotation.dtype(x)
+    pairs = cos.shape[-1]
     both = (member for part in (g, x) for member in split(rotation.part(part, pairs), rotation.pairing))
     p, q, a, b = (lib.cast(member, dtype) for member in both)
-    of_cos, of_sin = rotate_component(p, q, a, -b), rotate_component(q, p, a, b)
+    of_table = [rotate_component(p, q, a, -b), rotate_component(q, p, a, b)]
     if rotation.blocks > 1:
-        of_cos, of_sin = (lib.reshape_last_axes(part, 2, pairs) for part in (of_cos, of_sin))
-    of_cos = lib.unbroadcast(of_cos, cos) if needs_gradient[1] else None
-    of_sin = lib.unbroadcast(of_sin, sin) if needs_gradient[2] else None
-    return of_x, of_cos, -of_sin if rotation.inverse and of_sin is not None else of_sin
+        of_table = [lib.reshape_last_axes(part, 2, pairs) for part in of_table]
+    of_cos, of_sin = (lib.unbroadcast(of, part) for of, part in zip(of_table, (cos, sin), strict=True))
+    return of_cos, -of_sin if rotation.inverse else of_sin

@@ -254,6 +254,8 @@ class Library:
     """Return ``function(x, *tables, out=)`` chunk by chunk or shard by shard, without computing or sending."""
 
     # --- operations that differ between libraries ---
+    astype: Callable[[Array, Any], Array] = _FROM_XP
+    """``(x, dtype)``: x in another dtype."""
     concat: Callable[[list[Array]], Array] = _FROM_XP
     """Join arrays along their features."""
     cumulative_sum: Callable[..., Array] = _FROM_XP
@@ -284,8 +286,8 @@ class Library:
 
     # --- compilers and gradients ---
     compiler: Compiler | None = None
-    with_gradient: Callable[..., Array] | None = None
-    """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by ``vjp(g, saved, needed)``."""
+    with_gradient: Callable[..., tuple[Array, ...]] | None = None
+    """``(forward, vjp, cos, sin, *xs)``: ``forward(xs, (cos, sin))``, differentiated by ``vjp(gs, xs, table, needed)``."""
 
     vjp: Callable[..., Array] | None = None
     """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
@@ -314,6 +316,7 @@ class Library:
             "has_float64": lambda x: (
                 "float64" in xp.__array_namespace_info__().dtypes(device=_device(x), kind="real floating")
             ),
+            "astype": xp.astype,
             "concat": lambda parts: xp.concat(parts, axis=-1),
             "cumulative_sum": lambda x, axis=-1: xp.cumulative_sum(x, axis=axis, dtype=x.dtype),
             "cumulative_max": partial(_cumulative_max, xp),
@@ -337,7 +340,7 @@ class Library:
 
     def cast(self, x: Array, dtype: Any) -> Array:
         """Return `x` in `dtype`: `x` itself if it has that dtype."""
-        return x if x.dtype == dtype else self.xp.astype(x, dtype)
+        return x if x.dtype == dtype else self.astype(x, dtype)
 
     def name_of(self, dtype: Any) -> str:
         """Return the name of a dtype of this library or of another one, or of a name itself; "" if it has none."""

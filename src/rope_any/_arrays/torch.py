@@ -121,7 +121,7 @@ def _has_memory(x: Array) -> bool:
 
 
 def _add_facts(tensors: tuple[Any, ...], facts: list[Any]) -> bool:
-    """Append dtypes, devices, shapes, strides; return False if a tensor needs grad or isn't plain, or in a mode."""
+    """Append dtypes, devices, shapes, strides, and what is recorded; return False if one isn't plain, or in a mode."""
     if _is_any_mode_active():
         return False
     recording = torch.is_grad_enabled()
@@ -129,9 +129,11 @@ def _add_facts(tensors: tuple[Any, ...], facts: list[Any]) -> bool:
         for x in tensors:
             if type(x) in _PLAIN:
                 lacks_memory = x.data_ptr() < _LOWEST_ADDRESS and not _has_memory(x)
-                if (recording and x.requires_grad) or x.is_neg() or lacks_memory:
+                if x.is_neg() or lacks_memory:
                     return False
                 facts += (x.dtype, x.is_cpu or x.device, x.shape, x.is_contiguous() or x.stride())
+                if recording and x.requires_grad:
+                    facts.append("recorded")
             elif x is None:
                 facts.append(None)
             else:
@@ -361,21 +363,23 @@ def _vjp(function: Callable[[Array], Array], x: Array, g: Array) -> Array:
 
 
 class _Rotation(torch.autograd.Function):
-    """The autograd function of a rotation (`Library.with_gradient`): it saves the table, and x if that needs it."""
+    """The autograd function of a rotation (`Library.with_gradient`): it saves the table, and xs if that needs them."""
 
     @staticmethod
-    def forward(ctx: Any, forward: Callable[..., Array], vjp: Callable[..., Any], *arrays: Array) -> Array:
-        """Return ``forward(*arrays)``, of the arrays x, cos and sin; save in `ctx` what `backward` needs."""
-        needed = arrays if any(ctx.needs_input_grad[3:]) else (None, *arrays[1:])
-        ctx.save_for_backward(*(None if x is None else _saveable(x) for x in needed))
+    def forward(ctx: Any, forward: Callable[..., Any], vjp: Callable[..., Any], *arrays: Array) -> tuple[Array, ...]:
+        """Return ``forward(xs, (cos, sin))``; `arrays` are cos, sin and xs; save in `ctx` what `backward` needs."""
+        cos, sin, *xs = arrays
+        saved = xs if any(ctx.needs_input_grad[2:4]) else []
+        ctx.save_for_backward(*map(_saveable, (cos, sin, *saved)))
+        ctx.set_materialize_grads(False)
         ctx.vjp = vjp
-        return forward(*arrays)
+        return tuple(forward(tuple(xs), (cos, sin)))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
-        """Return None for `forward` and `vjp`, then gradients of x, cos, sin (None if unneeded), from the result's."""
-        (gradient,) = gradients
-        return None, None, *ctx.vjp(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])
+    def backward(ctx: Any, *gradients: Array | None) -> tuple[Array | None, ...]:
+        """Return None for `forward` and `vjp`, then gradients of cos, sin and xs: None for 0 or if not needed."""
+        cos, sin, *xs = ctx.saved_tensors
+        return None, None, *ctx.vjp(gradients, tuple(xs), (cos, sin), ctx.needs_input_grad[2:])
 
 
 LIBRARY = Library(
@@ -399,6 +403,7 @@ LIBRARY = Library(
     is_sharded=_is_sharded,
     is_partitioned=_is_sharded,
     map_partitions=_sharding.map_shards,
+    astype=torch.Tensor.to,
     concat=lambda parts: _without_autocast(torch.cat, parts, dim=-1),  # the only name with a batching rule
     stack=partial(_without_autocast, torch.stack),
     matmul=lambda a, b: _without_autocast(torch.matmul, _saveable(a), _saveable(b)),
