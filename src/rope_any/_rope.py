@@ -51,6 +51,7 @@ from rope_any._table import (
     consecutive_table,
     is_consecutive_table,
     table,
+    table_on_host,
 )
 
 _Call: TypeAlias = tuple[tuple[str, ...], int, bool, bool, bool]
@@ -479,10 +480,13 @@ class Rope:
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
         fewer_queries = len(tokens) == 2 and _has_fewer_queries(*tokens)
         like = _like_of_table(lib, xs)
-        adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
-        adds = adds and not (fewer_queries or inverse) and can_add_angles(lib, like, range(1), self._prepared)
-        uses_given_table = isinstance(positions, Table) and not (fewer_queries or inverse or self._prepared.heads)
-        facts = lib, fewer_queries, uses_given_table, adds
+        changes_table = fewer_queries or inverse or self._prepared.heads is not None
+        adds = lib.compute_dtype(like) == lib.xp.float32 and can_add_angles(lib, like, range(1), self._prepared)
+        is_span = positions is None or type(positions) is int
+        is_span = is_span or (type(positions) is range and positions.step == 1 and len(positions) == tokens[-1].count)
+        uses_given_table = isinstance(positions, Table) and not changes_table
+        adds = adds and is_span and not changes_table
+        facts = lib, fewer_queries, uses_given_table, adds, not fused and self._reads_on_host(lib, positions)
         tables = self._tables(_CallPlan(*facts), call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _as_pair(tables)[: len(xs)]
@@ -500,6 +504,13 @@ class Rope:
             broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return _CallPlan(*facts, plan), tables
+
+    def _reads_on_host(self, lib: Library, positions: object) -> bool:
+        """Whether `table_on_host` makes the table of these positions, which are a checked array in CPU memory."""
+        if self._prepared.heads is not None or not is_array(positions) or positions.ndim == 0:
+            return False
+        is_known = lib.is_integer(positions) or lib.dtype_name(positions.dtype) in ("float32", "float64")
+        return is_known and lib.supports_out(positions)
 
     def _require_table_fits(self, lib: Library, made_table: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""
@@ -526,15 +537,18 @@ class Rope:
         """
         names, axis, fused, inverse, _ = call
         if call_plan.adds_angles:
-            first: Any = positions or 0  # None or an int
+            first: Any = positions.start if isinstance(positions, range) else positions or 0  # None or an int
             count = xs[0].shape[axis]
             return consecutive_table(call_plan.lib, first, count, self._prepared, self.attention_factor, fused=fused)
         lib, fewer_queries, *_ = call_plan
         tables: Table | tuple[Table, Table]
+        dtype = lib.compute_dtype(_like_of_table(lib, xs))
         if isinstance(positions, Table):
             tables = positions
         elif _is_pair(positions):
             tables = positions[0] if positions[0] is positions[1] else positions
+        elif call_plan.array_on_host:
+            tables = table_on_host(lib, positions, self._prepared, self.attention_factor, dtype)
         else:
             tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
             tables = self._make_table(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
@@ -605,7 +619,9 @@ class _CallPlan(NamedTuple):
     uses_given_table: bool
     """Whether the call has one table, used unchanged."""
     adds_angles: bool
-    """Whether `consecutive_table` makes the table: consecutive positions from a Python int, arrays on a CPU."""
+    """Whether `consecutive_table` makes the table: consecutive positions, arrays on a CPU."""
+    array_on_host: bool
+    """Whether `table_on_host` makes the table: an array of positions on a CPU."""
     run: Plan = lambda *_: ()
     """Rotates the arrays."""
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial, reduce
 from typing import Any, cast
 
-from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, refuse_foreign
+from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, numpy_library, refuse_foreign
 from rope_any._arrays._compilers import warn_fallback, with_fallback
 from rope_any._arrays._memory import tile_size
+from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 from rope_any._caches import cached, constants
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag
 from rope_any._checks import attention_factor as checked_factor
@@ -231,16 +232,49 @@ def _joined_table(
         numbers, rest = as_numbers(lib, reference, positions, wide=wide)
         return finished(_table_by_int32(lib, numbers, rest, frequencies))
     given = read_positions(lib, reference, positions, wide=wide)[0]
+    if lib.supports_out(given):
+        return table_on_host(lib, given, frequencies, factor, dtype)
+    return finished(_exact_table(lib, given, frequencies, work, wraps=not lib.is_traced(reference)))
+
+
+def _exact_table(lib: Library, given: Array, frequencies: PreparedFrequencies, dtype: Any, *, wraps: bool) -> Table:
+    """Return the table of an array of positions, in `dtype`, by float64 or, if that suffices, by integers that wrap."""
+    xp = lib.xp
     # 64 bits of a turn are enough for float32. Under a compiler, integers must not overflow.
-    wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(reference)
-    numbers = lib.cast(given, xp.int64 if wraps else xp.float64)
-    if wraps:
-        fixed_point = constants(lib, frequencies, "fixed_point", numbers, dtype=numbers.dtype)
-        make = partial(_table_by_int64, lib, fixed_point=fixed_point, axes=frequencies.axes)
+    if wraps and dtype == xp.float32 and lib.is_integer(given):
+        numbers = lib.cast(given, xp.int64)
+        fixed_point = constants(lib, frequencies, "fixed_point", numbers, dtype=xp.int64)
+        return _table_by_int64(lib, numbers, fixed_point=fixed_point, axes=frequencies.axes)
+    numbers = lib.cast(given, xp.float64)
+    pieces = [constants(lib, frequencies, field, numbers, dtype=xp.float64) for field in ("high", "low")]
+    return _table_by_float64(lib, numbers, pieces=pieces, axes=frequencies.axes, dtype=dtype)
+
+
+def table_on_host(lib: Library, given: Array, frequencies: PreparedFrequencies, factor: float, dtype: Any) -> Table:
+    """Return the table of an array of positions in CPU memory, in `dtype`, by NumPy; large ones tile by tile."""
+    host: Any = lib.host
+    numpy, p = numpy_library(), host.view(given)
+    work = numpy.xp.float64 if dtype == lib.xp.float64 else numpy.xp.float32
+    pairs, axes = len(frequencies.rows[0]), () if frequencies.axes is None else (frequencies.axes,)
+    rows = max(tile_size() // (2 * pairs), 1)
+    make = partial(_exact_table, numpy, frequencies=frequencies, dtype=work, wraps=True)
+    if p.size <= rows * (axes or (1,))[0]:
+        made = make(p)
     else:
-        pieces = [constants(lib, frequencies, field, numbers, dtype=numbers.dtype) for field in ("high", "low")]
-        make = partial(_table_by_float64, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
-    return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
+        shape, flat = by_axis(p, frequencies.axes)[0].shape, p.reshape(-1, *axes)
+        made = Table(*(numpy.xp.empty((flat.shape[0], pairs), dtype=work) for _ in range(2)))
+
+        def fill(first: int) -> None:
+            """Write the tile of the table from a row on."""
+            part = slice(first, first + rows)
+            made.cos[part], made.sin[part] = make(flat[part])
+
+        workers = host.threads() if made.cos.size >= THREADED_FROM else 1
+        run_in_threads(fill, [(first,) for first in range(0, flat.shape[0], rows)], workers)
+        made = Table(*(part.reshape(*shape, pairs) for part in made))
+    if factor != 1:
+        made = Table(*(part * factor for part in made))
+    return Table(*(lib.cast(host.wrap(part), dtype) for part in made))
 
 
 def _scale_and_cast(lib: Library, unscaled: Table, factor: float, dtype: Any) -> Table:
@@ -427,26 +461,6 @@ def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, 
         "positions", at, axis=at.ndim - 1 if rows else at.ndim, axis_text="their last axis, which is summed over"
     )
     return at
-
-
-def _table_in_tiles(
-    lib: Library, make: Callable[[Array], Table], positions: Array, frequencies: PreparedFrequencies, dtype: Any
-) -> Table:
-    """Return the table ``make(positions)`` of `dtype`; on a CPU by calls for tiles of positions that fit the cache."""
-    xp = lib.xp
-    if lib.host is None or not lib.supports_out(positions):
-        return make(positions)
-    pairs, axes = len(frequencies.rows[0]), () if frequencies.axes is None else (frequencies.axes,)
-    shape = by_axis(positions, frequencies.axes)[0].shape
-    rows = max(tile_size() // (2 * pairs), 1)
-    if math.prod(shape) <= rows:
-        return make(positions)
-    flat = xp.reshape(positions, (-1, *axes))
-    place = lib.device_kwargs(positions)
-    cos, sin = (xp.empty((flat.shape[0], pairs), dtype=dtype, **place) for _ in range(2))
-    for first in range(0, flat.shape[0], rows):
-        cos[first : first + rows], sin[first : first + rows] = make(flat[first : first + rows])
-    return Table(*(xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
 
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact

@@ -287,7 +287,7 @@ class Library:
     # --- compilers and gradients ---
     compiler: Compiler | None = None
     with_gradient: Callable[..., tuple[Array, ...]] | None = None
-    """``(forward, vjp, cos, sin, *xs)``: ``forward(xs, (cos, sin))``, differentiated by ``vjp(gs, xs, table, needed)``."""
+    """``(forward, vjp, cos, sin, *xs)``: ``forward(xs, table)``, differentiated by ``vjp(gs, xs, table, needed)``."""
 
     vjp: Callable[..., Array] | None = None
     """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
