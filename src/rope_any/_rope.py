@@ -51,7 +51,7 @@ from rope_any._table import (
     consecutive_table,
     is_consecutive_table,
     table,
-    table_on_host,
+    table_of_array,
 )
 
 _Call: TypeAlias = tuple[tuple[str, ...], int, bool, bool, bool]
@@ -486,7 +486,8 @@ class Rope:
         is_span = is_span or (type(positions) is range and positions.step == 1 and len(positions) == tokens[-1].count)
         uses_given_table = isinstance(positions, Table) and not changes_table
         adds = adds and is_span and not changes_table
-        facts = lib, fewer_queries, uses_given_table, adds, not fused and self._reads_on_host(lib, positions)
+        on_host = not fused and self._reads_array(lib, positions)
+        facts = lib, fewer_queries, uses_given_table, adds, lib.compute_dtype(like) if on_host else None
         tables = self._tables(_CallPlan(*facts), call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _as_pair(tables)[: len(xs)]
@@ -505,8 +506,8 @@ class Rope:
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return _CallPlan(*facts, plan), tables
 
-    def _reads_on_host(self, lib: Library, positions: object) -> bool:
-        """Whether `table_on_host` makes the table of these positions, which are a checked array in CPU memory."""
+    def _reads_array(self, lib: Library, positions: object) -> bool:
+        """Whether `table_of_array` makes the table of these positions, which are a checked array in CPU memory."""
         if self._prepared.heads is not None or not is_array(positions) or positions.ndim == 0:
             return False
         is_known = lib.is_integer(positions) or lib.dtype_name(positions.dtype) in ("float32", "float64")
@@ -542,13 +543,13 @@ class Rope:
             return consecutive_table(call_plan.lib, first, count, self._prepared, self.attention_factor, fused=fused)
         lib, fewer_queries, *_ = call_plan
         tables: Table | tuple[Table, Table]
-        dtype = lib.compute_dtype(_like_of_table(lib, xs))
-        if isinstance(positions, Table):
+        if call_plan.array_dtype is not None:
+            factor = self.attention_factor
+            tables = table_of_array(lib, positions, self._prepared, factor, call_plan.array_dtype)
+        elif isinstance(positions, Table):
             tables = positions
         elif _is_pair(positions):
             tables = positions[0] if positions[0] is positions[1] else positions
-        elif call_plan.array_on_host:
-            tables = table_on_host(lib, positions, self._prepared, self.attention_factor, dtype)
         else:
             tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
             tables = self._make_table(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
@@ -620,8 +621,8 @@ class _CallPlan(NamedTuple):
     """Whether the call has one table, used unchanged."""
     adds_angles: bool
     """Whether `consecutive_table` makes the table: consecutive positions, arrays on a CPU."""
-    array_on_host: bool
-    """Whether `table_on_host` makes the table: an array of positions on a CPU."""
+    array_dtype: Any = None
+    """The dtype of the table if `table_of_array` makes it: of an array of positions on a CPU."""
     run: Plan = lambda *_: ()
     """Rotates the arrays."""
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial, reduce
 from typing import Any, cast
 
-from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, numpy_library, refuse_foreign
+from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import warn_fallback, with_fallback
 from rope_any._arrays._memory import tile_size
-from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 from rope_any._caches import cached, constants
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag
 from rope_any._checks import attention_factor as checked_factor
@@ -233,7 +232,7 @@ def _joined_table(
         return finished(_table_by_int32(lib, numbers, rest, frequencies))
     given = read_positions(lib, reference, positions, wide=wide)[0]
     if lib.supports_out(given):
-        return table_on_host(lib, given, frequencies, factor, dtype)
+        return table_of_array(lib, given, frequencies, factor, dtype)
     return finished(_exact_table(lib, given, frequencies, work, wraps=not lib.is_traced(reference)))
 
 
@@ -250,31 +249,25 @@ def _exact_table(lib: Library, given: Array, frequencies: PreparedFrequencies, d
     return _table_by_float64(lib, numbers, pieces=pieces, axes=frequencies.axes, dtype=dtype)
 
 
-def table_on_host(lib: Library, given: Array, frequencies: PreparedFrequencies, factor: float, dtype: Any) -> Table:
-    """Return the table of an array of positions in CPU memory, in `dtype`, by NumPy; large ones tile by tile."""
-    host: Any = lib.host
-    numpy, p = numpy_library(), host.view(given)
-    work = numpy.xp.float64 if dtype == lib.xp.float64 else numpy.xp.float32
+def table_of_array(lib: Library, given: Array, frequencies: PreparedFrequencies, factor: float, dtype: Any) -> Table:
+    """Return the table of an array of positions in the memory of a CPU, in `dtype`; no tracer is active."""
+    work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
+
+    def make(some: Array) -> Table:
+        """Return the table of some of the positions."""
+        return _scale_and_cast(lib, _exact_table(lib, some, frequencies, work, wraps=True), factor, dtype)
+
     pairs, axes = len(frequencies.rows[0]), () if frequencies.axes is None else (frequencies.axes,)
     rows = max(tile_size() // (2 * pairs), 1)
-    make = partial(_exact_table, numpy, frequencies=frequencies, dtype=work, wraps=True)
-    if p.size <= rows * (axes or (1,))[0]:
-        made = make(p)
-    else:
-        shape, flat = by_axis(p, frequencies.axes)[0].shape, p.reshape(-1, *axes)
-        made = Table(*(numpy.xp.empty((flat.shape[0], pairs), dtype=work) for _ in range(2)))
-
-        def fill(first: int) -> None:
-            """Write the tile of the table from a row on."""
-            part = slice(first, first + rows)
-            made.cos[part], made.sin[part] = make(flat[part])
-
-        workers = host.threads() if made.cos.size >= THREADED_FROM else 1
-        run_in_threads(fill, [(first,) for first in range(0, flat.shape[0], rows)], workers)
-        made = Table(*(part.reshape(*shape, pairs) for part in made))
-    if factor != 1:
-        made = Table(*(part * factor for part in made))
-    return Table(*(lib.cast(host.wrap(part), dtype) for part in made))
+    if math.prod(given.shape) <= rows:
+        return make(given)
+    # in tiles, so that intermediate results stay in the cache
+    shape = by_axis(given, frequencies.axes)[0].shape
+    flat, place = lib.xp.reshape(given, (-1, *axes)), lib.device_kwargs(given)
+    cos, sin = (lib.xp.empty((flat.shape[0], pairs), dtype=dtype, **place) for _ in range(2))
+    for first in range(0, flat.shape[0], rows):
+        cos[first : first + rows], sin[first : first + rows] = make(flat[first : first + rows])
+    return Table(*(lib.xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
 
 
 def _scale_and_cast(lib: Library, unscaled: Table, factor: float, dtype: Any) -> Table:
@@ -493,7 +486,7 @@ def _table_by_int64(
     xp, columns = lib.xp, _columns(p, axes)
     # turns times 2⁶⁴; overflow drops whole turns
     phase = _sum(n * row for n, row in zip(columns, fixed_point, strict=True))
-    return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
+    return _table_of_angle(lib, lib.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
 
 
 def _table_by_float64(
@@ -527,8 +520,8 @@ def _table_by_int32(
     # the unit of its angle without its last digits: their float32 product is exact.
     # The remaining angle is small.
     step = (phase + 2**19) >> 20
-    rest = xp.astype(phase - (step << 20), dtype)
-    step = xp.astype(step, dtype)
+    rest = lib.astype(phase - (step << 20), dtype)
+    step = lib.astype(step, dtype)
     unit = _TURN / 2**12
     short = math.ldexp(round(math.ldexp(unit, 22)), -22)
     small = step * (unit - short) + rest * (_TURN / 2**32)
@@ -602,8 +595,8 @@ def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
         return Table(lib.cast(xp.cos(angle), dtype), lib.cast(xp.sin(angle), dtype))
     # Rotate by the nearest float32 angle and then by the rest, below 2e-7: to the last digit, the
     # cosine of that is 1 and its sine is itself.
-    near = xp.astype(angle, dtype)
-    rest = xp.astype(angle - xp.astype(near, xp.float64), dtype)
+    near = lib.astype(angle, dtype)
+    rest = lib.astype(angle - lib.astype(near, xp.float64), dtype)
     return _add_angle(xp.cos(near), xp.sin(near), rest)
 
 

@@ -59,13 +59,6 @@ def find(x: object) -> Library | None:
     return None if found is None else _BY_TYPE.setdefault(kind, found)  # only array types are cached
 
 
-def numpy_library() -> Library:
-    """Return the record of NumPy, which is imported now."""
-    from rope_any._arrays.numpy import LIBRARY
-
-    return LIBRARY
-
-
 def is_compiling() -> bool:
     """Whether torch.compile is tracing now. If so, callers neither read nor write caches."""
     return getattr(sys.modules.get("torch.compiler"), "is_compiling", bool)()

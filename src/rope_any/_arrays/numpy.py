@@ -85,6 +85,7 @@ LIBRARY = Library(
     device_kwargs=lambda _: {},
     has_float64=lambda _: True,
     supports_out=lambda *_: True,
+    astype=np.ndarray.astype,
     concat=lambda parts: np.concatenate(parts, axis=-1),
     empty_like=partial(np.empty_like, subok=False),
     why_read_only=lambda x: None if x.flags.writeable else ("one that is read-only", ""),
