@@ -48,7 +48,10 @@ class Subject(NamedTuple):
 
 SUBJECTS = {
     "core": Subject(
-        ("_align", "_frequencies", "_pairing", "_positions", "_rotate", "_schedules", "_table"),
+        (
+            *("_align", "_frequencies", "_pairing", "_positions", "_table"),
+            *("_rotate", "_rotation", "_host_rotation", "_fused_rotation", "_schedules"),
+        ),
         (
             *("rotate", "rope", "table", "axes", "bending", "errors", "fused", "plans", "reposition", "schedules"),
             *("arrays", "constants", "fuzz", "gpus", "heads", "refusals", "seeds"),
@@ -69,9 +72,9 @@ SUBJECTS = {
 # Functions for chunks, shards and gradients, which NumPy does not have.
 UNTESTED_HERE = {
     f"_schedules.{name}"
-    for name in ("_rotate_without_gradient", "_rotate_partitions", "_rotate_partition", "_vjp", "_rotate_with_gradient")
+    for name in ("_rotate_partitions", "_rotate_partition", "_plan_gradient", "_vjp", "_gradient_of_table")
 }
-UNTESTED_HERE |= {"_table._as_dtensor"}
+UNTESTED_HERE |= {"_table._as_dtensor", "_fused_rotation._plan_kernel.<locals>.run"}
 SECONDS = 900  # of CPU time for one mutant; more counts as an endless loop, which kills it
 MIN_TESTS = 10  # if fewer tests call a function, all tests of its module are run
 
