@@ -210,6 +210,15 @@ def test_gguf_whose_scaling_is_a_tensor_is_refused_with_ways_out(name):
     np.testing.assert_allclose(unpacked.frequencies, scaled, rtol=1e-6)
 
 
+def test_gguf_without_tokens_is_refused_by_its_base():
+    (tokens, *_), base = (key for key in gguf("llama") if "tokens" in key), {"rope__freq_base": 5e5}
+    without = {key: value for key, value in gguf("llama", **base).items() if key != tokens}
+    with pytest.raises(ValueError, match="factor must be given"):
+        Rope.from_config(without)
+    assert Rope.from_config(without | {"llama.rope.freq_base": 1e4}) == interleaved()
+    assert Rope.from_config(without | {"tokenizer.ggml.pre": "mine"}) == interleaved(F_LLAMA3)
+
+
 def test_llama3_scaling_of_gguf_equals_that_of_transformers():
     utils = pytest.importorskip("transformers.modeling_rope_utils")
     llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

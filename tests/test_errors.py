@@ -202,6 +202,7 @@ CALLS = [
     (ValueError, r".* 3 features; swapaxes\(x, 1, -1\)", lambda: rotate(np.ones((2, 8, 3)))),
     (ValueError, r".* give \[..., :4\] of both", lambda: rotate(np.ones((3, 10)), X[0], X[0], start=2)),
     (ValueError, "out must not overlap sin", lambda: rotate(X[:1], COS, X[0, :, :4], out=X[:1])),
+    (TypeError, "cos must be floating-point", lambda: rotate(cos=COS.astype(complex))),
     (ValueError, "x .* 0 pairs", lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0])),
     (ValueError, "x .* 4 pairs from `start`=1; got 8 features", lambda: rotate(start=1)),
     (ValueError, r"cos and sin must broadcast to \(2, 1, 4\)", lambda: rotate(X[:, :1])),
@@ -276,6 +277,7 @@ LAYOUTS = [
     (ValueError, "cache .* with 7 rotated", lambda: unpack((1, 96), "tensorrt-llm", rotary_dim=7)),
     (ValueError, "rotary_dim must be from 2 to", lambda: unpack((1, 96), "tensorrt-llm", rotary_dim=1)),
     (ValueError, r"cache .* got \(2, 96\)", lambda: unpack((2, 96), "tensorrt-llm", rotary_dim=12)),
+    (TypeError, "cache must be an array", lambda: ra.layouts.unpack(3, "vllm")),
     (TypeError, "cache must be a pair of arrays, cos and sin", lambda: unpack((8, 6), "onnxruntime")),
     (ValueError, "cache must have two arrays of one shape", lambda: ra.layouts.unpack((COS, SIN[1:]), "onnxruntime")),
     (ValueError, "cache .* reciprocals other than 0", lambda: ra.layouts.unpack(COS[0] * 0, "mlx", pairing="half")),
@@ -350,6 +352,7 @@ SEQUENCES_AND_GRIDS = [
     (ValueError, ".*at least the last of `cum", lambda: at.shard(4, 2, 0, cumulative_lengths=[0, 8], **ZIGZAG)),
     (TypeError, r".*write cumulative_lengths.tolist\(\)", lambda: at.shard(4, 2, 0, cumulative_lengths=P, **ZIGZAG)),
     (TypeError, "length must be given if `indptr` is an array", lambda: at.ragged(P, P[1:])),
+    (TypeError, "ids must be an array", lambda: at.segments([1])),
     (TypeError, "ids must .*integer", lambda: at.segments(np.ones(1))),
 ]
 

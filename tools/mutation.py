@@ -289,7 +289,7 @@ class Loop:
         for subject, make in self.wanted:
             mutant = make()
             name = f"{mutant.module}.{mutant.function}"
-            if name not in called:
+            if name in UNTESTED_HERE or name not in called:
                 (self.untested if name in UNTESTED_HERE else self.survivors).append(mutant)
                 continue
             if len(running) == self.jobs:

@@ -17,15 +17,15 @@ import numpy.typing as npt
 from rope_any._arrays import Array, HostMemory
 from rope_any._arrays._memory import tile_size
 from rope_any._arrays._threads import THREADED_FROM, run_in_threads
-from rope_any._pairing import MEMBER_AXIS, Pairing
+from rope_any._pairing import MEMBER_AXIS, Pairing, split
 from rope_any._rotation import Plan, Rotation, Table, assign
 
 _Numbers: TypeAlias = npt.NDArray[Any]
-_Pair: TypeAlias = tuple[_Numbers, _Numbers]
 _Shape: TypeAlias = tuple[int, ...]
 _Tiles: TypeAlias = list[tuple[Any, Any]]
 """(slices of the table, of x) by tile; of one part of the table consecutively, as one object."""
 
+_SMALL = 2**18  # elements
 _MOST_ROWS = 128  # as often a row of the table is repeated, because NumPy multiplies long contiguous arrays fastest
 
 
@@ -38,7 +38,10 @@ def plan_on_host(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
         way = _complex_arithmetic(host.multiply_complex, sign)
     else:
         way = _real_arithmetic(rotation.pairing, pairs, sign)
-    if all(prod(x.shape) <= tile_size() for x in xs):
+    longest = max(prod(x.shape) for x in xs)
+    if host.write_members is not None and tile_size() < longest < THREADED_FROM:
+        return _plan_whole(rotation)
+    if longest <= _SMALL:
         plan = _plan_small(rotation, way, xs, table, outs)
     else:
         each = [_plan_tiles(rotation, way, x, table, out) for x, out in zip(xs, outs, strict=True)]
@@ -47,7 +50,25 @@ def plan_on_host(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
             """Rotate each array in tiles."""
             return tuple([rotate(x, table, out) for rotate, x, out in zip(each, xs, outs, strict=True)])
 
-    return plan if host.warns else np.errstate(all="ignore")(plan)
+    return plan if host.is_numpy else np.errstate(all="ignore")(plan)
+
+
+def _plan_whole(rotation: Rotation) -> Plan:
+    """Return the plan for arrays of middle size of a library whose functions use several threads: by those."""
+    lib, pairing = rotation.lib, rotation.pairing
+    host: Any = lib.host
+
+    def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
+        """Rotate all arrays of a call."""
+        factors, results = rotation.factors(xs[0], table), []
+        for x, out in zip(xs, outs, strict=True):
+            wide = lib.cast(x, rotation.dtype(x))
+            rotated = lib.empty_like(wide)
+            host.write_members(*split(rotated, pairing), *split(wide, pairing), *factors)
+            results.append(assign(out, lib.cast(rotated, x.dtype)))
+        return tuple(results)
+
+    return run
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -163,53 +184,80 @@ def _plan_small(
     rotation: Rotation, way: _Arithmetic, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> Plan:
     """Return the plan for arrays of one tile each: what the table multiplies them by is made once for all of them."""
-    lib, dtype, rotate, narrow = rotation.lib, rotation.dtype(xs[0]), way.rotate, xs[0].dtype
+    lib, dtype = rotation.lib, rotation.dtype(xs[0])
     host: Any = lib.host
-    view, wrap, cast = host.view, host.wrap, lib.astype
-    is_ready, is_plain = table.cos.dtype == table.sin.dtype == dtype, narrow == dtype
-    batches, table_batch = [tuple(x.shape[:-1]) for x in xs], tuple(table.cos.shape[:-1])
+    is_ready, table_batch = table.cos.dtype == table.sin.dtype == dtype, tuple(table.cos.shape[:-1])
+    view_cos, view_sin = (host.viewer(lib.cast(part, dtype)) for part in table)
+    batches = [tuple(x.shape[:-1]) for x in xs]
     if way.members and prod(table_batch) == 1 and all(_is_contiguous(host, x) for x in (*xs, *outs)):
         batches, table_batch = [(prod(batch),) for batch in batches], (1,)  # one row for all: fewer axes take less time
     longest = tuple(map(max, zip(*batches, strict=True)))
     repeated = _repeated(longest, table_batch, _MOST_ROWS)
     parts = [None if batch == longest else tuple(map(slice, batch)) for batch in batches]
-    operands: list[Any] = [partial(_contiguous, way)] * len(xs)
-    features: list[Any] = [way.features] * len(xs)
-    if way.members:
-        operands = [methodcaller("reshape", (*batch, *way.members)) for batch in batches]
-        features = [methodcaller("reshape", tuple(x.shape)) for x in xs]
-    writes = [is_plain and out is not None and way.operand(view(out)) is not None for out in outs]
-    each = tuple(zip(parts, operands, features, writes, strict=True))
+    each = [_plan_one(rotation, way, x, out, batch) for x, out, batch in zip(xs, outs, batches, strict=True)]
 
     def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
         """Rotate all arrays of a call."""
         cos, sin = table if is_ready else [lib.cast(part, dtype) for part in table]
-        factors, results = way.factors(view(cos), view(sin), repeated), []
-        for x, out, (part, operand, features, writes) in zip(xs, outs, each, strict=True):
-            own = factors if part is None else [factor[part] for factor in factors]
-            source = operand(view(x if is_plain else cast(x, dtype)))
-            if writes:
-                rotate(source, own, operand(view(out)))
-                host.mark_written(out)
-                results.append(out)
-                continue
-            result = wrap(features(rotate(source, own)))
-            result = result if is_plain else cast(result, narrow)
-            results.append(result if out is None else assign(out, result))
+        factors, results = way.factors(view_cos(cos), view_sin(sin), repeated), []
+        for x, out, part, rotate in zip(xs, outs, parts, each, strict=True):
+            results.append(rotate(x, out, factors if part is None else [factor[part] for factor in factors]))
         return tuple(results)
 
     return run
 
 
+def _plan_one(
+    rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
+) -> Callable[[Array, Array | None, Sequence[_Numbers]], Array]:
+    """Return a function ``(x, out, factors)`` that rotates a small array as an operand with these batch axes."""
+    lib, dtype, narrow = rotation.lib, rotation.dtype(x), x.dtype
+    host: Any = lib.host
+    multiply, allocate = way.rotate, host.allocator(x)
+    operand = _opener(host, way, lib.cast(x, dtype), batch)
+    features = methodcaller("reshape", tuple(x.shape)) if way.members else way.features
+    place = allocate(x) if out is None else out
+    if narrow != dtype or way.operand(host.viewer(place)(place)) is None:
+
+        def convert(x: Array, out: Array | None, factors: Sequence[_Numbers]) -> Array:
+            """Rotate x in the dtype of the products; assign the result to `out` if given."""
+            wide = lib.cast(x, dtype)  # it lives as long as its operand is used
+            return assign(out, lib.cast(host.wrap(features(multiply(operand(wide), factors))), narrow))
+
+        return convert
+    if out is None and host.is_numpy:
+        return lambda x, _, factors: features(multiply(operand(x), factors))
+    target = _opener(host, way, place, batch)
+
+    def write(x: Array, out: Array | None, factors: Sequence[_Numbers]) -> Array:
+        """Rotate x into the memory of `out` or of a new array of the library."""
+        result = allocate(x) if out is None else out
+        to = target(result)
+        multiply(operand(x), factors, to, to if out is None else None)
+        if out is not None:
+            host.mark_written(out)
+        return result
+
+    return write
+
+
+def _opener(host: HostMemory, way: _Arithmetic, x: Array, batch: _Shape) -> Callable[[Array], Any]:
+    """Return a function: an array like x → its operand with these batch axes, or that of a contiguous copy."""
+    if way.members and _is_contiguous(host, x):
+        return host.viewer(x, (*batch, *way.members))
+    view = host.viewer(x)
+    return lambda x: _contiguous(way, view(x))
+
+
 def _is_contiguous(host: HostMemory, x: Array | None) -> bool:
-    """Whether the features of all rows of x follow each other in memory."""
+    """Whether all elements of x, if there is one, follow each other in memory."""
     if x is None:
         return True
-    strides, rows = host.strides(x), 1
+    strides, size = host.strides(x), x.itemsize
     for n, stride in zip(reversed(x.shape), reversed(strides), strict=True):
-        if n != 1 and stride != rows * x.itemsize:
+        if n != 1 and stride != size:
             return False
-        rows *= n
+        size *= n
     return True
 
 
@@ -250,8 +298,8 @@ def _plan_tiles(
     table_batch = (1,) * (rank + 1 - table.cos.ndim) + tuple(table.cos.shape[:-1])
     batch, table_in_order = (tuple([lengths[axis] for axis in order]) for lengths in (x.shape, table_batch))
     tiling = _tiling(batch, table_in_order, x.shape[-1])
-    like_result = lib.empty_like(x) if out is None else out
-    is_plain = x.dtype == dtype and all(way.operand(host.view(part)) is not None for part in (x, like_result))
+    place = lib.empty_like(x) if out is None else out
+    is_plain = x.dtype == dtype and all(way.operand(host.viewer(part)(part)) is not None for part in (x, place))
 
     def in_order(part: Array) -> Array:
         """Return a view of an array of the rank of x, or of the table, with batch axes as x has them in memory."""
@@ -262,11 +310,8 @@ def _plan_tiles(
     def run(x: Array, table: Table, out: Array | None) -> Array:
         """Return x rotated, in `out`, which may be x, or in a new array."""
         result = lib.empty_like(x) if out is None else out
-        cos, sin = [host.view(in_order(lib.cast(part, dtype))) for part in table]
-        to, source = in_order(result), in_order(x)
-        if is_plain:
-            to, source = [way.operand(host.view(part)) for part in (to, source)]
-        rotate = partial(_rotate_tiles if is_plain else _convert_tiles, rotation, way, to, source, (cos, sin), tiling)
+        arrays = [in_order(part) for part in (result, x, *(lib.cast(part, dtype) for part in table))]
+        rotate = partial(_rotate_tiles if is_plain else _convert_tiles, rotation, way, arrays, tiling)
         tiles = tiling.kept or list(_tiles(*tiling[:3]))
         workers = host.threads() if is_large else 1
         size = max(-(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles), 1)
@@ -281,41 +326,30 @@ def _plan_tiles(
     return run
 
 
-def _rotate_tiles(  # noqa: PLR0917  # for a `partial`
-    _: Rotation,
-    way: _Arithmetic,
-    to: Any,
-    source: Any,
-    table: tuple[_Numbers, _Numbers],
-    tiling: _Tiling,
-    tiles: _Tiles,
-) -> None:
-    """Write tiles of the operand `source`, rotated, into the operand `to`, which may be `source`."""
+def _rotate_tiles(rotation: Rotation, way: _Arithmetic, arrays: list[Array], tiling: _Tiling, tiles: _Tiles) -> None:
+    """Rotate tiles of the second of `arrays` by a table, the last two, into the first, which may be the second."""
+    host: Any = rotation.lib.host
+    *operands, cos, sin = (host.viewer(part)(part) for part in arrays)
+    to, source = (way.operand(part) for part in operands)
     in_place = np.may_share_memory(to, source)
-    for tile, piece, factors, (first, second) in _pieces(way, source, table, tiling, tiles):
-        target = to[tile]
+    for tile, piece, factors, (first, second) in _pieces(way, source, (cos, sin), tiling, tiles):
+        target: Any = to[tile]  # type: ignore[index]  # the plan has seen that there are operands
         way.rotate(piece, factors, target, first if in_place else target, second)
 
 
-def _convert_tiles(  # noqa: PLR0917  # for a `partial`
-    rotation: Rotation,
-    way: _Arithmetic,
-    to: Any,
-    source: Any,
-    table: tuple[_Numbers, _Numbers],
-    tiling: _Tiling,
-    tiles: _Tiles,
-) -> None:
-    """Write tiles of `source`, rotated in the dtype of the table or as contiguous copies, into `to`."""
-    lib, dtype = rotation.lib, rotation.dtype(source)
+def _convert_tiles(rotation: Rotation, way: _Arithmetic, arrays: list[Array], tiling: _Tiling, tiles: _Tiles) -> None:
+    """Do the same in the dtype of the products, by contiguous copies."""
+    lib, (to, source, *parts) = rotation.lib, arrays
     host: Any = lib.host
+    dtype, table = rotation.dtype(source), [host.viewer(part)(part) for part in parts]
     for tile, piece, factors, (first, second) in _pieces(way, source, table, tiling, tiles):
-        wide = _contiguous(way, host.view(lib.cast(piece, dtype)))
-        to[tile] = host.wrap(way.features(way.rotate(wide, factors, None, first, second)))
+        wide = lib.cast(piece, dtype)  # it lives as long as its operand is used
+        operand = _contiguous(way, host.viewer(wide)(wide))
+        to[tile] = host.wrap(way.features(way.rotate(operand, factors, None, first, second)))
 
 
 def _pieces(
-    way: _Arithmetic, source: Any, table: _Pair, tiling: _Tiling, tiles: _Tiles
+    way: _Arithmetic, source: Any, table: Sequence[_Numbers], tiling: _Tiling, tiles: _Tiles
 ) -> Iterator[tuple[Any, Any, Sequence[_Numbers], Sequence[Any]]]:
     """Yield (slices, piece of `source`, factors, two buffers) for each tile; a thread has its own buffers."""
     (cos, sin), rank, known = table, len(tiling.tile), None

@@ -65,20 +65,28 @@ class HostMemory(NamedTuple):
 
     contains: Callable[[Array], bool]
     """Whether x is in CPU memory."""
-    view: Callable[[Array], Any]
-    """x, of float32 or float64 → a NumPy array that shares its memory."""
+    viewer: Callable[..., Callable[[Array], Any]]
+    """
+    ``(x, shape)``: a function of arrays like x, of float32 or float64 → a NumPy array in their memory, which it does
+    not keep alive; of another shape if that is given and x is contiguous.
+    """
     wrap: Callable[[Any], Array]
     """A NumPy array → an array of the library that shares its memory."""
     mark_written: Callable[[Array], None]
     """Notify the library that x was written in its memory."""
-    warns: bool
-    """Whether NumPy's warnings, as about infinity times 0, are what users of the library expect."""
+    is_numpy: bool
+    """Whether x is NumPy's own array: its warnings are expected, and results need no memory of another library."""
     complex_product_is_reproducible: Callable[[int], bool]
     """A number of pairs → whether complex products of a row of so many have the same bits at any place in an array."""
     multiply_complex: Callable[[Any, Any, Any], Any]
     """``(x, factor, out)``, complex NumPy arrays: write the product into `out`, and return it."""
     threads: Callable[[], int]
     """The number of threads for large arrays."""
+    write_members: Callable[..., None] | None
+    """
+    ``(first, second, a, b, cos, sin)``: write the rotated members of pairs (a, b) by functions of the library that use
+    several threads; None for NumPy, which uses one.
+    """
 
     # For compiled loops, which read and write memory by its address
     why_no_loop: Callable[[Array], str | None]

@@ -4,6 +4,7 @@ import ctypes
 import sys
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -61,6 +62,13 @@ def _span(x: Array) -> tuple[int, int] | None:
     return (start := address(x)), start + x.nbytes
 
 
+def _viewer(x: Array, shape: tuple[int, ...] | None = None) -> Callable[[Array], Any]:
+    """Return a function of arrays like x → themselves, of NumPy's own class; of another shape if that is given."""
+    if shape is None:
+        return np.asarray
+    return methodcaller("reshape", shape) if type(x) is np.ndarray else lambda x: np.asarray(x).reshape(shape)
+
+
 def _allocator(x: Array) -> Callable[[Array], Array]:
     """Return a fast ``empty_like`` for arrays that have the shape and memory layout of x; their dtype may differ."""
     shape, empty = x.shape, np.empty
@@ -93,13 +101,14 @@ LIBRARY = Library(
     addresses=np.asarray,
     host=HostMemory(
         contains=lambda _: True,
-        view=np.asarray,
+        viewer=_viewer,
         wrap=lambda x: x,
         mark_written=lambda _: None,
-        warns=True,
+        is_numpy=True,
         complex_product_is_reproducible=lambda pairs: pairs > 1,  # for one pair NumPy's loops differ
         multiply_complex=np.multiply,
         threads=_threads.threads,
+        write_members=None,
         why_no_loop=_why_no_loop,
         strides=lambda x: x.strides,
         contiguous=np.ascontiguousarray,

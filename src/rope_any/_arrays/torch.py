@@ -1,5 +1,6 @@
 """PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile; the autograd function."""
 
+import ctypes
 import inspect
 import os
 import platform
@@ -231,6 +232,29 @@ def _complex_product_is_reproducible(pairs: int) -> bool:
     return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
 
 
+def _write_members(  # noqa: PLR0917  # as `HostMemory.write_members`
+    first: Array, second: Array, a: Array, b: Array, cos: Array, sin: Array
+) -> None:
+    """Write a·cos − b·sin into `first` and b·cos + a·sin into `second`, in the fewest passes over memory."""
+    torch.mul(a, cos, out=first)
+    first.sub_(b * sin)
+    torch.mul(b, cos, out=second)
+    second.add_(a * sin)
+
+
+def _viewer(x: Array, shape: tuple[int, ...] | None = None) -> Callable[[Array], Any]:
+    """Return a function of tensors like x → a NumPy array in their memory; of another shape if x is contiguous."""
+    # not by `Tensor.numpy`, after which torch never lets the tensor be resized
+    import numpy as np
+
+    size = x.itemsize
+    end = size * (1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))) if x.numel() else 1
+    memory, array, kind = (ctypes.c_char * end).from_address, np.ndarray, np.dtype(f"f{size}")
+    lengths = tuple(x.shape) if shape is None else shape
+    strides = tuple([size * step for step in x.stride()]) if shape is None else None
+    return lambda x: array(lengths, kind, memory(x.data_ptr()), 0, strides)  # type: ignore[arg-type]  # a buffer
+
+
 def _multiply_complex(x: Any, factor: Any, out: Any) -> Any:
     """Write the product of complex NumPy arrays into `out`; return it. torch fuses no multiply-add, as NumPy does."""
     torch.mul(torch.from_numpy(x), torch.from_numpy(factor), out=torch.from_numpy(out))
@@ -417,13 +441,14 @@ LIBRARY = Library(
     addresses=_addresses,
     host=HostMemory(
         contains=lambda x: type(x) in _PLAIN and x.is_cpu,
-        view=lambda x: x.detach().numpy() if x.requires_grad else x.numpy(),
+        viewer=_viewer,
         wrap=torch.from_numpy,
         mark_written=_mark_written,
-        warns=False,
+        is_numpy=False,
         complex_product_is_reproducible=_complex_product_is_reproducible,
         multiply_complex=_multiply_complex,
         threads=torch.get_num_threads,
+        write_members=_write_members,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
         strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
