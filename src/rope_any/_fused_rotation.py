@@ -19,7 +19,7 @@ def plan_fused(
 ) -> Plan:
     """Return the plan that a compiler makes; `eager`, after a warning, if none can; it also runs if the other fails."""
     lib = rotation.lib
-    if lib.supports_out(*xs, *table, *outs) and _can_loop(rotation, xs):
+    if lib.is_on_host(*xs, *table, *outs) and _can_loop(rotation, xs):
         try:
             return plan_parts(rotation, xs, table, outs, make=_plan_loop)
         except Exception as error:  # noqa: BLE001  # compilers raise their own kinds

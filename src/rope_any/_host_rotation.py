@@ -1,7 +1,7 @@
 """
 The rotation in the memory of a CPU: the products of `rotate_pairs`, in NumPy, tile by tile, so that caches hold them.
 
-Other libraries, such as torch, give NumPy arrays that share the memory of theirs (`HostMemory.view`).
+Other libraries, such as torch, give NumPy arrays that share the memory of theirs (`HostMemory.viewer`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

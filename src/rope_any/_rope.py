@@ -511,7 +511,7 @@ class Rope:
         if self._prepared.heads is not None or not is_array(positions) or positions.ndim == 0:
             return False
         is_known = lib.is_integer(positions) or lib.dtype_name(positions.dtype) in ("float32", "float64")
-        return is_known and lib.supports_out(positions)
+        return is_known and lib.is_on_host(positions)
 
     def _require_table_fits(self, lib: Library, made_table: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""

@@ -20,7 +20,7 @@ def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
     if lib.records_gradients(*xs, *table):
         return _plan_gradient(rotation)
     eager = _each(partial(rotate_whole, rotation))  # any array, also traced or transformed
-    if lib.supports_out(*xs, *table, *outs):
+    if lib.is_on_host(*xs, *table, *outs):
         from rope_any._host_rotation import plan_on_host  # it imports NumPy
 
         eager = plan_parts(rotation, xs, table, outs, make=plan_on_host)

@@ -231,7 +231,7 @@ def _joined_table(
         numbers, rest = as_numbers(lib, reference, positions, wide=wide)
         return finished(_table_by_int32(lib, numbers, rest, frequencies))
     given = read_positions(lib, reference, positions, wide=wide)[0]
-    if lib.supports_out(given):
+    if lib.is_on_host(given):
         return table_of_array(lib, given, frequencies, factor, dtype)
     return finished(_exact_table(lib, given, frequencies, work, wraps=not lib.is_traced(reference)))
 
@@ -435,7 +435,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         first, step = (positions[0], positions.step) if len(positions) > 1 else (sum(positions), 1)  # of one or none
     else:
         given = read_positions(lib, like, positions, wide=True)[0]
-        if not lib.supports_out(given):
+        if not lib.is_on_host(given):
             return _NOT_TRACEABLE
         shape, real = tuple(by_axis(given, axes)[0].shape), int(not lib.is_integer(given))
         given = host.contiguous(given, xp.float64 if real else xp.int64)

@@ -247,7 +247,7 @@ class Library:
     """Whether gradients through one of the arrays are being recorded."""
     records_gradients: Callable[..., bool] = _no
     """Whether gradients are recorded and nothing else is active, so that `with_gradient` can be used."""
-    supports_out: Callable[..., bool] = _no
+    is_on_host: Callable[..., bool] = _no
     """
     ``(x, *others)``, some None → whether `host` can be used: all in CPU memory, which holds their values (torch's
     negative bit negates them), and none traced, transformed or recorded.

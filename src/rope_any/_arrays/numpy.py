@@ -92,7 +92,7 @@ LIBRARY = Library(
     are_plain=lambda arrays: {*map(type, arrays)} == {np.ndarray},
     device_kwargs=lambda _: {},
     has_float64=lambda _: True,
-    supports_out=lambda *_: True,
+    is_on_host=lambda *_: True,
     astype=np.ndarray.astype,
     concat=lambda parts: np.concatenate(parts, axis=-1),
     empty_like=partial(np.empty_like, subok=False),

@@ -156,7 +156,7 @@ def _records_gradients(*tensors: Array) -> bool:
     return all(type(x) in _PLAIN for x in tensors) and not _is_transformed(*tensors)
 
 
-def _supports_out(*tensors: Array | None) -> bool:
+def _is_on_host(*tensors: Array | None) -> bool:
     """Whether tensors (or None) are plain, readable in CPU memory, untraced, not recorded; raise if one is freed."""
     if torch.compiler.is_compiling():
         return False
@@ -419,7 +419,7 @@ LIBRARY = Library(
     is_traced=lambda _: torch.compiler.is_compiling(),
     wants_gradients=_wants_gradients,
     records_gradients=_records_gradients,
-    supports_out=_supports_out,
+    is_on_host=_is_on_host,
     add_facts=_add_facts,
     keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_any_mode_active()),
     constant_context=lambda: torch.inference_mode(mode=False),
