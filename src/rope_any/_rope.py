@@ -454,6 +454,7 @@ class Rope:
             if isinstance(positions, Integral) and positions_key is not bool:
                 positions, positions_key = int(positions), int  # NumPy's integers are numbers
             else:
+                positions = _as_array(xs[-1], positions)
                 arrays, positions_key = _key_parts(arrays, positions)
         key = signature(arrays, self._plan_key, positions_key, call)
         call_plan: _CallPlan | None = None if key is None else PLANS.get(key)
@@ -635,6 +636,14 @@ def _like_of_table(lib: Library, xs: tuple[Array, ...]) -> Array:
 def _as_pair(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
     """Return (table of queries, table of keys); a single table is taken twice."""
     return (tables, tables) if isinstance(tables, Table) else tables
+
+
+def _as_array(x: Array, positions: Any) -> Any:
+    """Return a list of positions as an array, if x is in CPU memory and has a plan; else as they are."""
+    if type(positions) is not list or signature((x,)) is None:
+        return positions
+    lib: Any = find(x)
+    return as_position_array(positions, like=x, lib=lib) if lib.host is not None and lib.host.contains(x) else positions
 
 
 def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
