@@ -26,6 +26,7 @@ _Tiles: TypeAlias = list[tuple[Any, Any]]
 """(slices of the table, of x) by tile; of one part of the table consecutively, as one object."""
 
 _SMALL = 2**18  # elements
+_LONG_ROW = 64  # features that NumPy multiplies fast where they are, though rows are apart
 _MOST_ROWS = 128  # as often a row of the table is repeated, because NumPy multiplies long contiguous arrays fastest
 
 
@@ -265,7 +266,7 @@ def _is_contiguous(host: HostMemory, x: Array | None) -> bool:
 
 
 class _Tiling(NamedTuple):
-    """How batch axes are cut into tiles, which are `tile_size()` elements or one longer row."""
+    """How batch axes are cut into tiles."""
 
     batch: _Shape
     table_batch: _Shape
@@ -277,9 +278,9 @@ class _Tiling(NamedTuple):
     """The tiles, if they are few."""
 
 
-def _tiling(batch: _Shape, table_batch: _Shape, features: int) -> _Tiling:
-    """Return the tiling of an array."""
-    tile = _tile_shape(batch, max(tile_size() // features, 1))
+def _tiling(batch: _Shape, table_batch: _Shape, features: int, size: int) -> _Tiling:
+    """Return the tiling of an array in tiles of `size` elements, or of one longer row."""
+    tile = _tile_shape(batch, max(size // features, 1))
     count, parts = (
         prod(-(-n // step) for n, step in zip(lengths, tile, strict=True)) for lengths in (batch, table_batch)
     )
@@ -297,9 +298,16 @@ def _plan_tiles(
     order = sorted(range(rank), key=lambda axis: -abs(strides[axis]))  # in which x is in memory
     table_batch = (1,) * (rank + 1 - table.cos.ndim) + tuple(table.cos.shape[:-1])
     batch, table_in_order = (tuple([lengths[axis] for axis in order]) for lengths in (x.shape, table_batch))
-    tiling = _tiling(batch, table_in_order, x.shape[-1])
     place = lib.empty_like(x) if out is None else out
     is_plain = x.dtype == dtype and all(way.operand(host.viewer(part)(part)) is not None for part in (x, place))
+    is_plain = is_plain and (x.shape[-1] >= _LONG_ROW or all(_is_contiguous(host, part) for part in (x, place)))
+    by_library, size = not is_plain and host.write_members is not None, tile_size()
+    if by_library:  # whose functions share a tile among its threads
+        size *= 4 * min(host.threads(), 8)
+    elif host.is_numpy and not way.members:  # complex products need no buffers
+        size *= 4
+    tiling = _tiling(batch, table_in_order, x.shape[-1], size)
+    write = _rotate_tiles if is_plain else _write_tiles if by_library else _convert_tiles
 
     def in_order(part: Array) -> Array:
         """Return a view of an array of the rank of x, or of the table, with batch axes as x has them in memory."""
@@ -311,9 +319,9 @@ def _plan_tiles(
         """Return x rotated, in `out`, which may be x, or in a new array."""
         result = lib.empty_like(x) if out is None else out
         arrays = [in_order(part) for part in (result, x, *(lib.cast(part, dtype) for part in table))]
-        rotate = partial(_rotate_tiles if is_plain else _convert_tiles, rotation, way, arrays, tiling)
+        rotate = partial(write, rotation, way, arrays, tiling)
         tiles = tiling.kept or list(_tiles(*tiling[:3]))
-        workers = host.threads() if is_large else 1
+        workers = host.threads() if is_large and not by_library else 1
         size = max(-(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles), 1)
         if workers > 1:
             run_in_threads(rotate, [(tiles[i : i + size],) for i in range(0, len(tiles), size)], workers)
@@ -339,13 +347,29 @@ def _rotate_tiles(rotation: Rotation, way: _Arithmetic, arrays: list[Array], til
 
 def _convert_tiles(rotation: Rotation, way: _Arithmetic, arrays: list[Array], tiling: _Tiling, tiles: _Tiles) -> None:
     """Do the same in the dtype of the products, by contiguous copies."""
-    lib, (to, source, *parts) = rotation.lib, arrays
-    host: Any = lib.host
-    dtype, table = rotation.dtype(source), [host.viewer(part)(part) for part in parts]
+    host: Any = rotation.lib.host
+    to, source, *parts = arrays
+    table, rank = [host.viewer(part)(part) for part in parts], len(tiling.tile)
+    copy = np.empty((*tiling.tile, source.shape[-1]), table[0].dtype)
+    loaded, whole = host.wrap(copy), way.operand(copy)
     for tile, piece, factors, (first, second) in _pieces(way, source, table, tiling, tiles):
-        wide = lib.cast(piece, dtype)  # it lives as long as its operand is used
-        operand = _contiguous(way, host.viewer(wide)(wide))
-        to[tile] = host.wrap(way.features(way.rotate(operand, factors, None, first, second)))
+        cut = tuple([slice(n) for n in piece.shape[:rank]])
+        loaded[cut] = piece
+        operand = whole[cut]  # type: ignore[index]  # it is one, as the copy is contiguous
+        way.rotate(operand, factors, operand, first, second)
+        to[tile] = loaded[cut]
+
+
+def _write_tiles(rotation: Rotation, _: _Arithmetic, arrays: list[Array], __: _Tiling, tiles: _Tiles) -> None:
+    """Do the same by functions of the library."""
+    lib, (to, source, cos, sin) = rotation.lib, arrays
+    host: Any = lib.host
+    for table_index, tile in tiles:
+        wide = lib.cast(source[tile], cos.dtype)
+        rotated, s = lib.empty_like(wide), sin[table_index]
+        members = *split(rotated, rotation.pairing), *split(wide, rotation.pairing)
+        host.write_members(*members, cos[table_index], -s if rotation.inverse else s)
+        to[tile] = rotated
 
 
 def _pieces(
