@@ -231,6 +231,7 @@ GGUF = [
     (gguf("llama", rope__freq_bse=1e4), "llama.rope.freq_bse must be a known name; .*did you mean rope.freq_base"),
     (gguf("llama", rope__scaling__type="yarm", rope__scaling__factor=2.0), "llama.rope.scaling.type must be one of"),
     (gguf("phi3"), ".*rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond"),
+    (gguf("phimoe"), ".*rope_factors_short.weight up to 4096 tokens"),
     (gguf("minicpm3"), ".*rope_factors_short.weight up to the trained length"),
     (OLMO2, "olmo2.rope.scaling.yarn_attn_factor must equal what llama.cpp derives from the factor, 1.2079"),
     (gguf("lfm2", attention__head_count_kv=8), "lfm2.attention.head_count_kv must be a list, with 0 for each layer"),
@@ -241,7 +242,6 @@ GGUF = [
     (gguf("qwen3", full_attention_interval=4), "qwen3.full_attention_interval must not be given"),
     (gguf("qwen3", rope__dimension_count_swa=64), "qwen3.rope.dimension_count_swa must not be given for architecture"),
     (gguf("qwen3", rope__scaling__alpha=1000.0), "qwen3.rope.scaling.alpha must not be given for architecture qwen3"),
-    (gguf("qwen3", ssm__conv_kernel=4), "qwen3.ssm.conv_kernel must not be given for architecture qwen3"),
 ]
 
 

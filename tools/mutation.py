@@ -11,8 +11,8 @@ the function run it. (mutmut 3 wraps every function, and Numba cannot compile th
 no test calls survives, unless the function is in `UNTESTED_HERE`; those are counted separately.
 
 Changed are operators, comparisons, numbers, conditions, ``and`` and ``or``, strings and returned values. Not changed
-are texts (strings with a space), docstrings, ``strict=`` of zip, types, defaults, decorators and what is outside of
-functions.
+are texts (strings with a space), empty strings, which stand for a name that nothing has, docstrings, ``strict=`` of
+zip, types, defaults, decorators and what is outside of functions.
 """
 
 import argparse
@@ -143,7 +143,7 @@ def changes(node: ast.AST) -> Iterator[Callable[[Any], Any]]:
             yield lambda n: ast.Constant(not n.value)
         elif isinstance(node.value, int | float):
             yield lambda n: ast.Constant(n.value + 1)
-        elif isinstance(node.value, str) and " " not in node.value:
+        elif isinstance(node.value, str) and node.value and " " not in node.value:
             yield lambda n: ast.Constant(n.value + "x")
 
 
