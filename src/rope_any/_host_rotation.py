@@ -33,9 +33,10 @@ _MOST_ROWS = 128  # as often a row of the table is repeated, because NumPy multi
 def plan_on_host(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
     """Return the plan for arrays in CPU memory, all of whose features form pairs; large ones are rotated in tiles."""
     host: Any = rotation.lib.host
+    if not all(prod(x.shape) for x in xs):
+        return _plan_empty(rotation, xs, table, outs)
     pairs, sign = table.cos.shape[-1], -1 if rotation.inverse else 1
-    is_complex = host.complex_product_is_reproducible(pairs) and all(prod(x.shape) for x in xs)
-    if rotation.pairing == "interleaved" and is_complex:
+    if rotation.pairing == "interleaved" and host.complex_product_is_reproducible(pairs):
         way = _complex_arithmetic(host.multiply_complex, sign)
     else:
         way = _real_arithmetic(rotation.pairing, pairs, sign)
@@ -52,6 +53,17 @@ def plan_on_host(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
             return tuple([rotate(x, table, out) for rotate, x, out in zip(each, xs, outs, strict=True)])
 
     return plan if host.is_numpy else np.errstate(all="ignore")(plan)
+
+
+def _plan_empty(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
+    """Return the plan for arrays of which at least one is empty."""
+    empty_like = rotation.lib.empty_like
+    if len(xs) == 1:
+        return lambda xs, _, outs: (empty_like(xs[0]) if outs[0] is None else outs[0],)
+    each = [plan_on_host(rotation, (x,), table, (out,)) for x, out in zip(xs, outs, strict=True)]
+    return lambda xs, table, outs: tuple(
+        [plan((x,), table, (out,))[0] for plan, x, out in zip(each, xs, outs, strict=True)]
+    )
 
 
 def _plan_whole(rotation: Rotation) -> Plan:
@@ -107,7 +119,7 @@ def _real_arithmetic(pairing: Pairing, pairs: int, sign: int) -> _Arithmetic:
             return both[: batch[0]], both[batch[0] :]
         rows = cos.size // pairs
         each = (np.stack(part, axis).reshape(rows, *members) for part in (c, s))
-        return [part.repeat(prod(batch) // max(rows, 1), 0).reshape(*batch, *members) for part in each]
+        return [part.repeat(prod(batch) // rows, 0).reshape(*batch, *members) for part in each]
 
     def rotate(
         x: _Numbers,
