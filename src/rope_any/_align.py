@@ -59,7 +59,7 @@ def expand_positions(
     if tokens.count is None:
         raise ArgumentValueError(name, "be given for each token if the length along `seq_axis` is unknown", number)
     lib = tokens.lib
-    if axes is None and lib.host is not None and lib.keeps_constants() and not is_array(number):
+    if axes is None and lib.host is not None and lib.state().is_free and not is_array(number):
         first = integer(name, number)
         return range(first, first + tokens.count)
     along = consecutive(number, tokens.count, like=tokens.x, name=name, lib=tokens.lib)

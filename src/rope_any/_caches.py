@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from rope_any._arrays import Array, Library, X, is_compiling
+from rope_any._arrays import Array, Library, State, X, is_compiling
 from rope_any._frequencies import PreparedFrequencies, prepare
 
 _MOST_PLANS = 1024
@@ -67,13 +67,14 @@ def constants(
             raise RuntimeError(msg)
         with lib.constant_context():
             made = make()
-        if lib.keeps_constants() or all(map(lib.holds_numbers, made)):
+        if state is not State.UNKNOWN or all(map(lib.holds_numbers, made)):
             # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
             rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, list)
             rows_by_device.append((device, made))
         return made
 
-    rows = make() if lib.keeps_constants() is False else kept()
+    state = lib.state()
+    rows = kept() if state.is_free else make()
     rank = positions.ndim + (prepared.axes is None)
     return [lib.broadcast_to_rank(row, rank) for row in rows]
 

@@ -6,7 +6,7 @@ from math import prod
 from operator import call
 from typing import Any
 
-from rope_any._arrays import Array, X
+from rope_any._arrays import Array, State, X
 from rope_any._arrays._compilers import PairLayout, warn_fallback, with_fallback
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
@@ -19,7 +19,7 @@ def plan_fused(
 ) -> Plan:
     """Return the plan that a compiler makes; `eager`, after a warning, if none can; it also runs if the other fails."""
     lib = rotation.lib
-    if lib.is_on_host(*xs, *table, *outs) and _can_loop(rotation, xs):
+    if lib.state(*xs, *table, *outs) is State.HOST and _can_loop(rotation, xs):
         try:
             return plan_parts(rotation, xs, table, outs, make=_plan_loop)
         except Exception as error:  # noqa: BLE001  # compilers raise their own kinds

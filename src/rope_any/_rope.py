@@ -19,6 +19,7 @@ from rope_any._align import (
 from rope_any._arrays import (
     Array,
     Library,
+    State,
     X,
     _sharding,
     break_graph,
@@ -512,7 +513,7 @@ class Rope:
         if self._prepared.heads is not None or not is_array(positions) or positions.ndim == 0:
             return False
         is_known = lib.is_integer(positions) or lib.dtype_name(positions.dtype) in ("float32", "float64")
-        return is_known and lib.is_on_host(positions)
+        return is_known and lib.state(positions) is State.HOST
 
     def _require_table_fits(self, lib: Library, made_table: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""

@@ -5,9 +5,9 @@ from itertools import combinations
 from typing import Any
 
 from rope_any._arrays import Array, Library, X, library, signature
-from rope_any._arrays._memory import replace_by_outs_if_sure, require_writable
+from rope_any._arrays._memory import replace_by_outs_if_sure, require_assignable, require_writable
 from rope_any._caches import PLANS, keep_plan
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotation import Plan, Rotation, Table, check_table, doubled_table_hint
 from rope_any._schedules import plan_rotation
@@ -142,9 +142,7 @@ def require_rotatable(
             is_view = lib.addresses(out) is not None  # MLX's slices are copies
             hint = _part_hint(tuple(x.shape), tuple(out.shape)) if is_view else ""
             raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)
-        if lib.wants_gradients(x, cos, sin, out):
-            wanted = "be left out while gradients are recorded (an array has requires_grad)"
-            raise ArgumentValueError("out", wanted, NOTHING, "use no_grad()")
+        require_assignable(lib, "out", out, x, cos, sin)
 
 
 def _part_hint(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:

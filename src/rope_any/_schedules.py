@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rope_any._arrays import Array, X, library, signature
+from rope_any._arrays import Array, State, X, library, signature
 from rope_any._caches import PLANS, keep_plan
 from rope_any._formula import rotate_component
 from rope_any._fused_rotation import plan_fused
@@ -15,16 +15,17 @@ from rope_any._rotation import Plan, Rotation, Table, plan_parts, rotate_whole
 def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
     """Return the plan for checked arrays of one dtype that are rotated by one table."""
     lib = rotation.lib
-    if lib.is_partitioned(xs[0]):  # Dask's chunks, torch's shards
+    state = lib.state(*xs, *table, *outs)
+    if state is State.PARTITIONED:  # Dask's chunks, torch's shards
         return _each(partial(_rotate_partitions, rotation))
-    if lib.records_gradients(*xs, *table):
+    if state is State.RECORDED:
         return _plan_gradient(rotation)
     eager = _each(partial(rotate_whole, rotation))  # any array, also traced or transformed
-    if lib.is_on_host(*xs, *table, *outs):
+    if state is State.HOST:
         from rope_any._host_rotation import plan_on_host  # it imports NumPy
 
         eager = plan_parts(rotation, xs, table, outs, make=plan_on_host)
-    if not rotation.fused or lib.is_traced(xs[0]):
+    if not rotation.fused or state is State.TRACED:
         return eager
     return plan_fused(rotation, xs, table, outs, eager=eager)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial, reduce
 from typing import Any, cast
 
-from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library, refuse_foreign
+from rope_any._arrays import Array, HostMemory, Library, State, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import warn_fallback, with_fallback
 from rope_any._arrays._memory import tile_size
 from rope_any._caches import cached, constants
@@ -231,9 +231,9 @@ def _joined_table(
         numbers, rest = as_numbers(lib, reference, positions, wide=wide)
         return finished(_table_by_int32(lib, numbers, rest, frequencies))
     given = read_positions(lib, reference, positions, wide=wide)[0]
-    if lib.is_on_host(given):
+    if (state := lib.state(given)) is State.HOST:
         return table_of_array(lib, given, frequencies, factor, dtype)
-    return finished(_exact_table(lib, given, frequencies, work, wraps=not lib.is_traced(reference)))
+    return finished(_exact_table(lib, given, frequencies, work, wraps=state is not State.TRACED))
 
 
 def _exact_table(lib: Library, given: Array, frequencies: PreparedFrequencies, dtype: Any, *, wraps: bool) -> Table:
@@ -294,7 +294,7 @@ def _fast_table(
             on_fallback(reason)
         count = max(at.stop - at.start, 0)  # `len` fails beyond 63 bits
         return consecutive_table(lib, at.start, count, frequencies, factor, fused=fused)
-    if not fused or lib.is_traced(like):
+    if not fused or lib.state() is State.TRACED:
         return None
     made = _fused_table(lib, like, positions, frequencies, factor_and_dtype)
     if isinstance(made, Table):
@@ -311,7 +311,7 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
         and isinstance(frequencies, PreparedFrequencies)
         and frequencies.axes is None
         and lib.host is not None
-        and lib.keeps_constants() is True
+        and lib.state().is_free
         and lib.host.contains(like)
     )
 
@@ -426,7 +426,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, factor_and_dtype, cast("HostMemory", lib.host)
     if dtype == xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
-    if not lib.keeps_constants():
+    if not lib.state().is_free:
         return _NOT_TRACEABLE
     address, first, step, real, given = 0, 0, 0, 0, None
     if type(positions) is range and axes is None:
@@ -435,7 +435,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         first, step = (positions[0], positions.step) if len(positions) > 1 else (sum(positions), 1)  # of one or none
     else:
         given = read_positions(lib, like, positions, wide=True)[0]
-        if not lib.is_on_host(given):
+        if lib.state(given) is not State.HOST:
             return _NOT_TRACEABLE
         shape, real = tuple(by_axis(given, axes)[0].shape), int(not lib.is_integer(given))
         given = host.contiguous(given, xp.float64 if real else xp.int64)

@@ -15,10 +15,29 @@ from typing import Any, TypeGuard
 
 import array_api_compat as compat
 
-from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X, refuse_unit, type_name
+from rope_any._arrays._library import (
+    FLOATING,
+    Array,
+    Compiler,
+    HostMemory,
+    Library,
+    State,
+    X,
+    refuse_unit,
+    type_name,
+)
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
-__all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X", "type_name"]  # re-exported from `_library`
+__all__ = [
+    "FLOATING",
+    "Array",
+    "Compiler",
+    "HostMemory",
+    "Library",
+    "State",
+    "X",
+    "type_name",
+]  # re-exported from `_library`
 
 _FILES = frozenset(file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
 _PARENT_PACKAGE = {"jaxlib": "jax"}  # a package that defines array classes of another one -> that one

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -45,6 +46,30 @@ class Refusal(NamedTuple):
     """What it is: ``"a nested tensor"``."""
     hint: str = ""
     """What to give instead."""
+
+
+class State(Enum):
+    """What holds arrays now, and what watches them: it decides how to compute with them."""
+
+    HOST = auto()
+    """The memory of a CPU holds their values, so that NumPy can read and write them too, and nothing watches."""
+    EAGER = auto()
+    """The functions of their library compute with them, and nothing watches."""
+    RECORDED = auto()
+    """Their gradients are recorded, and nothing else watches."""
+    TRANSFORMED = auto()
+    """A transform or a mode watches the functions of their library, as vmap does."""
+    TRACED = auto()
+    """A compiler traces them, under which integers must not overflow."""
+    PARTITIONED = auto()
+    """They are chunks or shards, each of which is rotated by itself (`Library.map_partitions`)."""
+    UNKNOWN = auto()
+    """Their library does not say."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing that is known watches: arrays made now hold their numbers also in later calls."""
+        return self not in {State.TRACED, State.TRANSFORMED}
 
 
 class Compiler(NamedTuple):
@@ -181,7 +206,7 @@ def _refuse_old_namespace(xp: Any, x: Array) -> Refusal | None:
 _OLDEST = "2023.12"
 
 
-def _why_read_only(x: Array) -> tuple[str, str] | None:
+def _why_read_only(x: Array, *_: Array) -> tuple[str, str] | None:
     """Return (got, hint) of an error for x if its elements can't be assigned, by its class; else None."""
     return None if hasattr(type(x), "__setitem__") and compat.is_writeable_array(x) else IMMUTABLE
 
@@ -233,31 +258,18 @@ class Library:
     """Whether a float64 cosine, rounded, is the fastest exact way to a float32 one."""
 
     # --- state beyond the array type: tracing, transforms, gradients ---
+    state: Callable[..., State] = lambda *_: State.UNKNOWN
+    """The state of arrays, some None; without arrays what watches all functions of the library, if anything does."""
     add_facts: Callable[[tuple[Array | None, ...], list[Any]], bool] = _no
     """``(arrays, facts)``: append what a plan depends on to facts, for `rope_any._arrays.signature`; whether it can."""
-    keeps_constants: Callable[[], bool | None] = _return_none
-    """Whether arrays made now can be kept for later calls: nothing traces, transforms or fakes. None: not known."""
     constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext
     """A context to make kept arrays in, so that later calls can use them in any mode, stream and with gradients."""
     is_capturing: Callable[[Array], bool] = _no
     """Whether a graph is being captured on the device of x, into which no host data can be copied."""
-    is_traced: Callable[[Array], bool] = _no
-    """Whether x is traced by a compiler in which integers must not overflow."""
-    wants_gradients: Callable[..., bool] = _no
-    """Whether gradients through one of the arrays are being recorded."""
-    records_gradients: Callable[..., bool] = _no
-    """Whether gradients are recorded and nothing else is active, so that `with_gradient` can be used."""
-    is_on_host: Callable[..., bool] = _no
-    """
-    ``(x, *others)``, some None → whether `host` can be used: all in CPU memory, which holds their values (torch's
-    negative bit negates them), and none traced, transformed or recorded.
-    """
 
     # --- chunked and sharded arrays ---
     is_sharded: Callable[[Array], bool] = _no
     """Whether several processes hold the shards of x."""
-    is_partitioned: Callable[[Array], bool] = _no
-    """Whether x consists of chunks or shards."""
     map_partitions: Callable[..., Array] | None = None
     """Return ``function(x, *tables, out=)`` chunk by chunk or shard by shard, without computing or sending."""
 
@@ -284,8 +296,8 @@ class Library:
     """Initialise cos and sin on the device of x, before several threads call them."""
 
     # --- memory ---
-    why_read_only: Callable[[Array], tuple[str, str] | None] = _why_read_only
-    """What an error says if elements of x cannot be assigned now, as (got, hint); None if they can."""
+    why_read_only: Callable[..., tuple[str, str] | None] = _why_read_only
+    """``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None."""
     span: Callable[[Array], tuple[int, int] | None] = _return_none
     """The first address of a contiguous array and the one after its last; None for other arrays."""
     addresses: Callable[[Array], Any] = _return_none

@@ -31,9 +31,7 @@ def require_writable(
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
             raise ArgumentValueError(name, f"be sharded as {onto_name} is, {wanted}", Text(given))
         x, onto, others = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in others.items()}
-    if (reason := lib.why_read_only(x)) is not None:
-        got, hint = reason
-        raise ArgumentValueError(name, "be an array that can be written", Text(got), hint)
+    require_assignable(lib, name, x)
     target = lib.addresses(x)
     if target is None:
         return is_onto  # overlap cannot be checked
@@ -50,6 +48,13 @@ def require_writable(
         if array is not None and (source := lib.addresses(array)) is not None and _overlap(target, source):
             raise ArgumentValueError(name, f"not overlap {other}", Text("arrays that share memory"))
     return is_onto
+
+
+def require_assignable(lib: Library, name: str, x: Array, *others: Array) -> None:
+    """Raise unless x, called `name`, can be written now, with what is computed from the others."""
+    if (reason := lib.why_read_only(x, *others)) is not None:
+        got, hint = reason
+        raise ArgumentValueError(name, "be an array that can be written", Text(got), hint)
 
 
 def replace_by_outs_if_sure(

@@ -2,13 +2,13 @@
 
 import array_api_strict as xp
 
-from rope_any._arrays._library import Library
+from rope_any._arrays._library import Library, State
 
 LIBRARY = Library(
     name="array_api_strict",
     types=("array_api_strict.Array",),
     xp=xp,
-    keeps_constants=lambda: True,
+    state=lambda *_: State.EAGER,
     module=xp,
     devices=lambda: {"cpu": xp.Device("CPU_DEVICE")},
 )

@@ -9,7 +9,7 @@ import array_api_compat.cupy
 import cupy
 
 from rope_any._arrays import _cuda, _memory
-from rope_any._arrays._library import Array, Compiler, Library
+from rope_any._arrays._library import Array, Compiler, Library, State
 from rope_any._checks import ArgumentValueError, Text
 
 xp: Any = array_api_compat.cupy  # typed in part
@@ -74,8 +74,8 @@ LIBRARY = Library(
     types=("cupy.ndarray",),
     xp=xp,
     check_placement=_check_placement,
+    state=lambda *_: State.EAGER,  # nothing traces
     add_facts=_add_facts,
-    keeps_constants=lambda: True,  # nothing traces
     constant_context=_constant_context,
     is_capturing=lambda _: cupy.cuda.get_current_stream().is_capturing(),
     span=_span,

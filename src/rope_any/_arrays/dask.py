@@ -7,7 +7,7 @@ import array_api_compat.dask.array as xp
 import dask.array as da
 import numpy as np
 
-from rope_any._arrays._library import IMMUTABLE, Array, Library
+from rope_any._arrays._library import IMMUTABLE, Array, Library, State
 
 
 def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
@@ -28,9 +28,8 @@ LIBRARY = Library(
     types=("dask.Array",),
     xp=xp,
     has_float64=lambda _: True,
-    keeps_constants=lambda: True,  # lazy, but not traced: an array is the same part of any graph
-    why_read_only=lambda _: IMMUTABLE,
-    is_partitioned=lambda _: True,
+    state=lambda *_: State.PARTITIONED,  # lazy, but not traced: an array is the same part of any graph
+    why_read_only=lambda *_: IMMUTABLE,
     map_partitions=_map_chunks,
     module=da,
     get=lambda x: x.compute(),

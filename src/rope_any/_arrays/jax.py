@@ -15,7 +15,7 @@ except ImportError:
         return False
 
 
-from rope_any._arrays._library import Array, Compiler, Library
+from rope_any._arrays._library import Array, Compiler, Library, State
 
 
 def _placement(x: Array) -> frozenset[Any] | None:
@@ -43,7 +43,7 @@ LIBRARY = Library(
     placement=_placement,
     device_kwargs=_device_kwargs,
     has_float64=lambda _: "float64" in xp.__array_namespace_info__().dtypes(kind="real floating"),
-    keeps_constants=lambda: trace_state_clean() and not _has_mesh(),
+    state=lambda *_: State.EAGER if trace_state_clean() and not _has_mesh() else State.TRANSFORMED,
     cumulative_max=lambda x: jax.lax.cummax(x, axis=x.ndim - 1),
     broadcast_to_rank=jax.lax.broadcast_to_rank,  # under jax_numpy_rank_promotion="raise", operators add no axes
     compiler=Compiler(lambda *_: None, compile=jax.jit),

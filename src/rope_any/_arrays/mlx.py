@@ -3,14 +3,14 @@
 import mlx.core as mx
 import numpy as np
 
-from rope_any._arrays._library import Compiler, Library
+from rope_any._arrays._library import Compiler, Library, State
 
 LIBRARY = Library(
     name="mlx",
     types=("mlx.array",),
     xp=mx,
     has_float64=lambda _: False,  # it has the dtype, but its cosine computes in float32
-    keeps_constants=lambda: True,  # mx.compile, grad and vmap trace arguments: an array made of numbers holds them
+    state=lambda *_: State.EAGER,  # mx.compile, grad and vmap trace arguments: an array made of numbers holds them
     compiler=Compiler(lambda *_: None, compile=mx.compile),
     vjp=lambda function, x, g: mx.vjp(function, [x], [g])[1][0],
     module=mx,

@@ -3,7 +3,7 @@
 import ndonnx
 from spox.opset.ai.onnx import v21 as onnx
 
-from rope_any._arrays._library import IMMUTABLE, Array, Library
+from rope_any._arrays._library import IMMUTABLE, Array, Library, State
 
 
 def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
@@ -20,8 +20,7 @@ LIBRARY = Library(
     types=("ndonnx.Array",),
     xp=ndonnx,
     has_float64_cosine=False,  # ONNX Runtime computes it in float32
-    keeps_constants=lambda: False,
-    why_read_only=lambda _: IMMUTABLE,
-    is_traced=lambda _: True,
+    state=lambda *_: State.TRACED,
+    why_read_only=lambda *_: IMMUTABLE,
     reshape_last_axes=_reshape_last_axes,
 )

@@ -11,7 +11,7 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from rope_any._arrays import _memory, _numba, _threads
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal, refuse_unit, type_name
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal, State, refuse_unit, type_name
 
 
 def _refusal(x: Array) -> Refusal | None:
@@ -92,11 +92,10 @@ LIBRARY = Library(
     are_plain=lambda arrays: {*map(type, arrays)} == {np.ndarray},
     device_kwargs=lambda _: {},
     has_float64=lambda _: True,
-    is_on_host=lambda *_: True,
     astype=np.ndarray.astype,
     concat=lambda parts: np.concatenate(parts, axis=-1),
     empty_like=partial(np.empty_like, subok=False),
-    why_read_only=lambda x: None if x.flags.writeable else ("one that is read-only", ""),
+    why_read_only=lambda x, *_: None if x.flags.writeable else ("one that is read-only", ""),
     span=_span,
     addresses=np.asarray,
     host=HostMemory(
@@ -116,8 +115,8 @@ LIBRARY = Library(
         pack_addresses=tuple if _HAS_KNOWN_OFFSETS else _pack_addresses,
         packed_offsets=_OFFSETS if _HAS_KNOWN_OFFSETS else _memory.PACKED_OFFSETS,
     ),
+    state=lambda *_: State.HOST,
     add_facts=_add_facts,
-    keeps_constants=lambda: True,
     compiler=Compiler(_why_no_loop),
     module=np,
     put=lambda data, _: data,

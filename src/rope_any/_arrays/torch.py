@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext  # the mode of set_default_device; it does not change existing tensors
 
 from rope_any._arrays import _memory, _numba, _sharding
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal, State
 from rope_any._checks import ArgumentValueError, Text
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
@@ -144,33 +144,31 @@ def _add_facts(tensors: tuple[Any, ...], facts: list[Any]) -> bool:
     return True
 
 
-def _wants_gradients(*tensors: Array) -> bool:
-    """Whether autograd is on and one of the tensors requires gradients."""
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-
-
-def _records_gradients(*tensors: Array) -> bool:
-    """Whether autograd, and nothing else (torch.compile, a transform, a subclass), records what is done to tensors."""
-    if torch.compiler.is_compiling() or not _wants_gradients(*tensors):
-        return False
-    return all(type(x) in _PLAIN for x in tensors) and not _is_transformed(*tensors)
-
-
-def _is_on_host(*tensors: Array | None) -> bool:
-    """Whether tensors (or None) are plain, readable in CPU memory, untraced, not recorded; raise if one is freed."""
+def _state(*tensors: Array | None) -> State:
+    """Return the state of tensors (or None), or what watches this thread if there are none; raise if one is freed."""
+    given = [x for x in tensors if x is not None]
+    if given and _is_sharded(given[0]):
+        return State.PARTITIONED
     if torch.compiler.is_compiling():
-        return False
-    recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
+        return State.TRACED
+    is_recorded, is_plain = _are_recorded(*given), all(type(x) in _PLAIN for x in given)
+    if is_recorded and is_plain and not _is_transformed(*given):
+        return State.RECORDED
+    if is_recorded or _is_any_mode_active() or _is_transformed(*given):
+        return State.TRANSFORMED
     # copy_ between float16 and float32 ignores the negative bit (torch 2.13), and so do loops over memory.
-    if any(type(x) not in _PLAIN or not x.is_cpu or x.is_neg() or (recording and x.requires_grad) for x in given):
-        return False
-    if _is_any_mode_active() or _is_transformed(*given):  # which do not see what NumPy does
-        return False
+    if not is_plain or any(not x.is_cpu or x.is_neg() for x in given):
+        return State.EAGER
     empty = [x for x in given if not _has_memory(x)]
     if not all(x._is_zerotensor() or _is_functional(x) for x in empty):  # noqa: SLF001  # no public function says it
         msg = "a tensor must have memory; got one whose storage was freed"
         raise RuntimeError(msg)  # torch crashes at a null address
-    return not empty
+    return State.EAGER if empty else State.HOST
+
+
+def _are_recorded(*tensors: Array) -> bool:
+    """Whether autograd is on and one of the tensors requires gradients."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _address(x: Array) -> int | None:
@@ -199,8 +197,10 @@ def _mark_written(x: Array) -> None:
         torch.autograd.graph.increment_version(x)
 
 
-def _why_read_only(x: Array) -> tuple[str, str] | None:
-    """Return (got, hint) of an error for a lazy negation, or an inference tensor outside of its mode; else None."""
+def _why_read_only(x: Array, *others: Array) -> tuple[str, str] | None:
+    """Return (got, hint) of an error for recorded gradients, a lazy negation, an inference tensor; else None."""
+    if _are_recorded(x, *others):
+        return "one in a call whose gradients are recorded (an array has requires_grad)", "use no_grad()"
     if torch.compiler.is_compiling():
         return None
     if x.is_neg():  # copy_ to float16 ignores the bit (torch 2.13)
@@ -416,16 +416,11 @@ LIBRARY = Library(
     dtype_name=lambda dtype: str(dtype).removeprefix("torch."),
     has_float64=_has_float64,
     has_fast_float64_cosine=_has_fast_float64_cosine,
-    is_traced=lambda _: torch.compiler.is_compiling(),
-    wants_gradients=_wants_gradients,
-    records_gradients=_records_gradients,
-    is_on_host=_is_on_host,
+    state=_state,
     add_facts=_add_facts,
-    keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_any_mode_active()),
     constant_context=lambda: torch.inference_mode(mode=False),
     is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
     is_sharded=_is_sharded,
-    is_partitioned=_is_sharded,
     map_partitions=_sharding.map_shards,
     astype=torch.Tensor.to,
     concat=lambda parts: _without_autocast(torch.cat, parts, dim=-1),  # the only name with a batching rule
