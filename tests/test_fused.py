@@ -190,8 +190,6 @@ def test_what_is_not_compiled_falls_back_with_a_warning_at_the_callers_line(put)
         "learned frequencies": lambda fused: ra.cos_sin(put(p), put(np.asarray(F)), fused=fused),
     }
     if put is np.asarray:
-        odd = np.frombuffer(bytes(41), dtype=np.uint8)[1:].view(np.int64)
-        calls["aligned positions"] = lambda fused: ra.cos_sin(odd, F, fused=fused)
         calls["byte order"] = lambda fused: ROPE.apply(x.astype(">f8"), fused=fused)
     else:
         import torch

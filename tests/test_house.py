@@ -19,12 +19,12 @@ FILES = {name.removesuffix(".__init__"): path for name, path in FILES.items()}
 
 # --- imports ----------------------------------------------------------------------------------------------------------
 
-CORE = {"_align", "_checks", "_frequencies", "_fused_rotation", "_host_rotation", "_pairing", "_positions", "_rope"}
-CORE |= {"_rotate", "_rotation", "_schedules", "_table"}
+CORE = {"_align", "_call_tables", "_checks", "_exact", "_frequencies", "_fused_rotation", "_host_rotation"}
+CORE |= {"_host_table", "_pairing", "_positions", "_rope", "_rotate", "_rotation", "_schedules", "_table"}
 OUTER = {"__init__", "__main__", "cli", "config", "integrations", "onnx", "plot", "testing"}
 LIBRARIES = {"torch", "jax", "dask", "mlx", "cupy", "ndonnx", "array_api_strict", "array_api_compat", "numba"}
 # Modules that use NumPy on the host, for files, figures and checks.
-NUMPY = {"_host_rotation", "_safetensors", "cli", "plot", "testing"}
+NUMPY = {"_host_rotation", "_host_table", "_safetensors", "cli", "plot", "testing"}
 
 
 def top(name):

@@ -207,7 +207,7 @@ def test_a_dtype_of_numpy_is_refused_by_a_library_that_has_its_own():
 
 def test_high_halves_of_products_are_exact_in_32_bits(rng):
     # The last of these bits is below the error of a table, so that no table shows it.
-    from rope_any._table import _high_product
+    from rope_any._exact import _high_product
 
     n = np.concatenate([rng.integers(-(2**31), 2**31, 2000), [0, 1, -1, 2**31 - 1, -(2**31)]]).astype(np.int32)
     words = [*rng.integers(-(2**63), 2**63, 50).tolist(), 0, 1, -1, 2**63 - 1, -(2**63), 2**32, 2**16 - 1]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from rope_any._arrays import Array, Library, _sharding, is_array
+from rope_any._arrays import Array, Library, _sharding, find, is_array, is_symbol
 from rope_any._checks import ROWS_OF_TABLE, ArgumentValueError, Text, brief, integer, require_known
 from rope_any._positions import (
     Positions,
@@ -13,9 +13,10 @@ from rope_any._positions import (
     by_axis,
     consecutive,
     is_number,
+    is_run,
     split_positions,
 )
-from rope_any._rotation import Table
+from rope_any._rotation import Table, is_table_pair
 
 
 class Tokens(NamedTuple):
@@ -44,25 +45,39 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     return Tokens(lib, name, x, seq_axis % int(x.ndim), count)
 
 
-def expand_positions(
-    tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
-) -> Positions:
+def given_positions(positions: Any, /, *, like: Array, name: str = "positions") -> Any:
     """
-    Expand a start (an int, a 0-d array; None is 0) to consecutive positions; return other positions unchanged.
+    Return what a caller gave as positions in the form that all else takes.
+
+    It is a start (None is 0; an int or a tracer's symbol), a range of step 1, an array, `SplitPositions`, a table or a
+    pair of tables. Other numbers become an array of the library of `like`, or `SplitPositions`.
+    """
+    if positions is None or type(positions) is int:
+        return positions or 0
+    if is_array(positions) or isinstance(positions, Table) or is_table_pair(positions) or is_run(positions):
+        return positions
+    if is_number(positions):
+        return positions if is_symbol(positions) else integer(name, positions)
+    if (lib := find(like)) is None:
+        return positions
+    split = split_positions(lib, positions, like=like, name=name)
+    return split.numbers if split.rest is None else split
+
+
+def expand_positions(tokens: Tokens, given: Any, axes: int | None, /, *, name: str = "positions") -> Any:
+    """
+    Return a start, as `given_positions` returns it, as a position for each token; other positions unchanged.
 
     They are ``(seq,)`` or a range if `axes` is None, else ``(seq, axes)``, equal on all axes. Raises for a start if the
     number of tokens is unknown.
     """
-    number: Any = 0 if positions is None else positions
-    if not is_number(number) and not (is_array(number) and number.ndim == 0):
-        return number
+    if not is_number(given) and not (is_array(given) and given.ndim == 0):
+        return given
     if tokens.count is None:
-        raise ArgumentValueError(name, "be given for each token if the length along `seq_axis` is unknown", number)
-    lib = tokens.lib
-    if axes is None and lib.host is not None and lib.state().is_free and not is_array(number):
-        first = integer(name, number)
-        return range(first, first + tokens.count)
-    along = consecutive(number, tokens.count, like=tokens.x, name=name, lib=tokens.lib)
+        raise ArgumentValueError(name, "be given for each token if the length along `seq_axis` is unknown", given)
+    if axes is None and type(given) is int and type(tokens.count) is int:
+        return range(given, given + tokens.count)
+    along = consecutive(given, tokens.count, like=tokens.x, name=name, lib=tokens.lib)
     return along if axes is None else tokens.lib.xp.stack([along] * axes, axis=-1)
 
 
@@ -70,7 +85,8 @@ def positions_by_axis(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str
 ) -> list[SplitPositions]:
     """Return a `SplitPositions` per axis (None: one), sharded as x is; a start is expanded; raise unless they fit x."""
-    at = split_positions(tokens.lib, expand_positions(tokens, positions, axes, name=name), like=tokens.x, name=name)
+    given = expand_positions(tokens, given_positions(positions, like=tokens.x, name=name), axes, name=name)
+    at = split_positions(tokens.lib, given, like=tokens.x, name=name)
     numbers = by_axis(shard_positions(tokens, at.numbers, axes, name=name), axes)
     rests = [None] * len(numbers) if at.rest is None else by_axis(at.rest, axes)
     return [SplitPositions(*parts) for parts in zip(numbers, rests, strict=True)]
@@ -83,9 +99,9 @@ def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, na
     return _sharding.shard_like(name, positions, along[: positions.ndim], like=tokens.x)
 
 
-def expand_and_shard_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
-    """Expand a start (int, 0-d or None) and nothing else; if `tokens.x` is sharded, return an array sharded like it."""
-    at = expand_positions(tokens, positions, axes)
+def expand_and_shard_positions(tokens: Tokens, given: Any, axes: int | None, /) -> Any:
+    """Return `given` with a start expanded; if `tokens.x` is sharded, as an array that is sharded like it."""
+    at = expand_positions(tokens, given, axes)
     if not tokens.lib.is_sharded(tokens.x):
         return at
     return shard_positions(tokens, as_position_array(at, like=tokens.x, lib=tokens.lib), axes)

@@ -28,11 +28,11 @@ def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
     PLANS[key] = plan
 
 
-def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) -> X:
-    """Return ``make()``, or its cached result for `prepared` and `key`, which lives as long as `prepared`."""
+def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[PreparedFrequencies], X]) -> X:
+    """Return ``make(prepared)``, or its cached result for `prepared` and `key`, which lives as long as `prepared`."""
     found = _CONSTANTS.get(prepared)
     if found is None or key not in found:
-        made = make()
+        made = make(prepared)
         with _LOCK:
             return _CONSTANTS.setdefault(prepared, {}).setdefault(key, made)  # type: ignore[no-any-return]  # an X
     return found[key]  # type: ignore[no-any-return]  # likewise
@@ -69,7 +69,7 @@ def constants(
             made = make()
         if state is not State.UNKNOWN or all(map(lib.holds_numbers, made)):
             # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
-            rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, list)
+            rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, lambda _: [])
             rows_by_device.append((device, made))
         return made
 

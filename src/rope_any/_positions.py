@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._arrays import Array, Library, _sharding, is_array, is_symbol, known, library, refuse_foreign, type_name
 from rope_any._checks import ROWS_OF_TABLE, ArgumentTypeError, ArgumentValueError, Text, int32, integer, require_known
@@ -22,6 +22,11 @@ class SplitPositions(NamedTuple):
     """Integers; or real numbers, if a dtype holds them."""
     rest: Array | None
     """Without float64: real positions less their nearest integers, in float32. None for integers and with float64."""
+
+
+def is_run(positions: object) -> TypeGuard[range]:
+    """Whether positions are a range of step 1."""
+    return type(positions) is range and positions.step == 1
 
 
 def is_number(value: object) -> bool:
@@ -88,7 +93,12 @@ def consecutive(
 
 
 def as_position_array(
-    positions: Positions, /, *, like: Array | None, name: str = "positions", lib: Library | None = None
+    positions: Positions | SplitPositions,
+    /,
+    *,
+    like: Array | None,
+    name: str = "positions",
+    lib: Library | None = None,
 ) -> Array:
     """
     Return positions as an array: int64 or, without float64, int32; real numbers float64 or float32.
@@ -108,7 +118,9 @@ def as_position_array(
     return given if lib.dtype_name(given.dtype) == "float64" else lib.cast(given, lib.xp.float32)
 
 
-def split_positions(lib: Library, positions: Positions, /, *, like: Array, name: str) -> SplitPositions:
+def split_positions(
+    lib: Library, positions: Positions | SplitPositions, /, *, like: Array, name: str
+) -> SplitPositions:
     """Return positions unrounded: one array and no rest; without float64, int32 and the float32 rest of real ones."""
     if lib.has_float64(like):
         return SplitPositions(as_position_array(positions, like=like, name=name, lib=lib), None)
@@ -187,7 +199,7 @@ def _from_host(
     """Return host numbers as (int32, float32 rest or None for integers), if `wide` as (int64 or float64, None)."""
     xp, place = lib.xp, lib.device_kwargs(like)
     integer_dtype = xp.int64 if wide else xp.int32
-    if isinstance(positions, range):
+    if isinstance(positions, range) and positions[1:]:  # of fewer numbers, start and step may have any size
         require_fit(*positions[:1], *positions[-1:], wide=wide, name=name)
         return xp.arange(positions.start, positions.stop, positions.step, dtype=integer_dtype, **place), None
     if not isinstance(positions, Sequence) and not is_number(positions):

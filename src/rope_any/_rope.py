@@ -1,27 +1,21 @@
 """Rope: the parameters of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from numbers import Integral
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple
 
 from rope_any._align import (
     APPLY,
     Tokens,
-    align_head_table,
     broadcaster,
-    expand_and_shard_positions,
-    expand_positions,
+    given_positions,
     positions_by_axis,
-    query_tail,
     seq_axis_hint,
     tokens_of,
 )
 from rope_any._arrays import (
     Array,
     Library,
-    State,
     X,
-    _sharding,
     break_graph,
     find,
     is_array,
@@ -32,6 +26,7 @@ from rope_any._arrays import (
     type_name,
 )
 from rope_any._caches import PLANS, keep_plan, reposition_frequencies
+from rope_any._call_tables import Call, Tables, TableSource, as_pair, table_source
 from rope_any._checks import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -44,19 +39,10 @@ from rope_any._checks import (
 )
 from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._positions import Positions, as_position_array, stack_axes
+from rope_any._positions import Positions, is_run, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
-from rope_any._rotation import BentTable, Plan, Rotation, Table, check_table, doubled_table_hint
-from rope_any._table import (
-    can_add_angles,
-    consecutive_table,
-    is_consecutive_table,
-    table,
-    table_of_array,
-)
-
-_Call: TypeAlias = tuple[tuple[str, ...], int, bool, bool, bool]
-"""The checked options of a call: names of the arrays, `seq_axis`, `fused`, `inverse`, whether all is in float64."""
+from rope_any._rotation import BentTable, Plan, Rotation, Table, check_table, doubled_table_hint, is_table_pair
+from rope_any._table import table, table_of_run_maker
 
 
 @dataclass(frozen=True, repr=False)
@@ -323,7 +309,7 @@ class Rope:
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
             raise ArgumentValueError("inverse", "be False for a BentTable, which is not a rotation", inverse)
-        if _is_pair(positions):
+        if is_table_pair(positions):
             got = Text("a pair of tables, one for queries and one for keys")
             raise ArgumentValueError("positions", "be one table for one array", got)
         call = ("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse, False
@@ -358,15 +344,15 @@ class Rope:
         ``torch.arange(n, n + tokens)`` or ``[n]`` instead.
         """
         fused, factor, key = flag("fused", fused), self.attention_factor, None
-        if type(positions) is range and positions.step == 1 and dtype is None:
+        if is_run(positions) and dtype is None:
             key = signature((like,), self._plan_key, "table", fused)
-            lib = None if key is None else PLANS.get(key)
-            if lib is not None:
-                count = max(positions.stop - positions.start, 0)
-                return consecutive_table(lib, positions.start, count, self._prepared, factor, fused=fused)
+            make = None if key is None else PLANS.get(key)
+            if make is not None:
+                return make(self._prepared, factor, positions.start, positions.stop)  # type: ignore[no-any-return]  # a table
         made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
-        if key is not None and is_consecutive_table(made, positions, self._prepared, fused=fused):
-            keep_plan(key, find(like))
+        if key is not None and (lib := find(like)) is not None:
+            make = table_of_run_maker(lib, made.cos, self._prepared, made.cos.dtype, fused=fused)
+            keep_plan(None if make is None else key, make)
         return made
 
     def reposition(
@@ -427,7 +413,7 @@ class Rope:
         axis, source = integer("seq_axis", seq_axis), self if source is None else self._require_same_layout(source)
         tokens, places = tokens_of(lib, "keys", keys, axis), []
         for rope, name, at in ((self, "new", new), (source, "old", old)):
-            if isinstance(at, Table) or _is_pair(at):
+            if isinstance(at, Table) or is_table_pair(at):
                 raise ArgumentTypeError(name, "be positions", Text("a table"))
             places += positions_by_axis(tokens, at, rope._prepared.axes, name=name)  # noqa: SLF001  # of a Rope
         move = reposition_frequencies(self._prepared, source._prepared)  # noqa: SLF001  # likewise
@@ -440,80 +426,55 @@ class Rope:
 
     def _rotate(
         self,
-        call: _Call,
+        call: Call,
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
         outs: tuple[Array | None, ...],
         lib: Library | None = None,
     ) -> tuple[Array, ...]:
         """Rotate arrays `xs` by the cached plan for such a call; if there is none, check the arrays and make a plan."""
-        arrays = xs if outs[0] is None else xs + outs
-        positions_key: object = type(positions)
-        if positions_key is Table:
-            arrays = (*arrays, *positions)  # type: ignore[misc]  # a table is a tuple
-        elif positions_key is not int and positions is not None:
-            if isinstance(positions, Integral) and positions_key is not bool:
-                positions, positions_key = int(positions), int  # NumPy's integers are numbers
-            else:
-                positions = _as_array(xs[-1], positions)
-                arrays, positions_key = _key_parts(arrays, positions)
-        key = signature(arrays, self._plan_key, positions_key, call)
-        call_plan: _CallPlan | None = None if key is None else PLANS.get(key)
-        if call_plan is None:
-            call_plan, tables = self._new_plan(call, xs, positions, outs, lib)
-            keep_plan(key, call_plan)
-        elif call_plan.uses_given_table:
-            return call_plan.run(xs, positions, outs)
-        else:
-            tables = self._tables(call_plan, call, xs, positions)
-        return call_plan.run(xs, tables, outs)
+        given: Any = positions
+        if type(positions) is not Table and type(positions) is not type(xs[-1]):
+            given = given_positions(positions, like=xs[-1])
+        kind, arrays = type(given), xs if outs[0] is None else xs + outs
+        if kind is not int:
+            more, kind = _key_parts(given)
+            arrays += more
+        key = signature(arrays, self._plan_key, kind, call)
+        plan: _CallPlan | None = None if key is None else PLANS.get(key)
+        if plan is not None:
+            return plan.rotate(xs, plan.tables(self._prepared, self.attention_factor, xs, given), outs)
+        plan, tables = self._new_plan(call, xs, given, outs, lib)
+        keep_plan(key, plan)
+        return plan.rotate(xs, tables, outs)
 
     def _new_plan(
-        self,
-        call: _Call,
-        xs: tuple[Array, ...],
-        positions: Positions | Table | tuple[Table, Table] | None,
-        outs: tuple[Array | None, ...],
-        lib: Library | None,
-    ) -> tuple["_CallPlan", Table | tuple[Table, Table]]:
+        self, call: Call, xs: tuple[Array, ...], given: Any, outs: tuple[Array | None, ...], lib: Library | None
+    ) -> tuple["_CallPlan", Tables]:
         """Check the arrays of a call; return a plan for arrays like these, and the table or tables of this call."""
         names, axis, fused, inverse, wide = call
-        lib = lib or _one_library(names, xs, positions, outs)
+        lib = lib or _one_library(names, xs, given, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
         fewer_queries = len(tokens) == 2 and _has_fewer_queries(*tokens)
-        like = _like_of_table(lib, xs)
-        changes_table = fewer_queries or inverse or self._prepared.heads is not None
-        adds = lib.compute_dtype(like) == lib.xp.float32 and can_add_angles(lib, like, range(1), self._prepared)
-        is_span = positions is None or type(positions) is int
-        is_span = is_span or (type(positions) is range and positions.step == 1 and len(positions) == tokens[-1].count)
-        uses_given_table = isinstance(positions, Table) and not changes_table
-        adds = adds and is_span and not changes_table
-        on_host = not fused and self._reads_array(lib, positions)
-        facts = lib, fewer_queries, uses_given_table, adds, lib.compute_dtype(like) if on_host else None
-        tables = self._tables(_CallPlan(*facts), call, xs, positions)
+        options = self._prepared, self.attention_factor
+        source = table_source(call, tokens, given, *options, fewer_queries=fewer_queries)
+        tables = source(*options, xs, given)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
-        each_table = _as_pair(tables)[: len(xs)]
+        each_table = as_pair(tables)[: len(xs)]
         broadcasters, widths = [], tuple([x.shape[-1] for x in xs])
-        given_positions = positions if _is_pair(positions) else (positions,) * len(xs)
-        calls = list(zip(tokens, each_table, outs, given_positions, strict=True))
+        given_by_array = given if is_table_pair(given) else (given,) * len(xs)
+        calls = list(zip(tokens, each_table, outs, given_by_array, strict=True))
         if fewer_queries:
             calls.reverse()  # so that an error about positions names the keys
-        for each, given, out, at in calls:
-            if isinstance(positions, tuple):
-                self._require_table_fits(lib, given)
-            broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1]), at, self._prepared.axes))
-            require_rotatable(rotation, each.x, given, out, name=each.name, widths=widths)
+        for each, made, out, at in calls:
+            if isinstance(given, tuple):
+                self._require_table_fits(lib, made)
+            broadcasters.append(broadcaster(each, tuple(made.cos.shape[:-1]), at, self._prepared.axes))
+            require_rotatable(rotation, each.x, made, out, name=each.name, widths=widths)
         if fewer_queries:
             broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
-        return _CallPlan(*facts, plan), tables
-
-    def _reads_array(self, lib: Library, positions: object) -> bool:
-        """Whether `table_of_array` makes the table of these positions, which are a checked array in CPU memory."""
-        if self._prepared.heads is not None or not is_array(positions) or positions.ndim == 0:
-            return False
-        is_known = lib.is_integer(positions) or lib.dtype_name(positions.dtype) in ("float32", "float64")
-        return is_known and lib.state(positions) is State.HOST
+        return _CallPlan(source, plan), tables
 
     def _require_table_fits(self, lib: Library, made_table: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""
@@ -524,69 +485,6 @@ class Rope:
             raise ArgumentValueError(
                 "positions", wanted, tuple(made_table.cos.shape), "; else ".join(filter(None, hints))
             )
-
-    def _tables(
-        self,
-        call_plan: "_CallPlan",
-        call: _Call,
-        xs: tuple[Array, ...],
-        positions: Positions | Table | tuple[Table, Table] | None,
-    ) -> Table | tuple[Table, Table]:
-        """
-        Return the table of a call, or a pair for q and k: those given, unchecked, or made from positions.
-
-        Fewer queries than keys get the last rows; for `inverse` it is divided by the square of the attention factor; if
-        each head has frequencies, it gets the heads and axes of the arrays.
-        """
-        names, axis, fused, inverse, _ = call
-        if call_plan.adds_angles:
-            first: Any = positions.start if isinstance(positions, range) else positions or 0  # None or an int
-            count = xs[0].shape[axis]
-            return consecutive_table(call_plan.lib, first, count, self._prepared, self.attention_factor, fused=fused)
-        lib, fewer_queries, *_ = call_plan
-        tables: Table | tuple[Table, Table]
-        if call_plan.array_dtype is not None:
-            factor = self.attention_factor
-            tables = table_of_array(lib, positions, self._prepared, factor, call_plan.array_dtype)
-        elif isinstance(positions, Table):
-            tables = positions
-        elif _is_pair(positions):
-            tables = positions[0] if positions[0] is positions[1] else positions
-        else:
-            tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-            tables = self._make_table(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
-        if fewer_queries:
-            (q_table, k_table), queries, keys = _as_pair(tables), *(x.shape[axis] for x in xs)
-            tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in q_table)), k_table
-        if inverse and self.attention_factor != 1:
-            # (A R)⁻¹ = Rᵀ / A, and the table holds A R; `apply` has one array and one table
-            tables = Table(*(part / self.attention_factor**2 for part in _as_pair(tables)[0]))
-        if (heads := self._prepared.heads) is not None:
-            arrays = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-            made = [align_head_table(one, given, heads) for one, given in zip(arrays, _as_pair(tables), strict=False)]
-            tables = made[0] if len(made) == 1 else (made[0], made[1])
-        return tables
-
-    def _make_table(
-        self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
-    ) -> Table | tuple[Table, Table]:
-        """Return a table for the last of `tokens`, float64 if `like` is, or float32; a pair if sharded q, k differ."""
-        last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
-
-        def table_for(tokens: Tokens, token_positions: Positions | None) -> Table:
-            """Return the table of the tokens of one array at their positions."""
-            each = expand_and_shard_positions(tokens, token_positions, axes)
-            options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # the rotation warns
-            return table(each, self._prepared, attention_factor=factor, like=like, lib=lib, **options)
-
-        first, *others = tokens
-        if others and lib.is_sharded(first.x):
-            uneven = first.count != last.count or _sharding.placements(first.x) != _sharding.placements(last.x)
-            if uneven:  # a process has other tokens of q than of k
-                at = as_position_array(expand_positions(last, positions, axes), like=last.x, lib=lib)
-                at = query_tail(at, first.count, last.count, axis=-1 if axes is None else -2)
-                return table_for(first, at), table_for(last, positions)
-        return table_for(last, positions)
 
     def _require_same_layout(self, source: object) -> "Rope":
         """Return `source`; raise unless it is a Rope that rotates the same pairs of features, for as many heads."""
@@ -614,53 +512,26 @@ Rope.__init__ = keyword_hints(_OF_FREQUENCIES | {"pairing": _PAIRINGS})(Rope.__i
 
 
 class _CallPlan(NamedTuple):
-    """What is cached for calls with arrays of some shapes: how to make their table, and how to rotate them."""
+    """What is cached for calls with arrays of some shapes; it holds no array and no Rope."""
 
-    lib: Library
-    fewer_queries: bool
-    """Whether there are fewer queries than keys."""
-    uses_given_table: bool
-    """Whether the call has one table, used unchanged."""
-    adds_angles: bool
-    """Whether `consecutive_table` makes the table: consecutive positions, arrays on a CPU."""
-    array_dtype: Any = None
-    """The dtype of the table if `table_of_array` makes it: of an array of positions on a CPU."""
-    run: Plan = lambda *_: ()
-    """Rotates the arrays."""
+    tables: TableSource
+    rotate: Plan
 
 
-def _like_of_table(lib: Library, xs: tuple[Array, ...]) -> Array:
-    """Return the array that gives a new table its dtype and device: the first if it is float64, else the last."""
-    return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
-
-
-def _as_pair(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
-    """Return (table of queries, table of keys); a single table is taken twice."""
-    return (tables, tables) if isinstance(tables, Table) else tables
-
-
-def _as_array(x: Array, positions: Any) -> Any:
-    """Return a list of positions as an array, if x is in CPU memory and has a plan; else as they are."""
-    if type(positions) is not list or signature((x,)) is None:
-        return positions
-    lib: Any = find(x)
-    return as_position_array(positions, like=x, lib=lib) if lib.host is not None and lib.host.contains(x) else positions
-
-
-def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
+def _key_parts(given: Any) -> tuple[tuple[Array, ...], Any]:
     """
-    Return `arrays` with those of `positions` appended, and the other facts on positions that a plan's key needs.
+    Return the arrays of what `given_positions` returned, and the other facts on it that a plan's key needs.
 
-    They are the type; for a range (range, stop − start, step); for a pair of tables whether it is one table twice.
+    They are the type; for a range its length too; for a pair of tables, whether it is one table twice.
     """
-    positions_key: object = type(positions)
-    if positions_key is BentTable:
-        return arrays + positions, positions_key  # type: ignore[operator]  # a table is a tuple
-    if isinstance(positions, range):
-        return arrays, (range, positions.stop - positions.start, positions.step)
-    if _is_pair(positions):
-        return (*arrays, *positions[0], *positions[1]), positions[0] is positions[1]
-    return (*arrays, positions), positions_key
+    kind = type(given)
+    if kind is Table:
+        return given, kind
+    if kind is range:
+        return (), (range, given.stop - given.start)
+    if is_table_pair(given):
+        return (*given[0], *given[1]), given[0] is given[1]
+    return given if isinstance(given, tuple) else (given,), kind
 
 
 def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
@@ -699,16 +570,11 @@ def _one_library(
     return lib
 
 
-def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
-    """Whether positions are a pair of tables, of queries and of keys."""
-    return isinstance(positions, tuple) and len(positions) == 2 and all(isinstance(part, Table) for part in positions)
-
-
 def _named_arrays(positions: object) -> dict[str, Array]:
     """Return {name in errors: array} of positions that are an array, a table or a pair of tables; {} for others."""
     if isinstance(positions, Table):
         return {"cos": positions.cos, "sin": positions.sin}
-    if _is_pair(positions):
+    if is_table_pair(positions):
         (c, s), (cos, sin) = positions
         return {"cos of the queries": c, "sin of the queries": s, "cos of the keys": cos, "sin of the keys": sin}
     return {"positions": positions} if is_array(positions) else {}

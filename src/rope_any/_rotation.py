@@ -9,7 +9,7 @@ the frequency θ is that of the pair (Su et al., arXiv:2104.09864, equation 34):
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._arrays import Array, Library, X
 from rope_any._checks import ArgumentValueError, Text
@@ -55,6 +55,11 @@ class BentTable(Table):
     """
 
     __slots__ = ()
+
+
+def is_table_pair(given: object) -> TypeGuard[tuple[Table, Table]]:
+    """Whether an argument is a pair of tables, of queries and of keys."""
+    return isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Table) for part in given)
 
 
 def doubled_table_hint(table: Table, pairs: int) -> str:

@@ -249,9 +249,11 @@ def _viewer(x: Array, shape: tuple[int, ...] | None = None) -> Callable[[Array],
 
     size = x.itemsize
     end = size * (1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))) if x.numel() else 1
-    memory, array, kind = (ctypes.c_char * end).from_address, np.ndarray, np.dtype(f"f{size}")
+    memory, array = (ctypes.c_char * end).from_address, np.ndarray
+    kind = np.dtype(str(x.dtype).removeprefix("torch."))
     lengths = tuple(x.shape) if shape is None else shape
-    strides = tuple([size * step for step in x.stride()]) if shape is None else None
+    # to torch, a tensor is contiguous whatever the strides of its axes of length 1 are
+    strides = None if shape is not None or x.is_contiguous() else tuple([size * step for step in x.stride()])
     return lambda x: array(lengths, kind, memory(x.data_ptr()), 0, strides)  # type: ignore[arg-type]  # a buffer
 
 

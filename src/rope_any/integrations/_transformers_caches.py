@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from rope_any._align import expand_positions, query_tail, tokens_of
+from rope_any._align import expand_positions, given_positions, query_tail, tokens_of
 from rope_any._arrays import is_array, library
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32
 from rope_any._frequencies import as_rows
@@ -252,7 +252,8 @@ def _last_positions(name: str, positions: Positions | None, rotated: Rotated, ro
     lib = library(keys=keys, **({name: positions} if is_array(positions) else {}))
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else None
     tokens = tokens_of(lib, "keys", keys, -2)._replace(count=seen)
-    along = as_position_array(expand_positions(tokens, positions, axes, name=name), like=keys, name=name, lib=lib)
+    given = expand_positions(tokens, given_positions(positions, like=keys, name=name), axes, name=name)
+    along = as_position_array(given, like=keys, name=name, lib=lib)
     shape = tuple(by_axis(along, axes, name=name)[0].shape)
     if shape[-1:] not in ((1,), (seen,)):
         wanted = f"have a position for each of the {seen} tokens"
