@@ -74,6 +74,18 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put, use_threads):
     check()
 
 
+def test_a_sequence_does_not_depend_on_the_size_of_its_batch(put, pairing):
+    x, rope = put(data(128, 8, 1, 64)), ra.Rope(ra.frequencies(64), pairing=pairing)
+    full = rope.apply(x, 9)
+    assert [n for n in range(1, 129) if bits(rope.apply(x[:n], 9)) != bits(full[:n])] == []
+
+
+def test_strides_of_axes_of_length_one_do_not_matter(torch):
+    odd = torch.from_numpy(data(2, 2**19 + 1))[1:, :-1].unflatten(1, (1, 2**13, 64))
+    rope, plain = ra.Rope(ra.frequencies(64), pairing="interleaved"), torch.empty(1, 1, 2**13, 64).copy_(odd)
+    assert bits(rope.apply(plain)) == bits(rope.apply(odd)) == bits(rope.apply(plain, out=torch.empty_like(odd)))
+
+
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
