@@ -20,15 +20,6 @@ from rope_any._arrays._layout import MOST_PAIRS
 
 # Numba has no 16-bit floats: two of its integer types represent them.
 FLOAT16, BFLOAT16 = types.int16, types.uint16
-_FLOAT, _DOUBLE, _HALF, _INT64 = ir.FloatType(), ir.DoubleType(), ir.HalfType(), ir.IntType(64)
-_IN_MEMORY: dict[Any, Any] = {
-    FLOAT16: (_HALF, 2),
-    BFLOAT16: (ir.IntType(16), 2),
-    types.float32: (_FLOAT, 4),
-    types.float64: (_DOUBLE, 8),
-    types.int64: (_INT64, 8),
-}
-"""The LLVM type of a number, and its size in bytes."""
 
 
 @cache
@@ -37,16 +28,19 @@ def has_half_precision() -> bool:
     return bool(llvm.get_host_cpu_features().get("f16c")) or "aarch64" in llvm.get_process_triple()
 
 
-def _alias_scope(builder: Any, scope: str) -> Any:
-    """Add an LLVM alias scope to the module; return it, as ``alias.scope`` or ``noalias`` of loads and stores."""
+def _set_alias_scopes(builder: Any, access: Any, scope: str, noalias_scope: str) -> Any:
+    """Tell LLVM the alias scope that a load or store accesses and one that it does not; return the load or store."""
     module = builder.module
     domain = module.add_metadata(["rope_any"])
-    return module.add_metadata([module.add_metadata([f"rope_any {scope}", domain])])
+    for kind, name in (("alias.scope", scope), ("noalias", noalias_scope)):
+        access.set_metadata(kind, module.add_metadata([module.add_metadata([f"rope_any {name}", domain])]))
+    return access
 
 
-def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
+def _pointer(context: Any, builder: Any, kind: Any, address: Any, index: Any) -> Any:
     """Return an LLVM pointer to ``address[index]``, where numbers have the Numba type `kind`."""
-    return builder.gep(builder.inttoptr(address, _IN_MEMORY[kind][0].as_pointer()), [index])
+    number = ir.HalfType() if kind is FLOAT16 else context.get_value_type(kind)
+    return builder.gep(builder.inttoptr(address, number.as_pointer()), [index])
 
 
 def reader(scope: str, noalias_scope: str) -> Any:
@@ -57,26 +51,25 @@ def reader(scope: str, noalias_scope: str) -> Any:
     `scope` is the alias scope to read from, `noalias_scope` a scope that does not overlap it.
     """
 
+    @intrinsic
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
         """Return (Numba signature, LLVM generator) of a load of Numba type `kind`; 16-bit floats become float32."""
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             """Generate the LLVM load: read the value at ``address[index]``, widened to float32 if it has 16 bits."""
-            del context, signature
-            number = builder.load(_pointer(builder, kind, *arguments[1:]), align=_IN_MEMORY[kind][1])
-            number.set_metadata("alias.scope", _alias_scope(builder, scope))
-            number.set_metadata("noalias", _alias_scope(builder, noalias_scope))
+            load = builder.load(_pointer(context, builder, kind, *arguments[1:]))
+            number = _set_alias_scopes(builder, load, scope, noalias_scope)
             if kind is FLOAT16:
-                return builder.fpext(number, _FLOAT)
+                return builder.fpext(number, ir.FloatType())
             if kind is BFLOAT16:  # the upper half of a float32
                 wide = builder.shl(builder.zext(number, ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
-                return builder.bitcast(wide, _FLOAT)
+                return builder.bitcast(wide, ir.FloatType())
             return number
 
-        result = kind if kind in {types.float64, types.int64} else types.float32
+        result = types.float32 if kind in {FLOAT16, BFLOAT16} else kind
         return result(kind, address, index), generate
 
-    return intrinsic(read)
+    return read
 
 
 def writer(scope: str, noalias_scope: str) -> Any:
@@ -87,25 +80,24 @@ def writer(scope: str, noalias_scope: str) -> Any:
     is the alias scope written to, and `noalias_scope` one that does not overlap it.
     """
 
+    @intrinsic
     def write(_: Any, kind: Any, address: Any, index: Any, value: Any) -> Any:
         """Return (Numba signature, LLVM generator) of a store, given Numba types: `kind` in memory, `value` stored."""
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             """Generate the LLVM store: round the value to the type in memory, write it to ``address[index]``."""
-            del signature
             *place, value = arguments[1:]
             if kind is FLOAT16:
-                value = builder.fptrunc(value, _HALF)
+                value = builder.fptrunc(value, ir.HalfType())
             elif kind is BFLOAT16:
                 value = _bfloat16_bits(builder, value)
-            stored = builder.store(value, _pointer(builder, kind, *place), align=_IN_MEMORY[kind][1])
-            stored.set_metadata("alias.scope", _alias_scope(builder, scope))
-            stored.set_metadata("noalias", _alias_scope(builder, noalias_scope))
+            store = builder.store(value, _pointer(context, builder, kind, *place))
+            _set_alias_scopes(builder, store, scope, noalias_scope)
             return context.get_dummy_value()
 
         return types.none(kind, address, index, value), generate
 
-    return intrinsic(write)
+    return write
 
 
 def _bfloat16_bits(builder: Any, number: Any) -> Any:
@@ -120,27 +112,12 @@ def _bfloat16_bits(builder: Any, number: Any) -> Any:
     return builder.trunc(result, ir.IntType(16))
 
 
-def _int64_at(_: Any, address: Any, index: Any) -> Any:
-    """Define the intrinsic that returns the int64 at ``address[index]``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the LLVM load."""
-        del context, signature
-        return builder.load(_pointer(builder, types.int64, *arguments))
-
-    return types.int64(address, index), generate
-
-
-_allocate: Any = cgutils.alloca_once  # typed in part, as is `intrinsic`
-
-
 def _stack_memory(_: Any) -> Any:
     """Define the intrinsic that returns the address of ``2 * MOST_PAIRS + 4`` new doubles on the loop's stack."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, _: Any, __: Any) -> Any:
         """Generate the LLVM stack allocation; return its address as an integer."""
-        del signature, arguments
-        memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * MOST_PAIRS + 4))
+        memory = cgutils.alloca_once(builder, ir.ArrayType(ir.DoubleType(), 2 * MOST_PAIRS + 4))
         return builder.ptrtoint(memory, context.get_value_type(types.intp))
 
     return types.intp(), generate
@@ -149,10 +126,9 @@ def _stack_memory(_: Any) -> Any:
 def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
     """Define the intrinsic that copies 32 bytes from address `source` to `to`, both aligned to 32, past the caches."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         """Generate the LLVM load and the nontemporal store."""
-        del signature
-        vector = ir.VectorType(_INT64, 4).as_pointer()
+        vector = ir.VectorType(ir.IntType(64), 4).as_pointer()
         to, source = (builder.inttoptr(address, vector) for address in arguments)
         stored = builder.store(builder.load(source, align=32), to, align=32)
         stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
@@ -164,17 +140,15 @@ def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
 def _fence(_: Any) -> Any:
     """Define the intrinsic that waits until other threads can see the nontemporal stores."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, _: Any, __: Any) -> Any:
         """Generate the LLVM fence."""
-        del signature, arguments
         builder.fence("seq_cst")
         return context.get_dummy_value()
 
     return types.none(), generate
 
 
-int64_at: Any = intrinsic(_int64_at)
-stack_memory: Any = intrinsic(_stack_memory)
+stack_memory: Any = intrinsic(_stack_memory)  # typed in part
 copy_past_caches: Any = intrinsic(_copy_past_caches)
 fence: Any = intrinsic(_fence)
 

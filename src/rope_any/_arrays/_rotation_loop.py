@@ -8,20 +8,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import njit, types
 
 from rope_any._arrays import _intrinsics, _layout
-from rope_any._arrays._intrinsics import (
-    BFLOAT16,
-    FLOAT16,
-    compile_loop,
-    copy_past_caches,
-    fence,
-    int64_at,
-    reader,
-    stack_memory,
-    writer,
-)
+from rope_any._arrays._intrinsics import BFLOAT16, FLOAT16, copy_past_caches, fence, reader, stack_memory, writer
 from rope_any._formula import rotate_component
 
 # Each value that differs from call to call is a positional argument: Numba's entry points take no others.
@@ -35,65 +26,58 @@ _formula = njit(rotate_component, inline="always")
 
 @njit(forceinline=True)
 def _rotate_row(
-    number: Any,
-    direction: Any,
-    x: int,
-    out: int,
-    cos: int,
-    sin: int,
-    scratch: int,
-    pairs: int,
-    pair_stride: int,
-    gap: int,
+    number: Any, direction: Any, x: int, out: int, cos: int, sin: int, scratch: int, pairs: int, step: int, gap: int
 ) -> None:
     """
     Rotate up to `MOST_PAIRS` pairs of one row; x, out, cos and sin are the addresses of their first numbers.
 
-    `number` gives the type of x alone; `direction` is 1 or -1, in the type of cos and sin. `pair_stride` and `gap` are
-    the elements from a pair to the next (1 in half pairing, else 2) and between the members of a pair.
+    `number` gives the type of x alone; `direction` is 1 or -1, in the type of cos and sin. `step` and `gap` are the
+    elements from a pair to the next (1 in half pairing, else 2) and between the members of a pair.
     """
     for i in range(pairs):
-        a, b = _read_input(number, x, pair_stride * i), _read_input(number, x, pair_stride * i + gap)
+        a, b = _read_input(number, x, step * i), _read_input(number, x, step * i + gap)
         c, s = _read_input(direction, cos, i), direction * _read_input(direction, sin, i)
-        first, second = (i, pairs + i) if pair_stride == 1 else (2 * i, 2 * i + 1)
+        first, second = (i, pairs + i) if step == 1 else (2 * i, 2 * i + 1)
         _write_scratch(direction, scratch, first, _formula(a, b, c, s))
         _write_scratch(direction, scratch, second, _formula(b, a, c, -s))
-    for part in range(2 // pair_stride):
-        for i in range(pair_stride * pairs):
+    for part in range(2 // step):
+        for i in range(step * pairs):
             _write_out(number, out, part * gap + i, _read_scratch(direction, scratch, part * pairs + i))
 
 
 @njit(forceinline=True)
-def _read_axis(axis_address: int) -> tuple[int, int, int, int, int]:
+def _int64_at(address: int, index: int) -> int:
+    """Return the int64 at ``address[index]``."""
+    integer: int = _read_input(np.int64(0), address, index)
+    return integer
+
+
+@njit(forceinline=True)
+def _read_axis(axis: int) -> tuple[int, int, int, int, int]:
     """Return the length of a layout's axis at an address, and the strides of x, its result, cos, sin in bytes."""
-    return (
-        int64_at(axis_address, _layout.LENGTH),
-        int64_at(axis_address, _layout.X),
-        int64_at(axis_address, _layout.OUT),
-        int64_at(axis_address, _layout.COS),
-        int64_at(axis_address, _layout.SIN),
-    )
+    length, x, out = _int64_at(axis, _layout.LENGTH), _int64_at(axis, _layout.X), _int64_at(axis, _layout.OUT)
+    return length, x, out, _int64_at(axis, _layout.COS), _int64_at(axis, _layout.SIN)
 
 
 @njit(forceinline=True)
 def _rotate_units(
-    number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
+    number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, step: int
 ) -> None:
     """Rotate units (tiles of rows) `begin` to ``end - 1`` of a layout; `addresses`: of q, k, results, cos and sin."""
-    scratch, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
+    scratch, rotated, gap = stack_memory(), stack_memory(), pairs if step == 1 else 1
     rotated += -rotated % 32
-    size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
+    size, table_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.TABLE_ITEM_SIZE)
     job = layout + 8 * _layout.JOBS
-    for _ in range(int64_at(layout, _layout.JOB_COUNT)):
-        which, before = int64_at(job, _layout.ARRAY), int64_at(job, _layout.FIRST_UNIT)
-        tile = int64_at(job, _layout.TILE)
-        axis, axis_count = job + 8 * _layout.AXES, int64_at(job, _layout.AXIS_COUNT)
+    for _ in range(_int64_at(layout, _layout.JOB_COUNT)):
+        which, before = _int64_at(job, _layout.ARRAY), _int64_at(job, _layout.FIRST_UNIT)
+        tile = _int64_at(job, _layout.TILE)
+        axis, axis_count = job + 8 * _layout.AXES, _int64_at(job, _layout.AXIS_COUNT)
         rows, x_row, out_row, cos_row, sin_row = _read_axis(axis)
         middle, x_middle, out_middle, cos_middle, sin_middle = _read_axis(axis + 8 * _layout.AXIS_LENGTH)
         tiles, first_out = -(-rows // tile), addresses[2 + which]
-        past_caches = int64_at(layout, _layout.PAST_CACHES) and int64_at(job, _layout.ALIGNED) and first_out % 32 == 0
+        past_caches = _int64_at(layout, _layout.PAST_CACHES) and _int64_at(job, _layout.ALIGNED) and first_out % 32 == 0
         past_caches = past_caches and addresses[which] != addresses[2 + which]
-        for unit in range(max(begin - before, 0), min(end - before, int64_at(job, _layout.UNIT_COUNT))):
+        for unit in range(max(begin - before, 0), min(end - before, _int64_at(job, _layout.UNIT_COUNT))):
             rest, j = divmod(unit, middle)
             rest, t = divmod(rest, tiles)
             x, out = addresses[which] + j * x_middle, first_out + j * out_middle
@@ -105,49 +89,46 @@ def _rotate_units(
             for k in range(t * tile, min((t + 1) * tile, rows)):
                 of_x, of_out, of_cos, of_sin = x + k * x_row, out + k * out_row, cos + k * cos_row, sin + k * sin_row
                 if past_caches:
-                    _rotate_row(number, direction, of_x, rotated, of_cos, of_sin, scratch, pairs, pair_stride, gap)
+                    _rotate_row(number, direction, of_x, rotated, of_cos, of_sin, scratch, pairs, step, gap)
                     for byte in range(0, 2 * pairs * size, 32):
                         copy_past_caches(of_out + byte, rotated + byte)
                     continue
                 for p in range(0, pairs, _layout.MOST_PAIRS):
-                    x_offset, table_offset = p * pair_stride * size, p * table_size
-                    row, row_out = of_x + x_offset, of_out + x_offset
-                    row_cos, row_sin = of_cos + table_offset, of_sin + table_offset
+                    part, part_of_table = p * step * size, p * table_size
+                    row, row_out = of_x + part, of_out + part
+                    row_cos, row_sin = of_cos + part_of_table, of_sin + part_of_table
                     pair_count = min(pairs - p, _layout.MOST_PAIRS)
-                    _rotate_row(
-                        number, direction, row, row_out, row_cos, row_sin, scratch, pair_count, pair_stride, gap
-                    )
+                    _rotate_row(number, direction, row, row_out, row_cos, row_sin, scratch, pair_count, step, gap)
         job = axis + 8 * axis_count * _layout.AXIS_LENGTH
 
 
 @njit(forceinline=True)
 def _address(layout: int, packed: int, i: int) -> int:
     """Return the data address of array i of the tuple or bytes at `packed`, by offsets in the layout at `layout`."""
-    slot = int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i)
-    data_offset = int64_at(layout, _layout.DATA_OFFSET)
-    address: int = int64_at(slot + data_offset, 0) if data_offset else slot
+    slot = _int64_at(packed + _int64_at(layout, _layout.ITEMS_OFFSET), i)
+    data_offset = _int64_at(layout, _layout.DATA_OFFSET)
+    address: int = _int64_at(slot + data_offset, 0) if data_offset else slot
     return address
 
 
 @njit(forceinline=True)
-def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int, pair_stride: int) -> int:
+def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int, step: int) -> int:
     """Rotate units `begin` to ``end - 1`` of a layout, and return 1; if an array is unaligned, only return 0."""
     q, k = _address(layout, packed, 0), _address(layout, packed, 1)
     q_out, k_out = _address(layout, packed, 2), _address(layout, packed, 3)
     cos, sin = _address(layout, packed, 4), _address(layout, packed, 5)
-    if (q | k | q_out | k_out) % int64_at(layout, _layout.ITEM_SIZE):
+    size, table_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.TABLE_ITEM_SIZE)
+    if (q | k | q_out | k_out) % size or (cos | sin) % table_size:
         return 0
-    if (cos | sin) % int64_at(layout, _layout.TABLE_ITEM_SIZE):
-        return 0
-    addresses, pairs = (q, k, q_out, k_out, cos, sin), int64_at(layout, _layout.PAIRS)
+    addresses, pairs = (q, k, q_out, k_out, cos, sin), _int64_at(layout, _layout.PAIRS)
     # LLVM makes better loops for constant numbers of pairs; each more takes longer to compile.
     if pairs == 64:
-        _rotate_units(number, direction, layout, addresses, begin, end, 64, pair_stride)
-    elif pair_stride == 1 and pairs == 32:
-        _rotate_units(number, direction, layout, addresses, begin, end, 32, pair_stride)
+        _rotate_units(number, direction, layout, addresses, begin, end, 64, step)
+    elif step == 1 and pairs == 32:
+        _rotate_units(number, direction, layout, addresses, begin, end, 32, step)
     else:
-        _rotate_units(number, direction, layout, addresses, begin, end, pairs, pair_stride)
-    if int64_at(layout, _layout.PAST_CACHES):
+        _rotate_units(number, direction, layout, addresses, begin, end, pairs, step)
+    if _int64_at(layout, _layout.PAST_CACHES):
         fence()
     return 1
 
@@ -177,6 +158,6 @@ def rotation_loop(dtype: str, pairing: str) -> Callable[..., int]:
     """
     number = _NUMBA_TYPES[dtype]
     real = types.float64 if number is types.float64 else types.float32
-    return compile_loop(
+    return _intrinsics.compile_loop(
         _LOOPS[pairing], types.int64(number, real, *[types.int64] * 4), rotate_component, _intrinsics, _layout
     )
