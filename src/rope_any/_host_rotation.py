@@ -334,11 +334,7 @@ def _plan_tiles(
         rotate = partial(write, rotation, way, arrays, tiling)
         tiles = tiling.kept or list(_tiles(*tiling[:3]))
         workers = host.threads() if is_large and not by_library else 1
-        size = max(-(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles), 1)
-        if workers > 1:
-            run_in_threads(rotate, [(tiles[i : i + size],) for i in range(0, len(tiles), size)], workers)
-        else:
-            rotate(tiles)
+        run_in_threads(lambda begin, end: rotate(tiles[begin:end]), len(tiles), workers)
         if out is not None:
             host.mark_written(out)
         return result

@@ -45,28 +45,25 @@ class Angles(NamedTuple):
         cos, sin = np.empty((2, count, len(row)), dtype=np.float32)  # one allocation, which malloc reuses
 
         def fill(begin: int, end: int) -> None:
-            """Write the rows of `cos` and `sin` whose positions are in the blocks `begin` to ``end - 1``."""
-            coarse = _unit_circle(row, np.arange(begin, end) * _BLOCK)
+            """Write the rows of `cos` and `sin` whose positions are in the blocks ``i + begin`` to ``i + end - 1``."""
+            coarse = _unit_circle(row, np.arange(i + begin, i + end) * _BLOCK)
             products = np.empty((_TILE, *within_block.shape), complex)
-            for i in range(0, len(coarse), _TILE):
-                some, start = coarse[i : i + _TILE, None, :], (begin + i) * _BLOCK - first
+            for n in range(0, len(coarse), _TILE):
+                some, start = coarse[n : n + _TILE, None, :], (begin + n) * _BLOCK - j
                 rows = np.multiply(some, within_block, out=products[: len(some)]).reshape(-1, len(row))
                 rows = rows[max(-start, 0) : count - start]
                 part = slice(max(start, 0), max(start, 0) + len(rows))
                 cos[part], sin[part] = rows.real, rows.imag
 
-        end = -(-(first + count) // _BLOCK)
-        workers = threads() if cos.size >= THREADED_FROM else 1
-        chunk = -(-(end - i) // (4 * workers)) if workers > 1 else end - i
-        run_in_threads(fill, [(n, min(n + chunk, end)) for n in range(i, end, chunk)], workers)
+        run_in_threads(fill, -(-(j + count) // _BLOCK), threads() if cos.size >= THREADED_FROM else 1)
         return cos, sin
 
 
 def precompute(fixed_point: tuple[int, ...]) -> Angles:
     """Return `Angles` (cos, sin of positions 0 to 63) of a row of frequencies, integers in 2⁻⁶⁴ turns per position."""
     row = np.asarray(fixed_point, dtype=np.int64)
-    zero = _unit_circle(row, np.arange(1))
-    return Angles(row, _unit_circle(row, np.arange(_BLOCK)), [(0, zero)])
+    within_block = _unit_circle(row, np.arange(_BLOCK))
+    return Angles(row, within_block, [(0, within_block[:1])])
 
 
 def _unit_circle(fixed_point: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.complex128]:

@@ -1,7 +1,7 @@
 """Prepare calls of the rotation loop compiled by Numba, for CPU arrays of any library."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -91,11 +91,6 @@ def launcher(
 
     def run_threaded(arrays: tuple[Array, ...]) -> object:
         """Rotate all units in up to `threads()` threads; return whether the arrays are aligned."""
-        workers = threads()
-        if workers == 1:
-            return run(arrays)
-        chunk = max(-(-units // (4 * workers)), 1)
-        calls = [(arrays, begin, min(begin + chunk, units)) for begin in range(0, units, chunk)]
-        return run_in_threads(run, calls, workers)
+        return run_in_threads(partial(run, arrays), units, threads())
 
     return run_threaded

@@ -8,7 +8,7 @@ the bits of a row do not depend on its neighbours.
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -111,10 +111,10 @@ def _make_rows(
     step: int,
     axes: int,
     pairs: int,
-    begin: int,
-    end: int,
     cos: int,
     sin: int,
+    begin: int,
+    end: int,
 ) -> int:
     """
     Compute rows `begin` to ``end - 1`` of a float32 table whose row 0 is at `cos` and `sin`; return 1.
@@ -178,10 +178,6 @@ def table_maker(
     """Return `make`, which returns cos, sin of positions as a float32 ``(2, *shape, pairs)``, large ones in threads."""
     rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 
-    def run(_: tuple[Any, ...], *call: Any) -> int:
-        """Call the loop; the arrays in the first argument, whose addresses are in `call`, live until it returns."""
-        return rows(*call)
-
     def make(shape: tuple[int, ...], *call: Any, given: object = None) -> npt.NDArray[np.float32]:
         """
         Return cos and sin of positions of `shape` (without their axes) as one array ``(2, *shape, pairs)``.
@@ -189,14 +185,14 @@ def table_maker(
         `call` has the parameters `factor` to `step` of `_make_rows`, and `given` is the array of the positions.
         """
         table = np.empty((2, *shape, pairs), dtype=np.float32)  # one allocation, which malloc reuses
-        count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
-        workers = threads() if table.size // 2 >= THREADED_FROM else 1
-        if workers == 1:
-            rows(*begin, 0, count, cos, cos + half)
+        count, cos = math.prod(shape), address(table)
+        known = at, *call, axes, pairs, cos, cos + table.nbytes // 2
+        if table.size // 2 < THREADED_FROM:
+            rows(*known, 0, count)
         else:
-            arrays, each = (frequencies, table, given), -(-count // (4 * workers))
-            calls = [(arrays, *begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
-            run_in_threads(run, calls, workers)
+            work = partial(rows, *known)
+            vars(work)["arrays"] = frequencies, table, given  # which it uses: they live until threads have finished
+            run_in_threads(work, count, threads())
         return table
 
     return make

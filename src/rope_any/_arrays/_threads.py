@@ -3,7 +3,7 @@
 import os
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -22,28 +22,31 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_in_threads(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int) -> bool:
+def run_in_threads(work: Callable[[int, int], Any], length: int, count: int) -> bool:
     """
-    Call `work` with each tuple in up to `count` threads, this included; return whether all returned true.
+    Call ``work(begin, end)`` for parts of ``range(length)`` in up to `count` threads; return whether all returned true.
 
     If an exception is raised, also in the middle by a signal, no thread begins another call, and the exception leaves
     this function when all threads have finished. A second one may leave it earlier, if it comes within microseconds
-    of the first. The threads keep `work` and their tuples, so what these refer to lives as long as it is in use.
+    of the first. The threads keep `work`, so what it refers to lives as long as it is in use.
     """
-    left = deque(partial(work, *call) for call in calls)
+    if count == 1:
+        return bool(work(0, length))
+    size = max(-(-length // (4 * count)), 1)
+    left = deque((begin, min(begin + size, length)) for begin in range(0, length, size))
     results, errors, busy = list[Any](), list[BaseException](), list[Lock]()
 
     def run_calls() -> None:
-        """Take calls from the queue that all threads share and run them, until none is left."""
+        """Take parts from the queue that all threads share and work on them, until none is left."""
         while True:
             try:
-                call = left.popleft()
+                part = left.popleft()
             except IndexError:
                 return
-            results.append(call())
+            results.append(work(*part))
 
     def help_out() -> None:
-        """Run calls in another thread, which is in `busy` before it takes one and until it has finished."""
+        """Work in another thread, which is in `busy` before it takes a part and until it has finished."""
         finished = Lock()
         finished.acquire()
         busy.append(finished)
@@ -57,10 +60,10 @@ def run_in_threads(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], c
             finished.release()
 
     try:
-        _submit(help_out, min(count, len(calls)) - 1)
+        _submit(help_out, min(count, len(left)) - 1)
         run_calls()
     finally:
-        left.clear()  # before it looks at `busy`: a thread that is not in it finds no call
+        left.clear()  # before it looks at `busy`: a thread that is not in it finds no part
         _wait_for(busy)
     if errors:
         raise errors.pop()  # in no list: a cycle of references would keep the arrays
@@ -78,7 +81,7 @@ def _wait_for(busy: list[Lock]) -> None:
 
 
 # The threads wait for tasks in C. Locks, futures and threads written in Python stay locked if an exception is raised
-# within their methods, and then hang this process, even at its exit. Nothing waits for a thread that has no call.
+# within their methods, and then hang this process, even at its exit. Nothing waits for a thread that has no part.
 _TASKS: SimpleQueue[Callable[[], object]] = SimpleQueue()
 _THREADS: list[int] = []
 
