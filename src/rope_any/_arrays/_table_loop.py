@@ -13,10 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from rope_any._arrays import _intrinsics, _layout
 from rope_any._arrays._intrinsics import compile_loop, reader, stack_memory, writer
@@ -32,47 +29,33 @@ _COS = 1.0, -1.2337005433534638, 0.25366924402955787, -0.02086028850585332, 0.00
 _SIN = 1.570796326757611, -0.6459640945212427, 0.07969255932258582, -0.004681141459109426, 0.0001579844658878331
 
 
-def _bitcast(target: Any) -> Any:
-    """Return an intrinsic that reinterprets the bits of a number as the type `target`."""
-
-    def cast(_: Any, x: Any) -> Any:
-        """Return the Numba signature of the cast, and the function that generates its LLVM code."""
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            """Generate the LLVM bitcast."""
-            del signature
-            return builder.bitcast(arguments[0], context.get_value_type(target))
-
-        return target(x), generate
-
-    return intrinsic(cast)
+# Each value that differs from call to call is a positional argument: Numba's entry points take no others.
+# ruff: noqa: PLR0917
 
 
-def _multiply_add(_: Any, x: Any, y: Any, z: Any) -> Any:
-    """Define the intrinsic that returns x·y + z, rounded once if the processor has FMA, in vector and scalar code."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the call of LLVM's ``fmuladd``."""
-        del context, signature
-        number = ir.DoubleType()
-        function_type = ir.FunctionType(number, [number] * 3)
-        return builder.call(_function(builder.module, function_type, "llvm.fmuladd.f64"), arguments)
-
-    return types.float64(x, y, z), generate
+@njit(forceinline=True, fastmath={"contract"})
+def _fma(x: Any, y: Any, z: Any) -> Any:
+    """Return x·y + z, rounded once if the processor has FMA, in vector and scalar code."""
+    return x * y + z
 
 
-_function: Any = cgutils.get_or_insert_function  # typed in part
-_to_bits, _to_number = _bitcast(types.int64), _bitcast(types.float64)
-_fma: Any = intrinsic(_multiply_add)
+@njit(forceinline=True)
+def _to_bits(number: Any) -> Any:
+    """Return the bits of a float64 as an int64."""
+    return np.float64(number).view(np.int64)
+
+
+@njit(forceinline=True)
+def _to_number(bits: Any) -> Any:
+    """Return the float64 that has the bits of an int64."""
+    return np.int64(bits).view(np.float64)
+
+
 _INTEGER, _REAL, _SINGLE = np.int64(0), np.float64(0), np.float32(0)  # types of numbers in memory
 
 # Phases go through scratch memory. The alias scopes tell LLVM that inputs, scratch, cos and sin do not overlap.
 _read_input, _write_scratch = reader("inputs", "scratch"), writer("scratch", "inputs")
 _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "sin"), writer("sin", "phases")
-
-
-# Each value that differs from call to call is a positional argument: Numba's entry points take no others.
-# ruff: noqa: PLR0917
 
 
 @njit(forceinline=True)
@@ -100,6 +83,12 @@ def _write_row(scratch: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: 
         second = _to_number(_to_bits(second) ^ (phase & (-1 << 63)))
         _write_cos(_SINGLE, cos, i, np.float32(first))
         _write_sin(_SINGLE, sin, i, np.float32(second))
+
+
+@njit(forceinline=True)
+def _add_phase(scratch: int, i: int, axis: int, phase: int) -> None:
+    """Write the phase of pair i at `scratch`, added to those of the axes before `axis`."""
+    _write_scratch(_INTEGER, scratch, i, phase + (_read_scratch(_INTEGER, scratch, i) if axis else 0))
 
 
 def _make_rows(
@@ -139,19 +128,11 @@ def _make_rows(
                         near = real_position * _read_input(_REAL, at + size, i)  # as `_table._table_by_float64` does
                         turns = near - np.rint(near) + real_position * _read_input(_REAL, at + 2 * size, i)
                         turns -= np.rint(turns)
-                        phase = (_to_bits(turns + 1.5) << 12) ^ (-1 << 63)
-                        _write_scratch(
-                            _INTEGER, scratch, i, phase + (_read_scratch(_INTEGER, scratch, i) if axis else 0)
-                        )
+                        _add_phase(scratch, i, axis, (_to_bits(turns + 1.5) << 12) ^ (-1 << 63))
                 else:
-                    integer_position = (
-                        _read_input(_INTEGER, positions, row * axes + axis) if positions else first + row * step
-                    )
+                    position = _read_input(_INTEGER, positions, row * axes + axis) if positions else first + row * step
                     for i in range(many):
-                        phase = integer_position * _read_input(_INTEGER, at, i)
-                        _write_scratch(
-                            _INTEGER, scratch, i, phase + (_read_scratch(_INTEGER, scratch, i) if axis else 0)
-                        )
+                        _add_phase(scratch, i, axis, position * _read_input(_INTEGER, at, i))
             _write_row(scratch, many, cosine, sine, cos + to, sin + to)
             if not is_number:
                 for i in range(many):
