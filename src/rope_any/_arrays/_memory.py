@@ -1,6 +1,7 @@
 """Memory of arrays: check that results can be written into it, cache sizes, and huge pages for new arrays."""
 
 import ctypes
+import mmap
 import struct
 import sys
 from functools import cache
@@ -115,13 +116,11 @@ def _overlap(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
 
 def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
     """Whether elements of `x` may share memory: a stride, in ascending order, is less than the extent below it."""
-    extent = x.itemsize
-    for step, length in sorted(
-        (abs(step), length) for step, length in zip(x.strides, x.shape, strict=True) if length > 1
-    ):
+    extent, axes = x.itemsize, zip(map(abs, x.strides), x.shape, strict=True)
+    for step, length in sorted(axis for axis in axes if axis[1] > 1):
         if step < extent:
             return x.size > 0
-        extent = step * (length - 1) + extent
+        extent += step * (length - 1)
     return False
 
 
@@ -142,10 +141,6 @@ def tile_size() -> int:
 # --- new memory -------------------------------------------------------------------------------------------------------
 
 
-_HUGE_PAGES_WANTED = 14  # MADV_HUGEPAGE of Linux
-_PAGE = 4096
-
-
 @cache
 def has_huge_pages() -> bool:
     """Whether Linux gives huge pages (2 MiB) to a process that asks for them; False on other systems."""
@@ -156,11 +151,5 @@ def has_huge_pages() -> bool:
 def ask_for_huge_pages(address: int, size: int) -> None:
     """Request huge pages for the `size` bytes of new memory at `address`; do nothing unless `has_huge_pages`."""
     if has_huge_pages():  # fewer pages: the first write to each is slow; NumPy makes this request itself
-        first, end = -(-address // _PAGE) * _PAGE, (address + size) // _PAGE * _PAGE
-        _system().madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), _HUGE_PAGES_WANTED)
-
-
-@cache
-def _system() -> ctypes.CDLL:
-    """Return the C library of this process, for calls of ``madvise``."""
-    return ctypes.CDLL(None)
+        first, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), mmap.MADV_HUGEPAGE)
