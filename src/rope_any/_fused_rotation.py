@@ -94,16 +94,8 @@ def _launcher(
         for x, result in zip(xs, results, strict=True)
     ]
     variant = lib.dtype_name(xs[0].dtype), rotation.pairing, rotation.inverse
-    return launcher(
-        variant,
-        factors[0].shape[-1],
-        batches,
-        item_sizes=(xs[0].itemsize, factors[0].itemsize),
-        pack_addresses=host.pack_addresses,
-        threads=host.threads,
-        has_out=has_out,
-        packed_offsets=host.packed_offsets,
-    )
+    sizes = xs[0].itemsize, factors[0].itemsize
+    return launcher(host, variant, batches, pairs=factors[0].shape[-1], item_sizes=sizes, has_out=has_out)
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:

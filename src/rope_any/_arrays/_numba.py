@@ -3,25 +3,23 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import prod
-from typing import Any
 
 from rope_any._arrays._layout import MOST_PAIRS, BatchAxes, encode
-from rope_any._arrays._library import FLOATING, Array
+from rope_any._arrays._library import FLOATING, Array, HostMemory
 from rope_any._arrays._memory import has_huge_pages
 from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 
 _PAST_CACHES_FROM = 2**25  # bytes written: more than most caches hold
 
 
-def refusal(*dtypes: str) -> str | None:
-    """Return why Numba cannot compile loops for these dtypes, given by name; None if it can."""
+def refusal(dtype: str) -> str | None:
+    """Return why Numba cannot compile loops for a dtype, given by name; None if it can."""
     if trouble := _why_not_imported():
         return f"it needs Numba, {trouble}"
     from rope_any._arrays._intrinsics import has_half_precision
 
     known = FLOATING if has_half_precision() else FLOATING[1:]
-    other = next((dtype for dtype in dtypes if dtype not in known), None)
-    return None if other is None else f"Numba does not compile {other} on this machine"
+    return None if dtype in known else f"Numba does not compile {dtype} on this machine"
 
 
 @cache
@@ -37,27 +35,25 @@ def _why_not_imported() -> str | None:
 
 
 def launcher(
+    host: HostMemory,
     variant: tuple[str, str, bool],
-    pairs: int,
     batches: Sequence[BatchAxes],
     *,
+    pairs: int,
     item_sizes: tuple[int, int],
-    pack_addresses: Callable[[tuple[Array, ...]], Any],
-    threads: Callable[[], int],
     has_out: bool,
-    **options: Any,
 ) -> Callable[[tuple[Array, ...]], object]:
     """
     Return a function that rotates one or two arrays by the compiled loop.
 
     Parameters
     ----------
+    host : HostMemory
+        The record of the memory of the arrays' library.
     variant : tuple
         The dtype of x, the pairing, and whether to rotate backwards.
-    pairs, batches, item_sizes, options
-        As for `_layout.encode`; `options` are `packed_offsets`.
-    pack_addresses, threads : function
-        As in `HostMemory`; the latter says how many threads a large call may use.
+    batches, pairs, item_sizes
+        As for `_layout.encode`.
     has_out : bool
         Whether results are written into arrays of the caller. Large new arrays bypass the caches only if the system
         has huge pages.
@@ -74,7 +70,8 @@ def launcher(
     count = 2 * pairs * sum(prod(axes.shape) for axes in batches)
     whole_vectors = 2 * pairs * item_sizes[0] % 32 == 0 and pairs <= MOST_PAIRS
     past_caches = count * item_sizes[0] >= _PAST_CACHES_FROM and whole_vectors and (has_out or has_huge_pages())
-    layout, units = encode(batches, pairs, item_sizes=item_sizes, past_caches=past_caches, **options)
+    offsets, pack_addresses = host.packed_offsets, host.pack_addresses
+    layout, units = encode(batches, pairs, item_sizes=item_sizes, packed_offsets=offsets, past_caches=past_caches)
     zero: float = 0.0 if dtype in {"float32", "float64"} else 0
     direction, address = -1.0 if inverse else 1.0, layout.buffer_info()[0]
     loop = _rotation_loop.rotation_loop(dtype, pairing)
@@ -90,7 +87,7 @@ def launcher(
         return run
 
     def run_threaded(arrays: tuple[Array, ...]) -> object:
-        """Rotate all units in up to `threads()` threads; return whether the arrays are aligned."""
-        return run_in_threads(partial(run, arrays), units, threads())
+        """Rotate all units in up to ``host.threads()`` threads; return whether the arrays are aligned."""
+        return run_in_threads(partial(run, arrays), units, host.threads())
 
     return run_threaded
