@@ -15,6 +15,7 @@ COMPILER = shutil.which("g++")
 _PRELUDE = """
 #include <cstring>
 #define __global__
+#define __device__ static
 static struct { unsigned x; } blockIdx, blockDim, threadIdx;
 """
 # The two half precisions convert to float32 and back, rounded to nearest, as CUDA's own classes.

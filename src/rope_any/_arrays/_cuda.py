@@ -1,5 +1,6 @@
 """The rotation of pairs as one CUDA kernel, for CuPy: its source and the arguments of a launch."""
 
+import inspect
 import math
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rope_any._arrays._compilers import PairLayout
+from rope_any._arrays._layout import merge
 from rope_any._arrays._library import Array
 from rope_any._formula import rotate_component
 
@@ -27,6 +29,7 @@ typedef {integer} Index;
 template <class Kind, int COUNT> struct alignas(COUNT * sizeof(Kind)) Chunk {{ Kind at[COUNT]; }};
 typedef Chunk<Element, {members}> Members;
 typedef Chunk<Work, {width}> Factors;
+__device__ Work component(Work a, Work b, Work c, Work s) {{ return {formula}; }}
 
 extern "C" __global__ void rotate(
     const char* x, char* out, const char* cosines, const char* sines, long long x_gap, long long out_gap,
@@ -46,8 +49,8 @@ extern "C" __global__ void rotate(
         #pragma unroll
         for (int i = 0; i < {width}; i++) {{
             const Work a = {a}, b = {b}, c = cosine.at[i], s = {direction}sine.at[i];
-            {a} = {rotated_a};
-            {b} = {rotated_b};
+            {a} = component(a, b, c, s);
+            {b} = component(b, a, c, -s);
         }}
         *(Members*)out = first[row];{write_second}
     }}
@@ -58,20 +61,6 @@ _OFFSETS = """{{
         const Index i = left % n{k}; left /= n{k};
         x += i * x{k}; out += i * out{k}; cosines += i * c{k}; sines += i * s{k};
     }}"""
-
-
-class _Code(NamedTuple):
-    """An expression of C++, for the formula."""
-
-    text: str
-
-    def __mul__(self, other: Any) -> "_Code":
-        """Return the product."""
-        return _Code(f"({self.text} * {other.text})")
-
-    def __sub__(self, other: Any) -> "_Code":
-        """Return the difference."""
-        return _Code(f"({self.text} - {other.text})")
 
 
 class Variant(NamedTuple):
@@ -94,7 +83,7 @@ class Variant(NamedTuple):
 def source(variant: Variant) -> str:
     """Return the source of a kernel ``rotate``."""
     dtype, width, rows, adjacent, direction, axes, integer = variant
-    a, b, c, s, minus_s = map(_Code, ("a", "b", "c", "s", "(-s)"))
+    formula = inspect.getsource(rotate_component).rpartition("return ")[2].strip()  # a * c - b * s, as in C++ too
     return _SOURCE.format(
         headers="#include <cuda_bf16.h>" if dtype == "bfloat16" else "",
         element=TYPES[dtype],
@@ -110,8 +99,7 @@ def source(variant: Variant) -> str:
         a="first[row].at[2 * i]" if adjacent else "first[row].at[i]",
         b="first[row].at[2 * i + 1]" if adjacent else "second[row].at[i]",
         direction="" if direction == 1 else "-",
-        rotated_a=rotate_component(a, b, c, s).text,
-        rotated_b=rotate_component(b, a, c, minus_s).text,
+        formula=formula,
         write_second="" if adjacent else "\n        *(Members*)(out + out_gap) = second[row];",
     )
 
@@ -142,7 +130,8 @@ def _prepared(
     width, adjacent = next(kind for kind in kinds if _fits(operands, pairs, *kind))
     outer = zip(lengths, *(operand.strides for operand in operands), strict=True)
     in_memory = sorted(outer, key=lambda axis: -abs(axis[1]))  # as x is
-    axes = _merge([*in_memory, (pairs // width, *(width * operand.step for operand in operands))])
+    chunks = pairs // width, *(width * operand.step for operand in operands)
+    axes = merge([chunks, *reversed(in_memory)])[::-1]
     if not all(n for n, *_ in axes):
         return None
     axes, rows, row_steps = _share(axes)
@@ -207,17 +196,6 @@ def _fits(operands: list[_Operand], pairs: int, width: int, adjacent: bool) -> b
         if operand.step != pair or width * pair > _WIDEST or any(offset % (width * pair) for offset in offsets):
             return False
     return pairs % width == 0
-
-
-def _merge(axes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return axes ``(length, *strides)`` without those of length 1, and with those joined that are one in memory."""
-    merged: list[tuple[int, ...]] = []
-    for length, *strides in axes:
-        if merged and all(outer == length * inner for outer, inner in zip(merged[-1][1:], strides, strict=True)):
-            merged[-1] = (merged[-1][0] * length, *strides)
-        elif length != 1:
-            merged.append((length, *strides))
-    return merged
 
 
 @cache

@@ -7,7 +7,7 @@ time. From unit to unit the next axis counts fastest, then the tiles, then the o
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class BatchAxes(NamedTuple):
 
 # Indices into the header, into a job, and into an axis of it. All sizes, offsets and strides are in bytes.
 ITEMS_OFFSET, DATA_OFFSET, ITEM_SIZE, TABLE_ITEM_SIZE, PAIRS, PAST_CACHES, JOB_COUNT, JOBS = range(8)
-ARRAY, FIRST_UNIT, UNIT_COUNT, TILE, ALIGNED, AXIS_COUNT, AXES = range(7)
+UNIT_COUNT, TILE, ALIGNED, AXIS_COUNT, AXES = range(5)
 LENGTH, X, OUT, COS, SIN, AXIS_LENGTH = range(6)
 
 MOST_PAIRS = 256  # pairs of a row in scratch memory at a time
@@ -58,26 +58,26 @@ def encode(
         Whether results are written by nontemporal stores, which bypass the caches.
     """
     jobs, total = list[int](), 0
-    for which, batch in enumerate(batches):
-        axes = _merged(batch)
+    for batch in batches:
+        axes = merge(sorted(zip(*batch, strict=True), key=lambda axis: abs(axis[X])))
+        axes += [(1, 0, 0, 0, 0)] * (2 - len(axes))
         (rows, _, _, *table), (middle, *_), *outer = axes
         fitting = max(_TABLE_BYTES // (2 * pairs * item_sizes[1]), 1) if any(table) else _MOST_ROWS
         tile = max(min(rows, _MOST_ROWS, fitting), 1)
         units = middle * -(-rows // tile) * prod(axis[LENGTH] for axis in outer)
         aligned = all(axis[OUT] % 32 == 0 for axis in axes)
-        jobs += [which, total, units, tile, aligned, len(axes), *(number for axis in axes for number in axis)]
+        jobs += [units, tile, aligned, len(axes), *(number for axis in axes for number in axis)]
         total += units
     header = [*packed_offsets, *item_sizes, pairs, past_caches, len(batches)]
     return array("q", [*header, *jobs]), total
 
 
-def _merged(batch: BatchAxes) -> list[tuple[int, ...]]:
-    """Return (length, strides of x, out, cos, sin) by rising x stride: merge contiguous axes, drop 1s, pad to two."""
-    axes = sorted((axis for axis in zip(*batch, strict=True) if axis[0] != 1), key=lambda axis: abs(axis[X]))
+def merge(axes: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return axes ``(length, *strides)``, inner ones first, without lengths of 1, and joined if they are contiguous."""
     merged: list[tuple[int, ...]] = []
-    for n, *strides in axes:
-        if merged and all(stride == merged[-1][0] * last for stride, last in zip(strides, merged[-1][1:], strict=True)):
-            merged[-1] = (merged[-1][0] * n, *merged[-1][1:])
-        else:
-            merged.append((n, *strides))
-    return merged + [(1, 0, 0, 0, 0)] * (2 - len(merged))
+    for length, *strides in axes:
+        if merged and all(outer == merged[-1][0] * inner for outer, inner in zip(strides, merged[-1][1:], strict=True)):
+            merged[-1] = (merged[-1][0] * length, *merged[-1][1:])
+        elif length != 1:
+            merged.append((length, *strides))
+    return merged

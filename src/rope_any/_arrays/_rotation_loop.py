@@ -68,16 +68,15 @@ def _rotate_units(
     rotated += -rotated % 32
     size, table_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.TABLE_ITEM_SIZE)
     job = layout + 8 * _layout.JOBS
-    for _ in range(_int64_at(layout, _layout.JOB_COUNT)):
-        which, before = _int64_at(job, _layout.ARRAY), _int64_at(job, _layout.FIRST_UNIT)
-        tile = _int64_at(job, _layout.TILE)
+    for which in range(_int64_at(layout, _layout.JOB_COUNT)):
+        units, tile = _int64_at(job, _layout.UNIT_COUNT), _int64_at(job, _layout.TILE)
         axis, axis_count = job + 8 * _layout.AXES, _int64_at(job, _layout.AXIS_COUNT)
         rows, x_row, out_row, cos_row, sin_row = _read_axis(axis)
         middle, x_middle, out_middle, cos_middle, sin_middle = _read_axis(axis + 8 * _layout.AXIS_LENGTH)
         tiles, first_out = -(-rows // tile), addresses[2 + which]
         past_caches = _int64_at(layout, _layout.PAST_CACHES) and _int64_at(job, _layout.ALIGNED) and first_out % 32 == 0
-        past_caches = past_caches and addresses[which] != addresses[2 + which]
-        for unit in range(max(begin - before, 0), min(end - before, _int64_at(job, _layout.UNIT_COUNT))):
+        past_caches = past_caches and addresses[which] != first_out
+        for unit in range(max(begin, 0), min(end, units)):
             rest, j = divmod(unit, middle)
             rest, t = divmod(rest, tiles)
             x, out = addresses[which] + j * x_middle, first_out + j * out_middle
@@ -99,7 +98,7 @@ def _rotate_units(
                     row_cos, row_sin = of_cos + part_of_table, of_sin + part_of_table
                     pair_count = min(pairs - p, _layout.MOST_PAIRS)
                     _rotate_row(number, direction, row, row_out, row_cos, row_sin, scratch, pair_count, step, gap)
-        job = axis + 8 * axis_count * _layout.AXIS_LENGTH
+        job, begin, end = axis + 8 * axis_count * _layout.AXIS_LENGTH, begin - units, end - units
 
 
 @njit(forceinline=True)
