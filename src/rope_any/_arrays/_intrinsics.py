@@ -153,6 +153,7 @@ copy_past_caches: Any = intrinsic(_copy_past_caches)
 fence: Any = intrinsic(_fence)
 
 
+@cache
 def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) -> Callable[..., int]:
     """Return the entry point of `function`, compiled by Numba or from its disk cache (its key covers `sources` too)."""
     # This is part of the cache key; Numba's own covers the function's file alone.

@@ -5,7 +5,6 @@ It is compiled once for each dtype and pairing and cached on disk. A layout give
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -146,7 +145,6 @@ _NUMBA_TYPES = {"float16": FLOAT16, "bfloat16": BFLOAT16, "float32": types.float
 _LOOPS = {"half": _rotate_half, "interleaved": _rotate_interleaved}
 
 
-@cache
 def rotation_loop(dtype: str, pairing: str) -> Callable[..., int]:
     """
     Return the loop that rotates arrays of a dtype in a pairing, compiled or from the disk cache.

@@ -8,7 +8,7 @@ the bits of a row do not depend on its neighbours.
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -141,12 +141,6 @@ def _make_rows(
     return 1
 
 
-@cache
-def table_loop() -> Callable[..., int]:
-    """Return `_make_rows`, the loop that computes rows of a float32 table, compiled or from the disk cache."""
-    return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _intrinsics, _layout)
-
-
 def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
     """Return int64 ``(3, axes, pairs)``: fixed point (2⁻⁶⁴ turns), and the bits of float64 `high` and `low` (turns)."""
     pieces = np.asarray((high, low), dtype=np.float64)
@@ -157,7 +151,9 @@ def table_maker(
     frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
 ) -> Callable[..., npt.NDArray[np.float32]]:
     """Return `make`, which returns cos, sin of positions as a float32 ``(2, *shape, pairs)``, large ones in threads."""
-    rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
+    signature = types.int64(types.int64, types.float64, *[types.int64] * 10)
+    rows = compile_loop(_make_rows, signature, _intrinsics, _layout)
+    at, (_, axes, pairs) = frequencies.ctypes.data, frequencies.shape
 
     def make(shape: tuple[int, ...], *call: Any, given: object = None) -> npt.NDArray[np.float32]:
         """
