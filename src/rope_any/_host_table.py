@@ -73,7 +73,7 @@ def _looped_rows(
     loop: Any = loop_of(lib, frequencies)
     if isinstance(loop, str):  # it can't be compiled now, and could be when the plan was made
         return _added_rows(lib, frequencies, factor, first, count)
-    rows: tuple[Any, Any] = loop((count,), factor, 0, 0, first, 1)
+    rows: tuple[Any, Any] = loop((count,), factor, 0, 0, first)
     return rows
 
 
@@ -151,7 +151,7 @@ def table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     shape, real = tuple(by_axis(given, frequencies.axes)[0].shape), not lib.is_integer(given)
     view = np.require(host.viewer(given)(given), np.float64 if real else np.int64, ["C", "ALIGNED"])
     address = view.ctypes.data if view.size else 0
-    cos, sin = map(host.wrap, loop(shape, factor, address, int(real), 0, 0, given=(given, view)))
+    cos, sin = map(host.wrap, loop(shape, factor, address, int(real), 0, given=(given, view)))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 

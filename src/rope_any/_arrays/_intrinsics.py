@@ -156,8 +156,9 @@ fence: Any = intrinsic(_fence)
 @cache
 def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) -> Callable[..., int]:
     """Return the entry point of `function`, compiled by Numba or from its disk cache (its key covers `sources` too)."""
-    # This is part of the cache key; Numba's own covers the function's file alone.
-    function.__qualname__ = f"{function.__name__}_{source_hash(*sources)}"
+    # This is part of the cache key; Numba's own covers the function's file alone. With the signature each variant has
+    # files of its own, which processes that compile others at the same time don't overwrite.
+    function.__qualname__ = f"{function.__name__}_{source_hash(*sources, text=str(signature))}"
     try:
         fast: Any = njit(signature, nogil=True, cache=True)(function)
     except (OSError, RuntimeError):  # no writable cache directory
@@ -166,6 +167,6 @@ def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) ->
     return entry
 
 
-def source_hash(*sources: Any) -> str:
-    """Return a hash of the source code of functions or modules, as 16 hexadecimal digits."""
-    return hashlib.sha256("".join(map(inspect.getsource, sources)).encode()).hexdigest()[:16]
+def source_hash(*sources: Any, text: str = "") -> str:
+    """Return a hash of a text and of the source code of functions or modules, as 16 hexadecimal digits."""
+    return hashlib.sha256("".join([text, *map(inspect.getsource, sources)]).encode()).hexdigest()[:16]

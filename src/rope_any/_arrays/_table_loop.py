@@ -97,7 +97,6 @@ def _make_rows(
     positions: int,
     real: int,
     first: int,
-    step: int,
     axes: int,
     pairs: int,
     cos: int,
@@ -109,7 +108,7 @@ def _make_rows(
     Compute rows `begin` to ``end - 1`` of a float32 table whose row 0 is at `cos` and `sin`; return 1.
 
     `frequencies` is the address of what `pack_frequencies` returns; `positions` that of float64 (`real` is 1) or int64
-    positions, or 0 if they are ``first + row * step``. A row whose position is not finite is NaN.
+    positions, or 0 if they are ``first + row``. A row whose position is not finite is NaN.
     """
     c0, c1, c2, c3, c4 = _COS
     s0, s1, s2, s3, s4 = _SIN
@@ -130,7 +129,7 @@ def _make_rows(
                         turns -= np.rint(turns)
                         _add_phase(scratch, i, axis, (_to_bits(turns + 1.5) << 12) ^ (-1 << 63))
                 else:
-                    position = _read_input(_INTEGER, positions, row * axes + axis) if positions else first + row * step
+                    position = _read_input(_INTEGER, positions, row * axes + axis) if positions else first + row
                     for i in range(many):
                         _add_phase(scratch, i, axis, position * _read_input(_INTEGER, at, i))
             _write_row(scratch, many, cosine, sine, cos + to, sin + to)
@@ -151,7 +150,7 @@ def table_maker(
     frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
 ) -> Callable[..., npt.NDArray[np.float32]]:
     """Return `make`, which returns cos, sin of positions as a float32 ``(2, *shape, pairs)``, large ones in threads."""
-    signature = types.int64(types.int64, types.float64, *[types.int64] * 10)
+    signature = types.int64(types.int64, types.float64, *[types.int64] * 9)
     rows = compile_loop(_make_rows, signature, _intrinsics, _layout)
     at, (_, axes, pairs) = frequencies.ctypes.data, frequencies.shape
 
@@ -159,7 +158,7 @@ def table_maker(
         """
         Return cos and sin of positions of `shape` (without their axes) as one array ``(2, *shape, pairs)``.
 
-        `call` has the parameters `factor` to `step` of `_make_rows`, and `given` is the array of the positions.
+        `call` has the parameters `factor` to `first` of `_make_rows`, and `given` is the array of the positions.
         """
         table = np.empty((2, *shape, pairs), dtype=np.float32)  # one allocation, which malloc reuses
         count, cos = math.prod(shape), address(table)
