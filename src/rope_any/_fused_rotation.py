@@ -86,7 +86,8 @@ def _launcher(
 
     def strides(part: Array, axes: int) -> tuple[int, ...]:
         """Return the strides, in bytes, of the batch axes of `part` when it is broadcast to `axes` batch axes."""
-        own = [0 if n == 1 else stride for n, stride in zip(part.shape[:-1], host.strides(part), strict=False)]
+        given = zip(part.shape[:-1], host.viewer(part)(part).strides[:-1], strict=True)
+        own = [0 if n == 1 else stride for n, stride in given]
         return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
 
     batches = [
@@ -100,7 +101,7 @@ def _launcher(
 
 def _has_plain_rows(host: Any, x: Array) -> bool:
     """Whether the features of x are adjacent in memory, and all its rows are aligned to the item size if one is."""
-    strides, size = host.strides(x), x.itemsize
+    strides, size = host.viewer(x)(x).strides, x.itemsize
     return strides[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, strides, strict=True))
 
 

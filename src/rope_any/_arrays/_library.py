@@ -92,19 +92,18 @@ class HostMemory(NamedTuple):
     """Whether x is in CPU memory."""
     viewer: Callable[..., Callable[[Array], Any]]
     """
-    ``(x, shape)``: a function of arrays like x, of float32 or float64 → a NumPy array in their memory, which it does
-    not keep alive; of another shape if that is given and x is contiguous.
+    ``(x, shape)``: a function of arrays like x → a NumPy array in their memory, which it does not keep alive; of
+    another shape if that is given and x is contiguous. Only float32 and float64 can be read.
     """
     wrap: Callable[[Any], Array]
     """A NumPy array → an array of the library that shares its memory."""
     mark_written: Callable[[Array], None]
     """Notify the library that x was written in its memory."""
-    is_numpy: bool
-    """Whether x is NumPy's own array: its warnings are expected, and results need no memory of another library."""
-    complex_product_is_reproducible: Callable[[int], bool]
-    """A number of pairs → whether complex products of a row of so many have the same bits at any place in an array."""
-    multiply_complex: Callable[[Any, Any, Any], Any]
-    """``(x, factor, out)``, complex NumPy arrays: write the product into `out`, and return it."""
+    complex_product: Callable[[int], Callable[[Any, Any, Any], object] | None]
+    """
+    A number of pairs → a function ``(x, factor, out)`` that writes the product of complex NumPy arrays into `out`; None
+    if products of a row of so many pairs may have other bits at another place in an array.
+    """
     threads: Callable[[], int]
     """The number of threads for large arrays."""
     write_members: Callable[..., None] | None
@@ -116,8 +115,6 @@ class HostMemory(NamedTuple):
     # For compiled loops, which read and write memory by its address
     why_no_loop: Callable[[Array], str | None]
     """Why no loop can be compiled for arrays like x, or None."""
-    strides: Callable[[Array], tuple[int, ...]]
-    """The strides of x in bytes."""
     contiguous: Callable[[Array, Any], Array]
     """``(x, dtype)`` → x itself if it is C-contiguous and of the dtype; else a copy that is."""
     allocator: Callable[[Array], Callable[[Array], Array]]

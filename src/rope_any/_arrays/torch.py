@@ -225,11 +225,11 @@ def _addresses(x: Array) -> Any:
     return _memory.view_at(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
 
 
-def _complex_product_is_reproducible(pairs: int) -> bool:
-    """Whether torch's complex products of a row of so many pairs are known to round alike anywhere in an array."""
+def _complex_product(pairs: int) -> Callable[[Any, Any, Any], object] | None:
+    """Return `_multiply_complex` if products of a row of so many pairs are known to round alike anywhere; else None."""
     # The remainder of a loop after its last full vectors is multiplied by other code, which rounds once less. Rows of
     # sixteen leave no remainder: a loop takes two of the largest vectors at a time.
-    return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
+    return _multiply_complex if pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"} else None
 
 
 def _write_members(  # noqa: PLR0917  # as `HostMemory.write_members`
@@ -253,14 +253,13 @@ def _viewer(x: Array, shape: tuple[int, ...] | None = None) -> Callable[[Array],
     kind = np.dtype(str(x.dtype).removeprefix("torch."))
     lengths = tuple(x.shape) if shape is None else shape
     # to torch, a tensor is contiguous whatever the strides of its axes of length 1 are
-    strides = None if shape is not None or x.is_contiguous() else tuple([size * step for step in x.stride()])
+    strides = None if x.is_contiguous() else tuple([size * step for step in x.stride()])
     return lambda x: array(lengths, kind, memory(x.data_ptr()), 0, strides)  # type: ignore[arg-type]  # a buffer
 
 
-def _multiply_complex(x: Any, factor: Any, out: Any) -> Any:
-    """Write the product of complex NumPy arrays into `out`; return it. torch fuses no multiply-add, as NumPy does."""
+def _multiply_complex(x: Any, factor: Any, out: Any) -> None:
+    """Write the product of complex NumPy arrays into `out`. torch fuses no multiply-add, as NumPy does."""
     torch.mul(torch.from_numpy(x), torch.from_numpy(factor), out=torch.from_numpy(out))
-    return out
 
 
 # torch.compile can't ask this before torch 2.13, so it is asked here of the devices that people have.
@@ -441,13 +440,10 @@ LIBRARY = Library(
         viewer=_viewer,
         wrap=torch.from_numpy,
         mark_written=_mark_written,
-        is_numpy=False,
-        complex_product_is_reproducible=_complex_product_is_reproducible,
-        multiply_complex=_multiply_complex,
+        complex_product=_complex_product,
         threads=torch.get_num_threads,
         write_members=_write_members,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
-        strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
         allocator=lambda x: torch.empty_like if x.nbytes < _HUGE_PAGES_FROM else _empty_like,
         pack_addresses=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
