@@ -18,33 +18,22 @@ def plan_fused(
     rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...], /, *, eager: Plan
 ) -> Plan:
     """Return the plan that a compiler makes; `eager`, after a warning, if none can; it also runs if the other fails."""
-    lib = rotation.lib
-    if lib.state(*xs, *table, *outs) is State.HOST and _can_loop(rotation, xs):
+    lib, host, compiler = rotation.lib, rotation.lib.host, rotation.lib.compiler
+    if host is not None and lib.state(*xs, *table, *outs) is State.HOST and host.why_no_loop(xs[0]) is None:
         try:
             return plan_parts(rotation, xs, table, outs, make=_plan_loop)
         except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
             warn_fallback(f"Numba failed ({type(error).__name__})")
             return eager
-    if (reason := _why_not(rotation, xs, table, outs)) is not None:
-        warn_fallback(reason)
+    reasons = [f"{lib.name} has no compiler"]
+    if compiler is not None:
+        reasons = list(filter(None, [compiler.refusal(x, *table, out) for x, out in zip(xs, outs, strict=True)]))
+    if reasons:
+        warn_fallback(reasons[0])
         return eager
-    if lib.compiler is not None and lib.compiler.write_pairs is not None:
+    if compiler is not None and compiler.write_pairs is not None:
         return with_fallback(lib, plan_parts(rotation, xs, table, outs, make=_plan_kernel), eager)
     return _plan_compiled(rotation)
-
-
-def _can_loop(rotation: Rotation, xs: tuple[Array, ...]) -> bool:
-    """Whether Numba compiles a loop for arrays in CPU memory."""
-    host: Any = rotation.lib.host
-    return all(host.why_no_loop(x) is None for x in xs)
-
-
-def _why_not(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> str | None:
-    """Return why the compiler of the library can't compile for these arrays; None if it can."""
-    if (compiler := rotation.lib.compiler) is None:
-        return f"{rotation.lib.name} has no compiler"
-    reasons = (compiler.refusal(x, *table, out) for x, out in zip(xs, outs, strict=True))
-    return next(filter(None, reasons), None)
 
 
 # --- Numba's loop -----------------------------------------------------------------------------------------------------
@@ -59,15 +48,22 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
         return partial(_rotate_copies, rotation)  # strided features or unaligned rows
     factors = [host.contiguous(part, dtype) for part in table]
-    launch = _launcher(rotation, xs, results, factors, has_out=writes)
-    is_ready, has_two_arrays = all(a is b for a, b in zip(factors, table, strict=True)), len(xs) == 2
+    is_ready = all(a is b for a, b in zip(factors, table, strict=True))
+    launch = launcher(
+        host,
+        (lib.dtype_name(xs[0].dtype), rotation.pairing, rotation.inverse),
+        [_batch_axes(host, (x, result, *factors)) for x, result in zip(xs, results, strict=True)],
+        pairs=factors[0].shape[-1],
+        item_sizes=(xs[0].itemsize, factors[0].itemsize),
+        has_out=writes,
+    )
     allocators = [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by the loop, into `outs` or new arrays; if one is unaligned, copies of all."""
-        factors = table if is_ready else tuple([host.contiguous(part, dtype) for part in table])
+        factors = table if is_ready else [host.contiguous(part, dtype) for part in table]
         results: Any = outs if writes else tuple(map(call, allocators, xs))
-        if not launch(xs + results + factors if has_two_arrays else xs + xs + results + results + factors):
+        if not launch((xs[0], xs[-1], results[0], results[-1], *factors)):
             return _rotate_copies(rotation, xs, table, outs)
         if writes:
             for result in results:
@@ -77,26 +73,14 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     return run
 
 
-def _launcher(
-    rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
-) -> Callable[[tuple[Array, ...]], object]:
-    """Return a function: (q, k, their results, cos, sin) → rotate, return True; or False if one is unaligned."""
-    lib = rotation.lib
-    host: Any = lib.host
-
-    def strides(part: Array, axes: int) -> tuple[int, ...]:
-        """Return the strides, in bytes, of the batch axes of `part` when it is broadcast to `axes` batch axes."""
+def _batch_axes(host: Any, arrays: tuple[Array, ...]) -> BatchAxes:
+    """Return the batch axes of x, the first of `arrays`, and the strides in bytes of each array along them."""
+    batch, strides = tuple(arrays[0].shape[:-1]), list[tuple[int, ...]]()
+    for part in arrays:
         given = zip(part.shape[:-1], host.viewer(part)(part).strides[:-1], strict=True)
-        own = [0 if n == 1 else stride for n, stride in given]
-        return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
-
-    batches = [
-        BatchAxes(tuple(x.shape[:-1]), *(strides(part, x.ndim - 1) for part in (x, result, *factors)))
-        for x, result in zip(xs, results, strict=True)
-    ]
-    variant = lib.dtype_name(xs[0].dtype), rotation.pairing, rotation.inverse
-    sizes = xs[0].itemsize, factors[0].itemsize
-    return launcher(host, variant, batches, pairs=factors[0].shape[-1], item_sizes=sizes, has_out=has_out)
+        own = tuple([0 if n == 1 else stride for n, stride in given])
+        strides.append((0,) * (len(batch) - len(own)) + own)  # 0 along axes that are missing or of length 1
+    return BatchAxes(batch, *strides)
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:

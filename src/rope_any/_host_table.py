@@ -115,7 +115,7 @@ def array_table_maker(
         return Table(*(lib.xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
 
     # NumPy warns of positions that are not finite, and other libraries don't
-    return make if counts or host.is_numpy else np.errstate(all="ignore")(make)
+    return make if counts or lib is NUMPY else np.errstate(all="ignore")(make)
 
 
 def _rows_in_numpy(frequencies: PreparedFrequencies) -> tuple[list[Any], list[Any], list[Any]]:

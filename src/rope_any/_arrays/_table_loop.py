@@ -124,7 +124,7 @@ def _make_rows(
                     real_position = _read_input(_REAL, positions, row * axes + axis)
                     is_number = is_number and real_position - real_position == 0
                     for i in range(many):
-                        near = real_position * _read_input(_REAL, at + size, i)  # as `_table._table_by_float64` does
+                        near = real_position * _read_input(_REAL, at + size, i)  # as `_exact.angle_by_float64` does
                         turns = near - np.rint(near) + real_position * _read_input(_REAL, at + 2 * size, i)
                         turns -= np.rint(turns)
                         _add_phase(scratch, i, axis, (_to_bits(turns + 1.5) << 12) ^ (-1 << 63))

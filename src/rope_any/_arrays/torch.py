@@ -250,7 +250,7 @@ def _viewer(x: Array, shape: tuple[int, ...] | None = None) -> Callable[[Array],
     size = x.itemsize
     end = size * (1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))) if x.numel() else 1
     memory, array = (ctypes.c_char * end).from_address, np.ndarray
-    kind = np.dtype(str(x.dtype).removeprefix("torch."))
+    kind = np.dtype(f"f{size}" if x.is_floating_point() else str(x.dtype).removeprefix("torch."))
     lengths = tuple(x.shape) if shape is None else shape
     # to torch, a tensor is contiguous whatever the strides of its axes of length 1 are
     strides = None if x.is_contiguous() else tuple([size * step for step in x.stride()])
