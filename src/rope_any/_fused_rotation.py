@@ -48,7 +48,7 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
         return partial(_rotate_copies, rotation)  # strided features or unaligned rows
     factors = [host.contiguous(part, dtype) for part in table]
-    is_ready = all(a is b for a, b in zip(factors, table, strict=True))
+    is_ready, has_two_arrays = all(a is b for a, b in zip(factors, table, strict=True)), len(xs) == 2
     launch = launcher(
         host,
         (lib.dtype_name(xs[0].dtype), rotation.pairing, rotation.inverse),
@@ -61,9 +61,9 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by the loop, into `outs` or new arrays; if one is unaligned, copies of all."""
-        factors = table if is_ready else [host.contiguous(part, dtype) for part in table]
+        factors = table if is_ready else tuple([host.contiguous(part, dtype) for part in table])
         results: Any = outs if writes else tuple(map(call, allocators, xs))
-        if not launch((xs[0], xs[-1], results[0], results[-1], *factors)):
+        if not launch(xs + results + factors if has_two_arrays else xs + xs + results + results + factors):
             return _rotate_copies(rotation, xs, table, outs)
         if writes:
             for result in results:
