@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
+from operator import methodcaller
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ _Shape: TypeAlias = tuple[int, ...]
 _Tiles: TypeAlias = list[tuple[Any, Any]]
 """(slices of the table, of x) by tile; of one part of the table consecutively, as one object."""
 
-_SMALL = 2**18  # elements
+_SMALL = 2**17  # elements
 _LONG_ROW = 64  # features that NumPy multiplies fast where they are, though rows are apart
 _MOST_ROWS = 128  # as often a row of the table is repeated, because NumPy multiplies long contiguous arrays fastest
 
@@ -61,8 +62,8 @@ class _Arithmetic(NamedTuple):
     """``(cos, sin, batch)`` → what operands are multiplied by, with these batch axes, some of repeated rows."""
     operand: Callable[[_Numbers], _Numbers]
     """Features → their operand, if `_is_plain`."""
-    rotate: Callable[..., object]
-    """``(x, factors, out, buffer)``: write x rotated into `out`, which may be x; without a buffer a new one is used."""
+    rotate: Callable[..., _Numbers]
+    """``(x, factors, out, buffer)``: x rotated, in `out`, which may be x; what is not given is made."""
     members: _Shape = ()
     """The last axes of operands that are reshaped features; () if operands are complex."""
 
@@ -77,24 +78,27 @@ def _real_arithmetic(pairing: Pairing, pairs: int) -> _Arithmetic:
 
     def factors(cos: _Numbers, sin: _Numbers, batch: _Shape) -> _Numbers:
         """Return (c, c) and (s, −s) for each pair."""
+        if axis == -2 and len(batch) == 1 and cos.size == pairs:  # one row, as for one token: the fewest calls
+            return np.concatenate((cos, cos, sin, -sin), -1).reshape(2, 1, *members).repeat(batch[0], 1)
         both = np.empty((2, *batch, *members), cos.dtype)
         first, second = (both[..., 0, :], both[..., 1, :]) if axis == -2 else (both[..., 0], both[..., 1])
         first[0], second[0] = cos, cos
         first[1], second[1] = sin, -sin
         return both
 
-    def rotate(x: _Numbers, factors: _Numbers, out: _Numbers, buffer: _Numbers | None = None) -> None:
-        """Write x · (c, c) − x with the members of each pair swapped · (s, −s)."""
+    def rotate(x: _Numbers, factors: _Numbers, out: _Numbers | None = None, buffer: _Numbers | None = None) -> _Numbers:
+        """Return x · (c, c) − x with the members of each pair swapped · (s, −s)."""
         # a' = a·c − b·s  and  b' = b·c − a·(−s)
         bs = x.take(_OTHER, axis, buffer, "clip")  # before `out` is written
         bs *= factors[1]
-        np.multiply(x, factors[0], out)
-        out -= bs
+        rotated: _Numbers = np.multiply(x, factors[0], out)
+        rotated -= bs
+        return rotated
 
     return _Arithmetic(factors, lambda x: x.reshape(*x.shape[:-1], *members), rotate, members)
 
 
-def _complex_arithmetic(multiply: Callable[..., object]) -> _Arithmetic:
+def _complex_arithmetic(multiply: Callable[..., _Numbers]) -> _Arithmetic:
     """Return the way by complex numbers a + b·i for each pair of neighbours."""
 
     def factors(cos: _Numbers, sin: _Numbers, batch: _Shape) -> _Numbers:
@@ -190,6 +194,9 @@ def _plan_one(
 
         return convert
     source, target = (_opener(host, way, part, batch) for part in (x, allocate(x) if out is None else out))
+    if out is None and way.members and host.write_members is None:  # NumPy makes the result
+        features = methodcaller("reshape", tuple(x.shape))
+        return lambda x, _, factors: features(multiply(source(x), factors))
 
     def write(x: Array, out: Array | None, factors: _Numbers) -> Array:
         """Rotate x into the memory of `out` or of a new array of the library."""
