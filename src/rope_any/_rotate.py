@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
-from rope_any._arrays import Array, Library, X, library, signature
-from rope_any._arrays._memory import replace_by_outs_if_sure, require_assignable, require_writable
+from rope_any._arrays import Array, X, library, signature
+from rope_any._arrays._memory import plan_outs, require_assignable
 from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, as_pairing
@@ -139,7 +139,7 @@ def require_rotatable(
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
             like, given = (Text(f"{tuple(a.shape)} {lib.dtype_name(a.dtype)}") for a in (x, out))
-            is_view = lib.addresses(out) is not None  # MLX's slices are copies
+            is_view = lib.layout(out) is not None  # MLX's slices are copies
             hint = _part_hint(tuple(x.shape), tuple(out.shape)) if is_view else ""
             raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)
         require_assignable(lib, "out", out, x, cos, sin)
@@ -188,62 +188,34 @@ def plan_of(
     All arrays must be checked already. `broadcasters` has for each array None or a function that fits the axes of its
     table to it; the plan calls it. If there are outputs, each run of the plan checks them for overlap.
     """
-    names, xs = tuple(named), tuple(named.values())
-    writes = any(out is not None for out in outs)
+    names, xs, check = tuple(named), tuple(named.values()), None
+    is_one = all(table is tables[0] for table in tables)
+    if any(out is not None for out in outs):
+        check = plan_outs(rotation.lib, names, xs, outs, tables[0] if is_one else tables[0] + tables[1])
     wide_tables = tuple(
         [broadcast(table) if broadcast else table for broadcast, table in zip(broadcasters, tables, strict=True)]
     )
     first, broadcast = xs[0], broadcasters[0]
-    if all(table is tables[0] for table in tables) and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
+    if is_one and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
         plan = plan_rotation(rotation, xs, wide_tables[0], outs)
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             """Rotate all arrays by one table in one schedule; if there are outputs, first check them for overlap."""
-            if writes:
-                xs = replace_by_outs(rotation.lib, names, xs, (table,), outs)
+            if check is not None:
+                xs = check(xs, outs, table)
             return plan(xs, broadcast(table) if broadcast else table, outs)
 
-        return run if writes or broadcast else plan
+        return run if check or broadcast else plan
     each = [plan_rotation(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Rotate each array in its own schedule, by its table or the only one; first check any outputs for overlap."""
         by_array: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
-        if writes:
-            xs = replace_by_outs(rotation.lib, names, xs, by_array, outs)
+        if check is not None:
+            xs = check(xs, outs, by_array[0] if is_one else by_array[0] + by_array[1])
         calls = zip(each, broadcasters, xs, by_array, outs, strict=True)
         return tuple(
             [run((x,), broadcast(table) if broadcast else table, (out,))[0] for run, broadcast, x, table, out in calls]
         )
 
     return run_each
-
-
-def replace_by_outs(
-    lib: Library,
-    names: tuple[str, ...],
-    xs: tuple[Array, ...],
-    tables: tuple[Table, ...],
-    outs: tuple[Array | None, ...],
-    /,
-) -> tuple[Array, ...]:
-    """
-    Return xs, each replaced by its out if that has the same memory: in place, x and out are one object for schedules.
-
-    Raise if one of `outs` can't be written, or overlaps an array of the call, other than by being its own x.
-    """
-    others = tables[0] + (tables[-1] if len(tables) > 1 else ())
-    if (replaced := replace_by_outs_if_sure(lib, outs, xs, others)) is not None:
-        return replaced
-    parts = [("cos", tables[0].cos), ("sin", tables[0].sin)]
-    if tables[-1] is not tables[0]:
-        parts += [("cos of the keys", tables[-1].cos), ("sin of the keys", tables[-1].sin)]
-    found = list(xs)
-    for i, (x, out) in enumerate(zip(xs, outs, strict=True)):
-        if out is not None:
-            written = {f"the out of {name}": other for name, other in zip(names[:i], outs[:i], strict=True)}
-            read = {name: other for j, (name, other) in enumerate(zip(names, xs, strict=True)) if j != i}
-            named = {**dict(parts), **read, **written}
-            if require_writable(lib, "out", out, onto=x, onto_name=names[i], others=named):
-                found[i] = out
-    return tuple(found)

@@ -48,6 +48,10 @@ class Refusal(NamedTuple):
     """What to give instead."""
 
 
+Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
+"""How the elements of an array follow its address in memory: shape, strides in bytes, item size."""
+
+
 class State(Enum):
     """What holds arrays now, and what watches them: it decides how to compute with them."""
 
@@ -295,10 +299,10 @@ class Library:
     # --- memory ---
     why_read_only: Callable[..., tuple[str, str] | None] = _why_read_only
     """``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None."""
-    span: Callable[[Array], tuple[int, int] | None] = _return_none
-    """The first address of a contiguous array and the one after its last; None for other arrays."""
-    addresses: Callable[[Array], Any] = _return_none
-    """A NumPy array at the addresses of x, which must not be read; None if they are unknown."""
+    layout: Callable[[Array], Layout | None] = _return_none
+    """The layout of x in memory; None if its address is unknown."""
+    address: Callable[[Array], Any] = _return_none
+    """The address of the first element of an array whose `layout` is known."""
     host: HostMemory | None = None
 
     # --- compilers and gradients ---

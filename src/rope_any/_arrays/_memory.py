@@ -4,51 +4,102 @@ import ctypes
 import mmap
 import struct
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rope_any._arrays import _sharding
-from rope_any._arrays._library import Array, Library
+from rope_any._arrays._library import Array, Layout, Library, X
 from rope_any._checks import ArgumentValueError, Text
 
-if TYPE_CHECKING:
-    import numpy as np
 
-
-def require_writable(
-    lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, others: dict[str, Array]
-) -> bool:
+def plan_outs(
+    lib: Library, names: tuple[str, ...], xs: tuple[Array, ...], outs: tuple[Array, ...], table: tuple[Array, ...]
+) -> Callable[[tuple[X, ...], tuple[X, ...], tuple[Array, ...]], tuple[X, ...]]:
     """
-    Return whether x, called `name`, has the memory of `onto`; raise unless it can be written.
+    Return a function that checks the outs of calls with arrays like these, called `names`, before they are written.
 
-    It must be writable, `onto` itself or disjoint from it, and disjoint from `others`. Raises also if x overlaps
-    itself, or is not sharded as `onto` is. Without known addresses overlap is not checked.
+    It takes xs, outs and the table, that is cos and sin, and those of the keys if they have others. It returns xs, each
+    replaced by its out if that has the same memory: in place, both are one object. It raises if an out can't be
+    written, overlaps itself or an array of the call, other than by being its own x, or is not sharded as that is.
+    Arrays without known addresses are not compared.
     """
-    is_onto = x is onto
-    if lib.is_sharded(x) or lib.is_sharded(onto):
-        if _sharding.placements(x) != _sharding.placements(onto):
-            given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
-            raise ArgumentValueError(name, f"be sharded as {onto_name} is, {wanted}", Text(given))
-        x, onto, others = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in others.items()}
-    require_assignable(lib, name, x)
-    target = lib.addresses(x)
-    if target is None:
-        return is_onto  # overlap cannot be checked
-    if _overlaps_itself(target):
+    if any(map(lib.is_sharded, (*xs, *outs))):
+        return partial(_check_shards, lib, names)
+    count, layouts = len(xs), [lib.layout(array) for array in (*outs, *xs, *table)]
+    extents = [None if layout is None else _extent(*layout) for layout in layouts]
+    if any(extent is not None and extent[2] for extent in extents[:count]):
         got = Text("a broadcast or self-overlapping view")
-        raise ArgumentValueError(name, "have an address for each element", got)
-    source = lib.addresses(onto)
-    if source is not None and _identical(target, source):
-        is_onto = is_onto or _shows_memory(lib, onto)
-    elif source is not None and _overlap(target, source):
+        raise ArgumentValueError("out", "have an address for each element", got)
+    pairs = _pairs_to_compare(extents, count)
+    same = [_are_same(layouts[i], layouts[i + count]) for i in range(count)]
+    addresses = [lib.address if layout is not None else _no_address for layout in layouts]
+
+    def check(xs: tuple[X, ...], outs: tuple[X, ...], table: tuple[Array, ...]) -> tuple[X, ...]:
+        """Return xs, some replaced by their outs; raise if an out can't be written."""
+        for out in outs:
+            require_assignable(lib, "out", out)
+        starts, found = [address(array) for address, array in zip(addresses, (*outs, *xs, *table), strict=True)], xs
+        for i, j, least, most in pairs:
+            distance = starts[j] - starts[i]
+            if not least < distance < most:
+                continue
+            if j == i + count and same[i] and distance == 0:
+                if xs[i] is not outs[i] and _shows_memory(lib, xs[i]):
+                    found = *found[:i], outs[i], *found[i + 1 :]
+            elif _share(distance, layouts[i], layouts[j]):
+                raise _overlap_error(names, i, j)
+        return found
+
+    return check
+
+
+def _pairs_to_compare(extents: list[tuple[int, int, bool] | None], count: int) -> list[tuple[int, int, int, int]]:
+    """
+    Return (i, j, least, most) for out i and array j of all outs, then as many xs, then the table; own xs come first.
+
+    They can share memory only if j begins more than `least` and less than `most` bytes after i.
+    """
+    pairs = []
+    for i, one in enumerate(extents[:count]):
+        others = (i + count, *range(i), *range(count, i + count), *range(i + count + 1, len(extents)))
+        known = [(j, extent) for j in others if (extent := extents[j]) is not None]
+        pairs += [] if one is None else [(i, j, one[0] - high, one[1] - low) for j, (low, high, _) in known]
+    return pairs
+
+
+def _no_address(_: Array) -> int:
+    """Return a number in place of the address of an array that has none; it is in no pair."""
+    return 0
+
+
+def _overlap_error(names: tuple[str, ...], i: int, j: int) -> ArgumentValueError:
+    """Return the error that out i shares memory with array j, of all outs, then all xs, then the table."""
+    if j == i + len(names):
         got = Text("a view that overlaps it in part")
-        raise ArgumentValueError(name, f"be {onto_name} itself or not overlap it", got)
-    for other, array in others.items():
-        if array is not None and (source := lib.addresses(array)) is not None and _overlap(target, source):
-            raise ArgumentValueError(name, f"not overlap {other}", Text("arrays that share memory"))
-    return is_onto
+        return ArgumentValueError("out", f"be {names[i]} itself or not overlap it", got)
+    labels = *(f"the out of {name}" for name in names), *names, "cos", "sin", "cos of the keys", "sin of the keys"
+    return ArgumentValueError("out", f"not overlap {labels[j]}", Text("arrays that share memory"))
+
+
+def _check_shards(
+    lib: Library, names: tuple[str, ...], xs: tuple[X, ...], outs: tuple[X, ...], table: tuple[Array, ...]
+) -> tuple[X, ...]:
+    """Check outs as the function of `plan_outs` does, by the shards of this process."""
+    for name, x, out in zip(names, xs, outs, strict=True):
+        _require_same_shards(lib, name, x, out)
+    here: Any = [tuple(map(_sharding.local, some)) for some in (xs, outs, table)]
+    in_place = plan_outs(lib, names, *here)(*here)
+    return tuple([out if here[1][i] is in_place[i] else xs[i] for i, out in enumerate(outs)])
+
+
+def _require_same_shards(lib: Library, name: str, x: Array, out: Array | None) -> None:
+    """Raise unless `out`, if it is not None, is sharded as x, called `name`, is."""
+    if out is not None and _sharding.placements(out) != _sharding.placements(x):
+        given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (out, x))
+        raise ArgumentValueError("out", f"be sharded as {name} is, {wanted}", Text(given))
 
 
 def require_assignable(lib: Library, name: str, x: Array, *others: Array) -> None:
@@ -56,23 +107,6 @@ def require_assignable(lib: Library, name: str, x: Array, *others: Array) -> Non
     if (reason := lib.why_read_only(x, *others)) is not None:
         got, hint = reason
         raise ArgumentValueError(name, "be an array that can be written", Text(got), hint)
-
-
-def replace_by_outs_if_sure(
-    lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
-) -> tuple[Array, ...] | None:
-    """Return xs, each replaced by its out if that has its memory; None unless outs can be written for sure."""
-    spans: list[Any] = [lib.span(array) for array in (*outs, *xs, *others)]
-    if None in spans or any(map(lib.why_read_only, outs)):
-        return None
-    for i, out in enumerate(outs):
-        (start, end), own = spans[i], i + len(outs)
-        for j, (first, last) in enumerate(spans):
-            if first < end and start < last and j != i and (j != own or first != start or last != end):
-                return None
-        if xs[i] is not out and spans[own] == spans[i] and _shows_memory(lib, xs[i]):
-            xs = (*xs[:i], out, *xs[i + 1 :])
-    return xs
 
 
 def _shows_memory(lib: Library, x: Array) -> bool:
@@ -85,43 +119,43 @@ pack_addresses = struct.Struct("6Q").pack
 PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # in CPython's bytes; its slots are the data addresses themselves
 
 
-def view_at(
-    address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-) -> "np.ndarray[Any, Any] | None":
-    """Return a NumPy array at an address, only for `np.shares_memory`; strides are in bytes; None for None or 0."""
-    if not address:
-        return None
-    import numpy as np
-
-    interface = {"version": 3, "data": (address, False), "typestr": f"|V{itemsize}", "shape": shape, "strides": strides}
-    return np.asarray(SimpleNamespace(__array_interface__=interface))
+# --- overlap ----------------------------------------------------------------------------------------------------------
 
 
-def _identical(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
-    """Whether two arrays have the same shape, and each element at the same address."""
-    if a.ctypes.data != b.ctypes.data or a.shape != b.shape or a.itemsize != b.itemsize:
+def _are_same(a: Layout | None, b: Layout | None) -> bool:
+    """Whether two arrays of one address have the same shape, and each element at the same address."""
+    if a is None or b is None or (a[0], a[2]) != (b[0], b[2]):
         return False
-    return a.strides == b.strides or a.squeeze().strides == b.squeeze().strides  # but for length 1
+    return all(n == 1 or step == other for n, step, other in zip(*a[:2], b[1], strict=True))
 
 
-def _overlap(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
-    """Whether two arrays share an address; True if it would take too long to find out."""
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...], item_size: int) -> tuple[int, int, bool]:
+    """Return how far a layout reaches down and up from its address, exclusive; and whether elements may overlap."""
+    if 0 in shape:
+        return 0, 0, False
+    reaches = [step * (n - 1) for step, n in zip(strides, shape, strict=True)]
+    extent, overlaps = item_size, False
+    for step, n in sorted((abs(step), n) for step, n in zip(strides, shape, strict=True) if n > 1):
+        overlaps = overlaps or step < extent
+        extent += step * (n - 1)
+    return sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches) + item_size, overlaps
+
+
+@lru_cache(maxsize=1024)
+def _share(distance: int, layout: Layout, other: Layout) -> bool:
+    """Whether arrays of two layouts share an address, the second `distance` bytes behind the first; True if unsure."""
+    # kept, because q and k in one buffer are as far apart in each call
     import numpy as np
 
+    views = []
+    for address, (shape, strides, item_size) in ((2**48, layout), (2**48 + distance, other)):  # they are not read
+        interface = {"version": 3, "data": (address, False), "typestr": f"|V{item_size}"}
+        interface |= {"shape": tuple(shape), "strides": strides}
+        views.append(np.asarray(SimpleNamespace(__array_interface__=interface)))
     try:
-        return np.shares_memory(a, b, max_work=1_000_000)  # type: ignore[arg-type]  # any limit will do
+        return np.shares_memory(views[0], views[1], max_work=1_000_000)  # type: ignore[arg-type]  # any limit will do
     except np.exceptions.TooHardError:
         return True
-
-
-def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
-    """Whether elements of `x` may share memory: a stride, in ascending order, is less than the extent below it."""
-    extent, axes = x.itemsize, zip(map(abs, x.strides), x.shape, strict=True)
-    for step, length in sorted(axis for axis in axes if axis[1] > 1):
-        if step < extent:
-            return x.size > 0
-        extent += step * (length - 1)
-    return False
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------

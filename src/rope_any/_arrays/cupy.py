@@ -8,7 +8,7 @@ from typing import Any
 import array_api_compat.cupy
 import cupy
 
-from rope_any._arrays import _cuda, _memory
+from rope_any._arrays import _cuda
 from rope_any._arrays._library import Array, Compiler, Library, State
 from rope_any._checks import ArgumentValueError, Text
 
@@ -29,13 +29,6 @@ def _add_facts(arrays: tuple[Any, ...], facts: list[Any]) -> bool:
     return True
 
 
-def _span(x: Array) -> tuple[int, int] | None:
-    """Return the GPU addresses of the start and the end (exclusive) of a C-contiguous array; None for others."""
-    if type(x) is not cupy.ndarray or not x.flags.c_contiguous:
-        return None
-    return (start := x.data.ptr), start + x.nbytes
-
-
 def _check_placement(arrays: dict[str, Array]) -> None:
     """Raise unless the arrays, which are on one device, are on CuPy's current one, where it allocates new arrays."""
     name, x = next(iter(arrays.items()))
@@ -49,11 +42,6 @@ def _constant_context() -> Iterator[None]:
     """Wait, after arrays were made, until their data are on the GPU: another stream may be the next to read them."""
     yield
     cupy.cuda.get_current_stream().synchronize()
-
-
-def _addresses(x: Array) -> Any:
-    """Return a NumPy array at x's GPU addresses, for overlap checks: it must not be read. None if x has no memory."""
-    return _memory.view_at(x.data.ptr, x.shape, x.strides, x.itemsize)
 
 
 def _devices() -> dict[str, Any]:
@@ -78,8 +66,8 @@ LIBRARY = Library(
     add_facts=_add_facts,
     constant_context=_constant_context,
     is_capturing=lambda _: cupy.cuda.get_current_stream().is_capturing(),
-    span=_span,
-    addresses=_addresses,
+    layout=lambda x: (x.shape, x.strides, x.itemsize),
+    address=lambda x: x.data.ptr,
     compiler=Compiler(lambda *_: None, write_pairs=partial(_cuda.launch, cupy)),
     module=cupy,
     devices=_devices,

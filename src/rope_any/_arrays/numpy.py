@@ -11,7 +11,16 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from rope_any._arrays import _memory, _numba, _threads
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal, State, refuse_unit, type_name
+from rope_any._arrays._library import (
+    Array,
+    Compiler,
+    HostMemory,
+    Library,
+    Refusal,
+    State,
+    refuse_unit,
+    type_name,
+)
 
 
 def _refusal(x: Array) -> Refusal | None:
@@ -55,13 +64,6 @@ def _pack_addresses(arrays: tuple[Array, ...]) -> Any:
     return _memory.pack_addresses(*(x.ctypes.data for x in arrays))
 
 
-def _span(x: Array) -> tuple[int, int] | None:
-    """Return the byte addresses of the start and the end (exclusive) of a C-contiguous ndarray; None for others."""
-    if type(x) is not np.ndarray or not x.flags.c_contiguous:
-        return None
-    return (start := address(x)), start + x.nbytes
-
-
 def _viewer(x: Array, shape: tuple[int, ...] | None = None) -> Callable[[Array], Any]:
     """Return a function of arrays like x → themselves, of NumPy's own class; of another shape if that is given."""
     if shape is None:
@@ -96,8 +98,8 @@ LIBRARY = Library(
     concat=lambda parts: np.concatenate(parts, axis=-1),
     empty_like=partial(np.empty_like, subok=False),
     why_read_only=lambda x, *_: None if x.flags.writeable else ("one that is read-only", ""),
-    span=_span,
-    addresses=np.asarray,
+    layout=lambda x: (x.shape, x.strides, x.itemsize),
+    address=address,
     host=HostMemory(
         contains=lambda _: True,
         viewer=_viewer,

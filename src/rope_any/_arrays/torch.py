@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext  # the mode of set_default_device; it does not change existing tensors
 
 from rope_any._arrays import _memory, _numba, _sharding
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal, State
+from rope_any._arrays._library import Array, Compiler, HostMemory, Layout, Library, Refusal, State
 from rope_any._checks import ArgumentValueError, Text
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
@@ -171,16 +171,6 @@ def _are_recorded(*tensors: Array) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
-def _address(x: Array) -> int | None:
-    """Return the address of the first element; None for an empty, meta, fake, traced or wrapped (vmap, grad) tensor."""
-    if torch.compiler.is_compiling():
-        return None
-    try:
-        return int(x.data_ptr()) or None
-    except RuntimeError:
-        return None
-
-
 def _get(x: Array) -> Any:
     """Return a tensor of any device as a NumPy array; raise if it has no values: on meta, fake, under a transform."""
     x = x.detach().cpu().resolve_conj().resolve_neg()
@@ -210,19 +200,15 @@ def _why_read_only(x: Array, *others: Array) -> tuple[str, str] | None:
     return "an inference tensor", "call within torch.inference_mode(), or leave out `out`"  # torch writes, then raises
 
 
-def _span(x: Array) -> tuple[int, int] | None:
-    """Return the first address of a contiguous plain tensor and the one after its last; None for other tensors."""
-    if type(x) not in _PLAIN or (start := _address(x)) is None or not x.is_contiguous():
-        return None
-    return start, start + x.nbytes
-
-
-def _addresses(x: Array) -> Any:
-    """Return a NumPy array at the addresses of x, only for overlap checks: it must not be read; None if unknown."""
-    if type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+def _layout(x: Array) -> Layout | None:
+    """Return the layout of x; None for a meta, fake, traced or wrapped (vmap, grad) tensor, which has no address."""
+    if torch.compiler.is_compiling() or type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return None  # asked for its address, a fake tensor warns
-    size = x.element_size()
-    return _memory.view_at(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
+    try:
+        has_address = bool(x.data_ptr()) or x.numel() == 0
+    except RuntimeError:
+        return None
+    return (x.shape, tuple([x.itemsize * step for step in x.stride()]), x.itemsize) if has_address else None
 
 
 def _complex_product(pairs: int) -> Callable[[Any, Any, Any], object] | None:
@@ -433,8 +419,8 @@ LIBRARY = Library(
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
     initialise_trig=_initialise_trig,
     why_read_only=_why_read_only,
-    span=_span,
-    addresses=_addresses,
+    layout=_layout,
+    address=torch.Tensor.data_ptr,
     host=HostMemory(
         contains=lambda x: type(x) in _PLAIN and x.is_cpu,
         viewer=_viewer,
