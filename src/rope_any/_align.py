@@ -12,8 +12,8 @@ from rope_any._positions import (
     as_position_array,
     by_axis,
     consecutive,
+    is_consecutive,
     is_number,
-    is_run,
     split_positions,
 )
 from rope_any._rotation import Table, is_table_pair
@@ -47,14 +47,15 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
 
 def given_positions(positions: Any, /, *, like: Array, name: str = "positions") -> Any:
     """
-    Return what a caller gave as positions in the form that all else takes.
+    Return a caller's positions in one of the forms that all other functions take.
 
-    It is a start (None is 0; an int or a tracer's symbol), a range of step 1, an array, `SplitPositions`, a table or a
-    pair of tables. Other numbers become an array of the library of `like`, or `SplitPositions`.
+    These are a start (an int, 0 for None, or a tracer's symbol), a range of step 1, an array (a start too if it is
+    0-d), `SplitPositions`, a table and a pair of tables. Other numbers become an array of the library of `like`, or
+    `SplitPositions`.
     """
     if positions is None or type(positions) is int:
         return positions or 0
-    if is_array(positions) or isinstance(positions, Table) or is_table_pair(positions) or is_run(positions):
+    if is_array(positions) or isinstance(positions, Table) or is_table_pair(positions) or is_consecutive(positions):
         return positions
     if is_number(positions):
         return positions if is_symbol(positions) else integer(name, positions)

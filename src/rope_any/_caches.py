@@ -74,7 +74,7 @@ def constants(
         return made
 
     state = lib.state()
-    rows = kept() if state.is_free else make()
+    rows = kept() if state.can_keep_arrays else make()
     rank = positions.ndim + (prepared.axes is None)
     return [lib.broadcast_to_rank(row, rank) for row in rows]
 

@@ -13,9 +13,9 @@ from rope_any._align import (
 )
 from rope_any._arrays import Array, Library, State, _sharding, is_array
 from rope_any._frequencies import PreparedFrequencies
-from rope_any._positions import as_position_array, is_run
+from rope_any._positions import as_position_array, is_consecutive
 from rope_any._rotation import Table, is_table_pair
-from rope_any._table import table, table_of_run_maker
+from rope_any._table import range_table_maker, table
 
 Tables: TypeAlias = Table | tuple[Table, Table]
 """The table of a call, or that of the queries and that of the keys."""
@@ -37,7 +37,9 @@ def table_source(
     fewer_queries: bool,
 ) -> TableSource:
     """
-    Return how calls like this one get their tables: what is decided here is asked once, when the plan is made.
+    Return how calls like this one get their tables: decided once, when the plan is made.
+
+    The result holds no array and no frequencies, which are its arguments.
 
     Fewer queries than keys get the last rows; for `inverse` the table is divided by the square of the attention factor;
     if each head has frequencies, it gets the heads and axes of the arrays.
@@ -70,14 +72,14 @@ def _source_for_keys(call: Call, tokens: list[Tokens], given: Any, frequencies: 
     """Return how calls like this one get the table of the keys, or of the only array; or a pair of tables."""
     names, axis, fused, *_ = call
     lib, like = tokens[-1].lib, _like_of_table(tuple([each.x for each in tokens]), tokens[-1].lib)
-    dtype, silent = lib.compute_dtype(like), fused and None  # the rotation warns
+    dtype, quiet = lib.compute_dtype(like), fused and None  # of the rotation and the table, only the former warns
     if isinstance(given, Table):
         return lambda _, __, ___, table: table
     if is_table_pair(given):
         return lambda _, __, ___, tables: tables[0] if tables[0] is tables[1] else tables
-    if is_run(given) or type(given) is int:
-        make = table_of_run_maker(lib, like, frequencies, dtype, fused=silent)
-        if make is not None and is_run(given):
+    if is_consecutive(given) or type(given) is int:
+        make = range_table_maker(lib, like, frequencies, dtype, fused=quiet)
+        if make is not None and is_consecutive(given):
             return lambda own, factor, _, run: make(own, factor, run.start, run.stop)
         if make is not None:
             return lambda own, factor, xs, first: make(own, factor, first, first + xs[-1].shape[axis])
@@ -94,7 +96,7 @@ def _source_for_keys(call: Call, tokens: list[Tokens], given: Any, frequencies: 
             "attention_factor": factor,
             "like": _like_of_table(xs, lib),
             "lib": lib,
-            "fused": silent,
+            "fused": quiet,
         }
 
         def table_for(tokens: Tokens, given: Any) -> Table:

@@ -42,7 +42,7 @@ def scale_and_cast(lib: Library, unscaled: Table, factor: float, dtype: Any) -> 
 
 def angle_by_int64(lib: Library, p: Array, fixed_point: list[Array], axes: int | None) -> Array:
     """
-    Return the float64 angles, modulo one turn, of int64 positions.
+    Return the angles of int64 positions, in float64 and in radians from −π to π.
 
     `fixed_point` has for each axis the frequencies in units of 2⁻⁶⁴ turns.
     """
@@ -53,7 +53,7 @@ def angle_by_int64(lib: Library, p: Array, fixed_point: list[Array], axes: int |
 
 def angle_by_float64(lib: Library, positions: Array, high: list[Array], low: list[Array], axes: int | None) -> Array:
     """
-    Return the float64 angles, modulo one turn, of float64 positions.
+    Return the angles of float64 positions, in radians from −π to π.
 
     The sum of `high` and `low` is for each axis the frequency in turns.
     """

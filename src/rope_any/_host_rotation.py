@@ -151,7 +151,7 @@ def _is_contiguous(host: HostMemory, x: Array | None) -> bool:
 def _plan_small(
     rotation: Rotation, way: _Arithmetic, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> Plan:
-    """Return the plan for arrays of one tile each: what the table multiplies them by is made once for all of them."""
+    """Return the plan for arrays that are not cut into tiles; the factors are made once, from the table, for all."""
     dtype, table_batch = rotation.dtype(xs[0]), tuple(table.cos.shape[:-1])
     host: Any = rotation.lib.host
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse
@@ -161,15 +161,15 @@ def _plan_small(
         batches, table_batch = [(prod(batch),) for batch in batches], (1,)  # one row for all: fewer axes take less time
     longest = tuple(map(max, zip(*batches, strict=True)))
     repeated = _repeated(longest, table_batch, _MOST_ROWS)
-    parts = [None if batch == longest else (slice(None), *map(slice, batch)) for batch in batches]
+    cuts = [None if batch == longest else (slice(None), *map(slice, batch)) for batch in batches]
     each = [_plan_one(rotation, way, x, out, batch) for x, out, batch in zip(xs, outs, batches, strict=True)]
 
     def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
         """Rotate all arrays of a call."""
         cos, sin = table if is_ready else rotation.factors(xs[0], table)
         factors, results = way.factors(view_cos(cos), view_sin(sin), repeated), []
-        for x, out, part, rotate in zip(xs, outs, parts, each, strict=True):
-            results.append(rotate(x, out, factors if part is None else factors[part]))
+        for x, out, cut, rotate in zip(xs, outs, cuts, each, strict=True):
+            results.append(rotate(x, out, factors if cut is None else factors[cut]))
         return tuple(results)
 
     return run
@@ -273,7 +273,7 @@ def _rotate_tiles(
     host: Any, way: _Arithmetic, arrays: list[Array], tiles: _Tiles, *, tile: _Shape, most_rows: int, is_plain: bool
 ) -> None:
     """
-    Rotate tiles of the second of `arrays` by a table, the last two, into the first, which may be the second.
+    Rotate tiles of `arrays`: out, x, which may be out, cos and sin.
 
     Unless they are plain, tiles are rotated in contiguous copies of the dtype of the products.
     """

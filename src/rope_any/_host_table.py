@@ -20,20 +20,19 @@ from rope_any._rotation import Table
 # --- consecutive positions --------------------------------------------------------------------------------------------
 
 
-def maker_of_runs(
+def choose_range_maker(
     lib: Library, frequencies: PreparedFrequencies, /, *, fused: bool | None
 ) -> Callable[[Any, float, int, int], Table]:
-    """Return the function of `table_of_run_maker`: it uses Numba if `fused`, else it adds angles."""
-    if fused is False:
-        return partial(_table_of_run, lib, _added_rows)
-    if isinstance(reason := loop_of(lib, frequencies), str):
-        if fused:
-            warn_fallback(reason)
-        return partial(_table_of_run, lib, _added_rows)
-    return partial(_table_of_run, lib, _looped_rows)
+    """Return a function ``(frequencies, factor, first, end)`` → the table: by Numba if `fused`, or by adding angles."""
+    loop = "" if fused is False else loop_of(lib, frequencies)
+    if not isinstance(loop, str):
+        return partial(_table_of_range, lib, _looped_rows)
+    if fused:
+        warn_fallback(loop)
+    return partial(_table_of_range, lib, _added_rows)
 
 
-def _table_of_run(  # noqa: PLR0917  # each call of a new position makes this one, and names take time
+def _table_of_range(  # noqa: PLR0917  # each call of a new position makes this one, and names take time
     lib: Library,
     rows: Callable[..., tuple[Any, Any]],
     frequencies: PreparedFrequencies,
@@ -87,18 +86,18 @@ def array_table_maker(
     Return a function ``(frequencies, factor, positions)`` that makes tables in `dtype` for arrays like `given`.
 
     Their state is HOST. NumPy multiplies, as its calls take the least time, and the library makes cosines and sines,
-    whose bits are then those of all its tables. Large tables are made in tiles, so that caches hold what is between.
+    whose bits are then those of all its tables. Large ones are made in tiles, so that caches hold intermediate results.
     """
     host: Any = lib.host
     view, axes = host.viewer(given), frequencies.axes
     work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
-    shape, pairs, counts = tuple(by_axis(given, axes)[0].shape), len(frequencies.rows[0]), lib.is_integer(given)
+    shape, pairs, are_integers = tuple(by_axis(given, axes)[0].shape), len(frequencies.rows[0]), lib.is_integer(given)
     count, tile = prod(shape), max(tile_size() // (2 * pairs), 1)
 
-    def rows(frequencies: PreparedFrequencies, factor: float, some: Any) -> Table:
+    def table_of_some(frequencies: PreparedFrequencies, factor: float, some: Any) -> Table:
         """Return the table of some positions, which are in NumPy."""
         fixed_point, high, low = cached(frequencies, "rows", _rows_in_numpy)
-        if counts and work == lib.xp.float32:
+        if are_integers and work == lib.xp.float32:
             angle = angle_by_int64(NUMPY, some.astype(np.int64, copy=False), fixed_point, axes)
         else:
             angle = angle_by_float64(NUMPY, some.astype(float, copy=False), high, low, axes)
@@ -107,15 +106,16 @@ def array_table_maker(
     def make(frequencies: PreparedFrequencies, factor: float, positions: Array) -> Table:
         """Return the table of positions."""
         if count <= tile:
-            return rows(frequencies, factor, view(positions))
+            return table_of_some(frequencies, factor, view(positions))
         flat, place = view(positions).reshape(count, *positions.shape[len(shape) :]), lib.device_kwargs(positions)
         cos, sin = (lib.xp.empty((count, pairs), dtype=dtype, **place) for _ in range(2))
         for first in range(0, count, tile):
-            cos[first : first + tile], sin[first : first + tile] = rows(frequencies, factor, flat[first : first + tile])
+            rows = slice(first, first + tile)
+            cos[rows], sin[rows] = table_of_some(frequencies, factor, flat[rows])
         return Table(*(lib.xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
 
     # NumPy warns of positions that are not finite, and other libraries don't
-    return make if counts or lib is NUMPY else np.errstate(all="ignore")(make)
+    return make if are_integers or lib is NUMPY else np.errstate(all="ignore")(make)
 
 
 def _rows_in_numpy(frequencies: PreparedFrequencies) -> tuple[list[Any], list[Any], list[Any]]:
@@ -143,7 +143,7 @@ def table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         return loop
     if dtype == lib.xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
-    if not lib.state().is_free:
+    if not lib.state().can_keep_arrays:
         return _NOT_TRACEABLE
     given = read_positions(lib, like, positions, wide=True)[0]
     if lib.state(given) is not State.HOST:

@@ -24,7 +24,7 @@ class SplitPositions(NamedTuple):
     """Without float64: real positions less their nearest integers, in float32. None for integers and with float64."""
 
 
-def is_run(positions: object) -> TypeGuard[range]:
+def is_consecutive(positions: object) -> TypeGuard[range]:
     """Whether positions are a range of step 1."""
     return type(positions) is range and positions.step == 1
 

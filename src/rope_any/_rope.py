@@ -39,10 +39,10 @@ from rope_any._checks import (
 )
 from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._positions import Positions, is_run, stack_axes
+from rope_any._positions import Positions, is_consecutive, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
 from rope_any._rotation import BentTable, Plan, Rotation, Table, check_table, doubled_table_hint, is_table_pair
-from rope_any._table import table, table_of_run_maker
+from rope_any._table import range_table_maker, table
 
 
 @dataclass(frozen=True, repr=False)
@@ -344,14 +344,14 @@ class Rope:
         ``torch.arange(n, n + tokens)`` or ``[n]`` instead.
         """
         fused, factor, key = flag("fused", fused), self.attention_factor, None
-        if is_run(positions) and dtype is None:
+        if is_consecutive(positions) and dtype is None:
             key = signature((like,), self._plan_key, "table", fused)
             make = None if key is None else PLANS.get(key)
             if make is not None:
                 return make(self._prepared, factor, positions.start, positions.stop)  # type: ignore[no-any-return]  # a table
         made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
         if key is not None and (lib := find(like)) is not None:
-            make = table_of_run_maker(lib, made.cos, self._prepared, made.cos.dtype, fused=fused)
+            make = range_table_maker(lib, made.cos, self._prepared, made.cos.dtype, fused=fused)
             keep_plan(None if make is None else key, make)
         return made
 

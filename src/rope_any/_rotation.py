@@ -160,7 +160,7 @@ def plan_parts(
     *,
     make: Callable[[Rotation, tuple[Array, ...], Table, tuple[Array | None, ...]], Plan],
 ) -> Plan:
-    """Return the plan that gives the plan of `make`, which writes, the features that rotate, and copies the others."""
+    """Return a plan that passes the features that rotate to the plan of `make`, which writes, and copies the others."""
     lib, pairs, writes = rotation.lib, table.cos.shape[-1], outs[0] is not None
     if all(rotation.rotates_all(x, table) for x in xs):
         return make(rotation, xs, table, outs)

@@ -13,7 +13,7 @@ from rope_any._rotation import Plan, Rotation, Table, plan_parts, rotate_whole
 
 
 def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """Return the plan for checked arrays of one dtype that are rotated by one table."""
+    """Choose the way to rotate checked arrays of one dtype by one table; return its plan."""
     lib = rotation.lib
     state = lib.state(*xs, *table, *outs)
     if state is State.PARTITIONED:  # Dask's chunks, torch's shards

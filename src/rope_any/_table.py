@@ -25,7 +25,7 @@ from rope_any._positions import (
     array_or_none,
     as_numbers,
     as_position_array,
-    is_run,
+    is_consecutive,
     read_positions,
     reference_array,
     split_positions,
@@ -239,10 +239,12 @@ def _fast_table(
     *,
     fused: bool | None,
 ) -> Table | None:
-    """Return the table by `table_of_run_maker`, or unless `fused` is False by a compiler; None if neither can."""
+    """Return the table by `range_table_maker`, or if `fused` by a compiler; None if neither can."""
     factor, dtype = factor_and_dtype
-    if is_run(positions) and (make := table_of_run_maker(lib, like, frequencies, dtype, fused=fused)) is not None:
-        return make(frequencies, factor, positions.start, positions.stop)
+    if is_consecutive(positions):
+        make = range_table_maker(lib, like, frequencies, dtype, fused=fused)
+        if make is not None:
+            return make(frequencies, factor, positions.start, positions.stop)
     if fused is False or lib.state() is State.TRACED:
         return None
     made = _fused_table(lib, like, positions, frequencies, factor_and_dtype)
@@ -253,22 +255,22 @@ def _fast_table(
     return None
 
 
-def table_of_run_maker(
+def range_table_maker(
     lib: Library, like: Array, frequencies: PreparedFrequencies | Array, dtype: Any, /, *, fused: bool | None
 ) -> Callable[[Any, float, int, int], Table] | None:
     """
-    Return a function ``(frequencies, factor, first, end)`` for tables of consecutive positions; None if none is fast.
+    Return a function ``(frequencies, factor, first, end)`` for tables of ranges; None if there is no fast one.
 
     It makes float32 tables in CPU memory, for frequencies of one row.
     """
     has_one_row = isinstance(frequencies, PreparedFrequencies) and frequencies.axes is None
     if not has_one_row or dtype != lib.xp.float32 or lib.host is None or not lib.host.contains(like):
         return None
-    if not lib.state().is_free:
+    if not lib.state().can_keep_arrays:
         return None
-    from rope_any._host_table import maker_of_runs  # it imports NumPy
+    from rope_any._host_table import choose_range_maker  # it imports NumPy
 
-    return maker_of_runs(lib, frequencies, fused=fused)
+    return choose_range_maker(lib, frequencies, fused=fused)
 
 
 def _fused_table(

@@ -129,7 +129,7 @@ def break_graph(reason: str) -> None:
 
 
 def signature(arrays: tuple[Array | None, ...], *options: Any) -> tuple[Any, ...] | None:
-    """Return a plan's key: options, dtypes, devices, shapes, strides; None unless all are plain, in eager code."""
+    """Return a plan's key, of options and what `Library.add_facts` says of arrays; None unless it can say that."""
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
     facts: list[Any] = [record, *options]

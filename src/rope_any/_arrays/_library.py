@@ -53,26 +53,26 @@ Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class State(Enum):
-    """What holds arrays now, and what watches them: it decides how to compute with them."""
+    """Where the values of arrays are, and what observes the operations on them: it decides how to compute with them."""
 
     HOST = auto()
-    """The memory of a CPU holds their values, so that NumPy can read and write them too, and nothing watches."""
+    """In the memory of a CPU, so that NumPy can read and write them too, and nothing observes."""
     EAGER = auto()
-    """The functions of their library compute with them, and nothing watches."""
+    """Wherever the functions of their library compute with them, and nothing observes."""
     RECORDED = auto()
-    """Their gradients are recorded, and nothing else watches."""
+    """Their gradients are recorded, and nothing else observes."""
     TRANSFORMED = auto()
-    """A transform or a mode watches the functions of their library, as vmap does."""
+    """A transform or a mode observes or replaces the functions of their library, as vmap does."""
     TRACED = auto()
     """A compiler traces them, under which integers must not overflow."""
     PARTITIONED = auto()
-    """They are chunks or shards, each of which is rotated by itself (`Library.map_partitions`)."""
+    """In chunks or shards, each of which is rotated by itself (`Library.map_partitions`)."""
     UNKNOWN = auto()
     """Their library does not say."""
 
     @property
-    def is_free(self) -> bool:
-        """Whether nothing that is known watches: arrays made now hold their numbers also in later calls."""
+    def can_keep_arrays(self) -> bool:
+        """Whether arrays made now hold their numbers also in later calls, as far as is known."""
         return self not in {State.TRACED, State.TRANSFORMED}
 
 
@@ -260,7 +260,7 @@ class Library:
 
     # --- state beyond the array type: tracing, transforms, gradients ---
     state: Callable[..., State] = lambda *_: State.UNKNOWN
-    """The state of arrays, some None; without arrays what watches all functions of the library, if anything does."""
+    """The state of arrays, some None; without arrays, what observes all functions of the library, if anything does."""
     add_facts: Callable[[tuple[Array | None, ...], list[Any]], bool] = _no
     """``(arrays, facts)``: append what a plan depends on to facts, for `rope_any._arrays.signature`; whether it can."""
     constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext

@@ -19,12 +19,13 @@ def plan_outs(
     lib: Library, names: tuple[str, ...], xs: tuple[Array, ...], outs: tuple[Array, ...], table: tuple[Array, ...]
 ) -> Callable[[tuple[X, ...], tuple[X, ...], tuple[Array, ...]], tuple[X, ...]]:
     """
-    Return a function that checks the outs of calls with arrays like these, called `names`, before they are written.
+    Raise if an out overlaps itself; return a function that checks what differs from call to call.
 
-    It takes xs, outs and the table, that is cos and sin, and those of the keys if they have others. It returns xs, each
-    replaced by its out if that has the same memory: in place, both are one object. It raises if an out can't be
-    written, overlaps itself or an array of the call, other than by being its own x, or is not sharded as that is.
-    Arrays without known addresses are not compared.
+    Arrays of a plan differ in their addresses alone, so it is known now which can overlap. The function takes xs (whose
+    `names` are for errors), outs and the table: cos and sin, then those of the keys if they have others. It returns xs,
+    each replaced by its out if that has the same memory, as in place both must be one object. It raises if an out can't
+    be written, shares memory with an array other than its own x, or is not sharded as that is. Arrays without known
+    addresses are not compared.
     """
     if any(map(lib.is_sharded, (*xs, *outs))):
         return partial(_check_shards, lib, names)
@@ -64,9 +65,10 @@ def _pairs_to_compare(extents: list[tuple[int, int, bool] | None], count: int) -
     """
     pairs = []
     for i, one in enumerate(extents[:count]):
-        others = (i + count, *range(i), *range(count, i + count), *range(i + count + 1, len(extents)))
-        known = [(j, extent) for j in others if (extent := extents[j]) is not None]
-        pairs += [] if one is None else [(i, j, one[0] - high, one[1] - low) for j, (low, high, _) in known]
+        for j in (i + count, *range(i), *range(count, i + count), *range(i + count + 1, len(extents))):
+            other = extents[j]
+            if one is not None and other is not None:
+                pairs.append((i, j, one[0] - other[1], one[1] - other[0]))
     return pairs
 
 

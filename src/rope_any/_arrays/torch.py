@@ -145,7 +145,7 @@ def _add_facts(tensors: tuple[Any, ...], facts: list[Any]) -> bool:
 
 
 def _state(*tensors: Array | None) -> State:
-    """Return the state of tensors (or None), or what watches this thread if there are none; raise if one is freed."""
+    """Return the state of tensors (or None), or if there are none of this thread; raise if a storage was freed."""
     given = [x for x in tensors if x is not None]
     if given and _is_sharded(given[0]):
         return State.PARTITIONED
