@@ -55,6 +55,13 @@ def test_tokens_before_heads_inverse_and_reposition(lib, rng, rows):
     np.testing.assert_allclose(lib.get(moved), expected_moved, atol=3e-6)
 
 
+def test_a_table_without_heads_is_for_all_heads_of_q_and_k(lib, rng, rows):
+    rope, x = ra.Rope(rows, pairing="half"), lib(rng.uniform(-2, 2, (1, 4, 1, 2 * PAIRS)), "float32")
+    table = ra.from_angles(lib(rng.uniform(-2, 2, (1, PAIRS)), "float32"))
+    for got in rope(x, x, table):
+        np.testing.assert_array_equal(lib.get(got), lib.get(rope.apply(x, table)))
+
+
 def test_tables_of_fixed_and_learned_rows_have_an_axis_of_heads_before_the_tokens(lib, rng, rows):
     batch = rng.integers(-9, 9, (3, SEQ, AXES))
     angles = np.einsum("bsa,hap->bhsp", batch, np.asarray(rows))

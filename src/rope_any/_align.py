@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from rope_any._arrays import Array, Library, _sharding, find, is_array, is_symbol
+from rope_any._arrays import Array, Library, _sharding, find, is_array, is_compiling, is_symbol
 from rope_any._checks import ROWS_OF_TABLE, ArgumentValueError, Text, brief, integer, require_known
 from rope_any._positions import (
     Positions,
@@ -54,7 +54,7 @@ def given_positions(positions: Any, /, *, like: Array, name: str = "positions") 
     `SplitPositions`.
     """
     if positions is None or type(positions) is int:
-        return positions or 0
+        return 0 if positions is None else positions
     if is_array(positions) or isinstance(positions, Table) or is_table_pair(positions) or is_consecutive(positions):
         return positions
     if is_number(positions):
@@ -76,7 +76,7 @@ def expand_positions(tokens: Tokens, given: Any, axes: int | None, /, *, name: s
         return given
     if tokens.count is None:
         raise ArgumentValueError(name, "be given for each token if the length along `seq_axis` is unknown", given)
-    if axes is None and type(given) is int and type(tokens.count) is int:
+    if axes is None and type(given) is type(tokens.count) is int and not is_compiling():  # a range fixes symbols
         return range(given, given + tokens.count)
     along = consecutive(given, tokens.count, like=tokens.x, name=name, lib=tokens.lib)
     return along if axes is None else tokens.lib.xp.stack([along] * axes, axis=-1)

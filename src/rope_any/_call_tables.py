@@ -62,7 +62,7 @@ def table_source(
         if heads is not None:
             arrays = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
             made = [align_head_table(one, part, heads) for one, part in zip(arrays, as_pair(tables), strict=False)]
-            tables = made[0] if len(made) == 1 else (made[0], made[1])
+            tables = made[0] if made[0] is made[-1] else (made[0], made[1])
         return tables
 
     return fitted
@@ -83,7 +83,7 @@ def _source_for_keys(call: Call, tokens: list[Tokens], given: Any, frequencies: 
             return lambda own, factor, _, run: make(own, factor, run.start, run.stop)
         if make is not None:
             return lambda own, factor, xs, first: make(own, factor, first, first + xs[-1].shape[axis])
-    if not fused and frequencies.heads is None and _is_host_array(lib, given):
+    if not fused and frequencies.heads is None and not lib.is_sharded(like) and _is_host_array(lib, given):
         from rope_any._host_table import array_table_maker  # it imports NumPy
 
         make_rows = array_table_maker(lib, given, frequencies, dtype)

@@ -6,7 +6,7 @@ from math import prod
 from operator import call
 from typing import Any
 
-from rope_any._arrays import Array, State, X
+from rope_any._arrays import Array, X
 from rope_any._arrays._compilers import PairLayout, warn_fallback, with_fallback
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
@@ -15,11 +15,18 @@ from rope_any._rotation import Plan, Rotation, Table, assign, plan_parts, rotate
 
 
 def plan_fused(
-    rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...], /, *, eager: Plan
+    rotation: Rotation,
+    xs: tuple[Array, ...],
+    table: Table,
+    outs: tuple[Array | None, ...],
+    /,
+    *,
+    eager: Plan,
+    on_host: bool,
 ) -> Plan:
     """Return the plan that a compiler makes; `eager`, after a warning, if none can; it also runs if the other fails."""
     lib, host, compiler = rotation.lib, rotation.lib.host, rotation.lib.compiler
-    if host is not None and lib.state(*xs, *table, *outs) is State.HOST and host.why_no_loop(xs[0]) is None:
+    if on_host and host is not None and host.why_no_loop(xs[0]) is None:
         try:
             return plan_parts(rotation, xs, table, outs, make=_plan_loop)
         except Exception as error:  # noqa: BLE001  # compilers raise their own kinds

@@ -70,7 +70,7 @@ def _looped_rows(
 ) -> tuple[Any, Any]:
     """Return the same by Numba's loop."""
     loop: Any = loop_of(lib, frequencies)
-    if isinstance(loop, str):  # it can't be compiled now, and could be when the plan was made
+    if isinstance(loop, str):  # the loop of these frequencies failed, and that of others, with the same plan, did not
         return _added_rows(lib, frequencies, factor, first, count)
     rows: tuple[Any, Any] = loop((count,), factor, 0, 0, first)
     return rows
@@ -143,8 +143,6 @@ def table_by_loop(  # noqa: PLR0917  # its one caller has all of them
         return loop
     if dtype == lib.xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
-    if not lib.state().can_keep_arrays:
-        return _NOT_TRACEABLE
     given = read_positions(lib, like, positions, wide=True)[0]
     if lib.state(given) is not State.HOST:
         return _NOT_TRACEABLE

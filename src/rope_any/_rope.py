@@ -350,7 +350,8 @@ class Rope:
             if make is not None:
                 return make(self._prepared, factor, positions.start, positions.stop)  # type: ignore[no-any-return]  # a table
         made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
-        if key is not None and (lib := find(like)) is not None:
+        if key is not None:
+            lib: Any = find(like)
             make = range_table_maker(lib, made.cos, self._prepared, made.cos.dtype, fused=fused)
             keep_plan(None if make is None else key, make)
         return made
@@ -444,16 +445,16 @@ class Rope:
         plan: _CallPlan | None = None if key is None else PLANS.get(key)
         if plan is not None:
             return plan.rotate(xs, plan.tables(self._prepared, self.attention_factor, xs, given), outs)
+        lib = lib or _one_library(call[0], xs, positions, outs)
         plan, tables = self._new_plan(call, xs, given, outs, lib)
         keep_plan(key, plan)
         return plan.rotate(xs, tables, outs)
 
     def _new_plan(
-        self, call: Call, xs: tuple[Array, ...], given: Any, outs: tuple[Array | None, ...], lib: Library | None
+        self, call: Call, xs: tuple[Array, ...], given: Any, outs: tuple[Array | None, ...], lib: Library
     ) -> tuple["_CallPlan", Tables]:
         """Check the arrays of a call; return a plan for arrays like these, and the table or tables of this call."""
         names, axis, fused, inverse, wide = call
-        lib = lib or _one_library(names, xs, given, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
         fewer_queries = len(tokens) == 2 and _has_fewer_queries(*tokens)
         options = self._prepared, self.attention_factor

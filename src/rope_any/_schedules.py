@@ -27,7 +27,7 @@ def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
         eager = plan_parts(rotation, xs, table, outs, make=plan_on_host)
     if not rotation.fused or state is State.TRACED:
         return eager
-    return plan_fused(rotation, xs, table, outs, eager=eager)
+    return plan_fused(rotation, xs, table, outs, eager=eager, on_host=state is State.HOST)
 
 
 def _each(rotate: Callable[[Any, Table, Any], Any]) -> Plan:

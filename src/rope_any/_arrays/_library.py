@@ -97,7 +97,7 @@ class HostMemory(NamedTuple):
     viewer: Callable[..., Callable[[Array], Any]]
     """
     ``(x, shape)``: a function of arrays like x → a NumPy array in their memory, which it does not keep alive; of
-    another shape if that is given and x is contiguous. Only float32 and float64 can be read.
+    another shape if that is given and x is contiguous. Numbers of 16 bits must not be read.
     """
     wrap: Callable[[Any], Array]
     """A NumPy array → an array of the library that shares its memory."""

@@ -91,17 +91,12 @@ def _check_shards(
 ) -> tuple[X, ...]:
     """Check outs as the function of `plan_outs` does, by the shards of this process."""
     for name, x, out in zip(names, xs, outs, strict=True):
-        _require_same_shards(lib, name, x, out)
+        if _sharding.placements(out) != _sharding.placements(x):
+            given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (out, x))
+            raise ArgumentValueError("out", f"be sharded as {name} is, {wanted}", Text(given))
     here: Any = [tuple(map(_sharding.local, some)) for some in (xs, outs, table)]
     in_place = plan_outs(lib, names, *here)(*here)
     return tuple([out if here[1][i] is in_place[i] else xs[i] for i, out in enumerate(outs)])
-
-
-def _require_same_shards(lib: Library, name: str, x: Array, out: Array | None) -> None:
-    """Raise unless `out`, if it is not None, is sharded as x, called `name`, is."""
-    if out is not None and _sharding.placements(out) != _sharding.placements(x):
-        given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (out, x))
-        raise ArgumentValueError("out", f"be sharded as {name} is, {wanted}", Text(given))
 
 
 def require_assignable(lib: Library, name: str, x: Array, *others: Array) -> None:
