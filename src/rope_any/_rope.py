@@ -462,18 +462,17 @@ class Rope:
         tables = source(*options, xs, given)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = as_pair(tables)[: len(xs)]
-        broadcasters, widths = [], tuple([x.shape[-1] for x in xs])
+        broadcasters: list[Any] = [None] * len(xs)
+        widths = tuple([x.shape[-1] for x in xs])
         given_by_array = given if is_table_pair(given) else (given,) * len(xs)
-        calls = list(zip(tokens, each_table, outs, given_by_array, strict=True))
+        calls = list(enumerate(zip(tokens, each_table, outs, given_by_array, strict=True)))
         if fewer_queries:
             calls.reverse()  # so that an error about positions names the keys
-        for each, made, out, at in calls:
+        for i, (each, made, out, at) in calls:
             if isinstance(given, tuple):
                 self._require_table_fits(lib, made)
-            broadcasters.append(broadcaster(each, tuple(made.cos.shape[:-1]), at, self._prepared.axes))
+            broadcasters[i] = broadcaster(each, tuple(made.cos.shape[:-1]), at, self._prepared.axes)
             require_rotatable(rotation, each.x, made, out, name=each.name, widths=widths)
-        if fewer_queries:
-            broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return _CallPlan(source, plan), tables
 
