@@ -66,6 +66,7 @@ CALLS = {
     "an array of one number": lambda put, rope, **o: rope(*qk(put), put(np.asarray(9)), **o),
     "a range": lambda put, rope, **o: rope(*qk(put), range(3, 9), **o),
     "a table": lambda put, rope, **o: rope(*qk(put), rope.table(range(6), like=qk(put)[0]), **o),
+    "another table": lambda put, rope, **o: rope(*qk(put), rope.table(range(9, 15), like=qk(put)[0]), **o),
     "a pair of tables": _pair_of_tables,
     "a pair of bent tables": _bent,
     "fewer queries": lambda put, rope, **o: rope(*qk(put, queries=2), 3, **o),
@@ -100,6 +101,23 @@ def test_a_second_call_does_less_work_with_the_same_bits(name, pairing, fused, p
     record()
     assert results == [results[0]] * 5
     assert again - second > 30 and first - second > 30 and second == third
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_a_table_that_was_written_is_read_anew(pairing, fused, put):
+    """A plan keeps what it made of a small table, as layer after layer rotates a token by the same one."""
+    x, (cos, sin), results = put(data(4, 1, 32)), np.zeros((2, 1, 16), np.float32), []
+    table, rows = (put(cos), put(sin)), data(4, 1, 16)  # in the same memory
+    for clear in (True, False):
+        sin[...] = 0
+        for row in (*rows, -rows[-1], 0 * rows[0], -0.0 * rows[0], np.nan * rows[0]):
+            for part in (cos, sin):
+                part[...] = row
+                results.append(bits(ra.rotate(x, *table, pairing=pairing, fused=fused)))
+                if clear:
+                    ra.clear_caches()
+    assert results[:16] == results[16:]
 
 
 def test_at_most_1024_plans_are_kept(put):

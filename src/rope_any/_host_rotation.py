@@ -27,6 +27,7 @@ _Tiles: TypeAlias = list[tuple[Any, Any]]
 
 _SMALL = 2**17  # elements
 _LONG_ROW = 64  # features that NumPy multiplies fast where they are, though rows are apart
+_KEPT = 2**15  # numbers that a plan keeps of a small table
 _MOST_ROWS = 128  # as often a row of the table is repeated, because NumPy multiplies long contiguous arrays fastest
 
 
@@ -159,25 +160,47 @@ def _plan_small(
     batches = [tuple(x.shape[:-1]) for x in xs]
     if way.members and prod(table_batch) == 1 and all(_is_contiguous(host, x) for x in (*xs, *outs)):
         batches, table_batch = [(prod(batch),) for batch in batches], (1,)  # one row for all: fewer axes take less time
-    longest = tuple(map(max, zip(*batches, strict=True)))
-    repeated = _repeated(longest, table_batch, _MOST_ROWS)
-    cuts = [None if batch == longest else (slice(None), *map(slice, batch)) for batch in batches]
+    make = _factor_maker(way, batches, table_batch, table.cos.shape[-1])
     each = [_plan_one(rotation, way, x, out, batch) for x, out, batch in zip(xs, outs, batches, strict=True)]
 
     def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
         """Rotate all arrays of a call."""
         cos, sin = table if is_ready else rotation.factors(xs[0], table)
-        factors, results = way.factors(view_cos(cos), view_sin(sin), repeated), []
-        for x, out, cut, rotate in zip(xs, outs, cuts, each, strict=True):
-            results.append(rotate(x, out, factors if cut is None else factors[cut]))
-        return tuple(results)
+        calls = zip(each, xs, outs, make(view_cos(cos), view_sin(sin)), strict=True)
+        return tuple([rotate(x, out, factors) for rotate, x, out, factors in calls])
 
     return run
 
 
+def _factor_maker(
+    way: _Arithmetic, batches: list[_Shape], table_batch: _Shape, pairs: int
+) -> Callable[[_Numbers, _Numbers], list[tuple[_Numbers, ...]]]:
+    """Return ``(cos, sin)`` → the factors of arrays with these batch axes; it keeps those of the last small table."""
+    longest = tuple(map(max, zip(*batches, strict=True)))
+    repeated = _repeated(longest, table_batch, _MOST_ROWS)
+    cuts = [(slice(None), *map(slice, batch)) for batch in batches]
+
+    def make(cos: _Numbers, sin: _Numbers) -> list[tuple[_Numbers, ...]]:
+        """Return new factors, once for all arrays."""
+        factors = way.factors(cos, sin, repeated)
+        return [tuple(factors[cut]) for cut in cuts]
+
+    def make_or_keep(cos: _Numbers, sin: _Numbers) -> list[tuple[_Numbers, ...]]:
+        """Return the factors of the last call if cos and sin have the same bits, as in the next layer of a model."""
+        bits = cos.tobytes(), sin.tobytes()
+        known, made = last[0]
+        if known != bits:
+            made = make(cos, sin)
+            last[0] = bits, made
+        return made  # type: ignore[no-any-return]  # as `make` returned it
+
+    last: list[tuple[Any, Any]] = [(None, None)]  # its one item is read and replaced as a whole, also by threads
+    return make_or_keep if 4 * prod(repeated) * pairs <= _KEPT else make
+
+
 def _plan_one(
     rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
-) -> Callable[[Array, Array | None, _Numbers], Array]:
+) -> Callable[[Array, Array | None, tuple[_Numbers, ...]], Array]:
     """Return a function ``(x, out, factors)`` that rotates a small array as an operand with these batch axes."""
     lib, dtype, narrow = rotation.lib, rotation.dtype(x), x.dtype
     host: Any = lib.host
@@ -185,7 +208,7 @@ def _plan_one(
     if narrow != dtype:
         operand_of_copy = _opener(host, way, load(x, dtype), batch)
 
-        def convert(x: Array, out: Array | None, factors: _Numbers) -> Array:
+        def convert(x: Array, out: Array | None, factors: tuple[_Numbers, ...]) -> Array:
             """Rotate a copy of x in the dtype of the products; assign the result to `out` if given."""
             wide = load(x, dtype)
             operand = operand_of_copy(wide)
@@ -198,7 +221,7 @@ def _plan_one(
         features = methodcaller("reshape", tuple(x.shape))
         return lambda x, _, factors: features(multiply(source(x), factors))
 
-    def write(x: Array, out: Array | None, factors: _Numbers) -> Array:
+    def write(x: Array, out: Array | None, factors: tuple[_Numbers, ...]) -> Array:
         """Rotate x into the memory of `out` or of a new array of the library."""
         result = allocate(x) if out is None else out
         to = target(result)
