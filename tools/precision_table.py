@@ -24,7 +24,8 @@ import mpmath
 import numpy as np
 
 import rope_any as ra
-from rope_any._arrays import INSTALLABLE, Library, installed, version
+from rope_any._arrays import Library
+from rope_any.cli._libraries import INSTALLABLE, installed, version
 
 PAGE = making.DOCS / "precision_table.md"
 BASE, OTHER_BASE = 10_000.0, 500_000.0

@@ -15,17 +15,23 @@ from rope_any._arrays import Array, Library
 from rope_any._caches import constants
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 from rope_any._frequencies import PreparedFrequencies
-from rope_any._positions import by_axis
+from rope_any._positions import SplitPositions, by_axis
 from rope_any._rotation import Table
 
 _TURN = 2 * math.pi
 
 
-def exact_table(lib: Library, given: Array, frequencies: PreparedFrequencies, dtype: Any, *, wraps: bool) -> Table:
-    """Return the table of an array of positions, in `dtype`, by float64 or, if that suffices, by integers that wrap."""
-    xp, axes = lib.xp, frequencies.axes
-    # 64 bits of a turn are enough for float32. Under a compiler, integers must not overflow.
-    if wraps and dtype == xp.float32 and lib.is_integer(given):
+def exact_table(
+    lib: Library, at: SplitPositions, frequencies: PreparedFrequencies | Array, dtype: Any, *, wraps: bool
+) -> Table:
+    """Return the table of positions in `dtype`, float32 or float64; `wraps` tells whether integers may overflow."""
+    xp, (given, rest) = lib.xp, at
+    if not isinstance(frequencies, PreparedFrequencies):
+        return _table_of_learned(lib, given, rest, frequencies, dtype)
+    if not lib.has_float64(given):
+        return _table_by_int32(lib, given, rest, frequencies)
+    axes = frequencies.axes
+    if wraps and dtype == xp.float32 and lib.is_integer(given):  # 64 bits of a turn are enough for float32
         numbers = lib.cast(given, xp.int64)
         fixed_point = constants(lib, frequencies, "fixed_point", numbers, dtype=xp.int64)
         return table_of_angle(lib, angle_by_int64(lib, numbers, fixed_point, axes), dtype)
@@ -36,6 +42,8 @@ def exact_table(lib: Library, given: Array, frequencies: PreparedFrequencies, dt
 
 def scale_and_cast(lib: Library, unscaled: Table, factor: float, dtype: Any) -> Table:
     """Return the table `unscaled`, multiplied by the attention factor `factor` and cast to `dtype`."""
+    if factor == 1 and unscaled.cos.dtype == dtype:
+        return unscaled
     cos, sin = unscaled if factor == 1 else (part * factor for part in unscaled)
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
@@ -65,7 +73,7 @@ def angle_by_float64(lib: Library, positions: Array, high: list[Array], low: lis
     return _without_turns(lib, _sum(terms))
 
 
-def table_by_int32(
+def _table_by_int32(
     lib: Library, numbers: Array, position_rest: Array | None, frequencies: PreparedFrequencies
 ) -> Table:
     """Return the float32 table of ``numbers + position_rest`` (int32, float32 or None), computed without float64."""
@@ -95,7 +103,7 @@ def table_by_int32(
     return _add_angle(*near, xp.sin(angle), 1 - xp.cos(angle))
 
 
-def table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequencies: Array, dtype: Any) -> Table:
+def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequencies: Array, dtype: Any) -> Table:
     """Return a table of learned ``([[heads,] axes,] pairs)`` at ``numbers + rest``, with gradients; raise if unfit."""
     xp = lib.xp
     if lib.is_integer(frequencies):

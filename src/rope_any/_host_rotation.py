@@ -27,6 +27,7 @@ _Tiles: TypeAlias = list[tuple[Any, Any]]
 
 _SMALL = 2**17  # elements
 _LONG_ROW = 64  # features that NumPy multiplies fast where they are, though rows are apart
+_OF_THREAD = 2**17  # elements of a tile that a library's threads share, for each of them
 _KEPT = 2**15  # numbers that a plan keeps of a small table
 _MOST_ROWS = 128  # as often a row of the table is repeated, because NumPy multiplies long contiguous arrays fastest
 
@@ -258,7 +259,7 @@ def _plan_tiles(
     is_plain = is_adjacent and _is_plain(rotation, way, x, out)
     by_library = host.write_members is not None and not (is_plain and is_large)
     if by_library:  # whose functions share a tile among its threads
-        size *= 4 * min(host.threads(), 8)
+        size = _OF_THREAD * min(host.threads(), 8)
     elif host.write_members is None and not way.members:  # complex products need no buffers
         size *= 4
     tile = _tile_shape(batch, max(size // x.shape[-1], 1))

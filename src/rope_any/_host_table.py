@@ -14,7 +14,7 @@ from rope_any._arrays.numpy import LIBRARY as NUMPY
 from rope_any._caches import cached
 from rope_any._exact import angle_by_float64, angle_by_int64, scale_and_cast, table_of_angle
 from rope_any._frequencies import PreparedFrequencies
-from rope_any._positions import Positions, SplitPositions, by_axis, read_positions, require_fit
+from rope_any._positions import by_axis, require_fit
 from rope_any._rotation import Table
 
 # --- consecutive positions --------------------------------------------------------------------------------------------
@@ -129,21 +129,15 @@ def _rows_in_numpy(frequencies: PreparedFrequencies) -> tuple[list[Any], list[An
 _NOT_TRACEABLE = "transforms, tracers and gradients cannot follow Numba's loop, nor does it see torch's negative bit"
 
 
-def table_by_loop(  # noqa: PLR0917  # its one caller has all of them
-    lib: Library,
-    like: Array,
-    positions: Positions | SplitPositions,
-    frequencies: PreparedFrequencies,
-    factor: float,
-    dtype: Any,
+def table_by_loop(
+    lib: Library, given: Array, frequencies: PreparedFrequencies, factor: float, dtype: Any
 ) -> Table | str:
-    """Return the table of positions made by Numba's loop, or a text that says why it can't be."""
+    """Return the table of an array of positions made by Numba's loop, or a text that says why it can't be."""
     host: Any = lib.host
     if isinstance(loop := loop_of(lib, frequencies), str):
         return loop
     if dtype == lib.xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
-    given = read_positions(lib, like, positions, wide=True)[0]
     if lib.state(given) is not State.HOST:
         return _NOT_TRACEABLE
     shape, real = tuple(by_axis(given, frequencies.axes)[0].shape), not lib.is_integer(given)

@@ -119,12 +119,18 @@ def as_position_array(
 
 
 def split_positions(
-    lib: Library, positions: Positions | SplitPositions, /, *, like: Array, name: str
+    lib: Library, positions: Positions | SplitPositions, /, *, like: Array, name: str = "positions"
 ) -> SplitPositions:
-    """Return positions unrounded: one array and no rest; without float64, int32 and the float32 rest of real ones."""
-    if lib.has_float64(like):
-        return SplitPositions(as_position_array(positions, like=like, name=name, lib=lib), None)
-    return SplitPositions(*as_numbers(lib, like, positions, wide=False, name=name))
+    """Return positions unrounded: with float64 one array and no rest; else int32 and the float32 rest of real ones."""
+    wide, xp = lib.has_float64(like), lib.xp
+    given, rest = read_positions(lib, like, positions, wide=wide, name=name)
+    if lib.is_integer(given):
+        return SplitPositions(lib.cast(given, xp.int64 if wide else xp.int32), rest)
+    if wide:
+        return SplitPositions(given, None)
+    real = given if lib.dtype_name(given.dtype) == "float64" else lib.cast(given, xp.float32)
+    nearest = xp.round(real)
+    return SplitPositions(xp.astype(nearest, xp.int32), lib.cast(real - nearest, xp.float32))
 
 
 def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
@@ -147,21 +153,6 @@ def _broadcast_and_stack(xp: Any, columns: Sequence[Array], *, like: Sequence[Ar
     while any(column.ndim < most for column in full):
         full = [xp.expand_dims(column, axis=-2) if column.ndim < most else column for column in full]
     return xp.stack(xp.broadcast_arrays(*full), axis=-1)
-
-
-def as_numbers(
-    lib: Library, like: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
-) -> tuple[Array, Array | None]:
-    """Return (float64 positions, None) if `wide`; else (nearest int32, float32 rest), the rest None for integers."""
-    given, rest = read_positions(lib, like, positions, wide=wide, name=name)
-    xp = lib.xp
-    if wide:
-        return lib.cast(given, xp.float64), None
-    if lib.is_integer(given):
-        return lib.cast(given, xp.int32), rest
-    real = given if lib.dtype_name(given.dtype) == "float64" else lib.cast(given, xp.float32)
-    nearest = xp.round(real)
-    return xp.astype(nearest, xp.int32), lib.cast(real - nearest, xp.float32)
 
 
 def read_positions(

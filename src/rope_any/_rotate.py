@@ -1,6 +1,7 @@
 """`rotate`: checks of its arrays, and plans, which cache the decisions for arrays of the same kind."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -188,34 +189,31 @@ def plan_of(
     All arrays must be checked already. `broadcasters` has for each array None or a function that fits the axes of its
     table to it; the plan calls it. If there are outputs, each run of the plan checks them for overlap.
     """
-    names, xs, check = tuple(named), tuple(named.values()), None
+    names, xs = tuple(named), tuple(named.values())
     is_one = all(table is tables[0] for table in tables)
-    if any(out is not None for out in outs):
-        check = plan_outs(rotation.lib, names, xs, outs, tables[0] if is_one else tables[0] + tables[1])
     wide_tables = tuple(
         [broadcast(table) if broadcast else table for broadcast, table in zip(broadcasters, tables, strict=True)]
     )
-    first, broadcast = xs[0], broadcasters[0]
-    if is_one and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
-        plan = plan_rotation(rotation, xs, wide_tables[0], outs)
+    if is_one and len({(x.dtype, x.ndim) for x in xs}) == 1:
+        plan, broadcast = plan_rotation(rotation, xs, wide_tables[0], outs), broadcasters[0]
+        run = (lambda xs, table, outs: plan(xs, broadcast(table), outs)) if broadcast else plan
+    else:
+        calls = zip(xs, wide_tables, outs, strict=True)
+        each = [plan_rotation(rotation, (x,), table, (out,)) for x, table, out in calls]
+        run = partial(_run_each, list(zip(each, broadcasters, strict=True)))
+    if all(out is None for out in outs):
+        return run
+    check = plan_outs(rotation.lib, names, xs, outs, tables[0] if is_one else tables[0] + tables[1])
+    return lambda xs, tables, outs: run(check(xs, outs, tables if is_one else tables[0] + tables[1]), tables, outs)
 
-        def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
-            """Rotate all arrays by one table in one schedule; if there are outputs, first check them for overlap."""
-            if check is not None:
-                xs = check(xs, outs, table)
-            return plan(xs, broadcast(table) if broadcast else table, outs)
 
-        return run if check or broadcast else plan
-    each = [plan_rotation(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
-
-    def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Rotate each array in its own schedule, by its table or the only one; first check any outputs for overlap."""
-        by_array: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
-        if check is not None:
-            xs = check(xs, outs, by_array[0] if is_one else by_array[0] + by_array[1])
-        calls = zip(each, broadcasters, xs, by_array, outs, strict=True)
-        return tuple(
-            [run((x,), broadcast(table) if broadcast else table, (out,))[0] for run, broadcast, x, table, out in calls]
-        )
-
-    return run_each
+def _run_each(
+    plans: list[tuple[Plan, Callable[[Table], Table] | None]],
+    xs: tuple[Any, ...],
+    tables: Table | tuple[Table, Table],
+    outs: tuple[Any, ...],
+) -> tuple[Any, ...]:
+    """Rotate each array by its own plan, and by its table or the only one."""
+    by_array = (tables,) * len(xs) if isinstance(tables, Table) else tables
+    calls = zip(plans, xs, by_array, outs, strict=True)
+    return tuple([run((x,), fit(table) if fit else table, (out,))[0] for (run, fit), x, table, out in calls])

@@ -17,16 +17,14 @@ from rope_any._arrays import Array, Library, State, _sharding, is_array, library
 from rope_any._arrays._compilers import warn_fallback, with_fallback
 from rope_any._checks import NOTHING, ArgumentValueError, flag
 from rope_any._checks import attention_factor as checked_factor
-from rope_any._exact import exact_table, scale_and_cast, table_by_int32, table_of_learned, table_of_radians
+from rope_any._exact import exact_table, scale_and_cast, table_of_radians
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._positions import (
     Positions,
     SplitPositions,
     array_or_none,
-    as_numbers,
     as_position_array,
     is_consecutive,
-    read_positions,
     reference_array,
     split_positions,
 )
@@ -211,48 +209,25 @@ def _joined_table(
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
-    made = _fast_table(lib, reference, positions, frequencies, (factor, dtype), fused=fused)
-    if made is not None:
-        return made
-    lib.initialise_trig(reference)
-    finished = partial(scale_and_cast, lib, factor=factor, dtype=dtype)
-    if learned is not None:
-        numbers, rest = as_numbers(lib, reference, positions, wide=wide)
-        return finished(table_of_learned(lib, numbers, rest, learned, work))
-    if not wide:
-        numbers, rest = as_numbers(lib, reference, positions, wide=wide)
-        return finished(table_by_int32(lib, numbers, rest, frequencies))
-    given = read_positions(lib, reference, positions, wide=wide)[0]
-    if (state := lib.state(given)) is State.HOST:
-        from rope_any._host_table import array_table_maker  # it imports NumPy
-
-        return array_table_maker(lib, given, frequencies, dtype)(frequencies, factor, given)
-    return finished(exact_table(lib, given, frequencies, work, wraps=state is not State.TRACED))
-
-
-def _fast_table(
-    lib: Library,
-    like: Array,
-    positions: Positions | SplitPositions,
-    frequencies: PreparedFrequencies | Array,
-    factor_and_dtype: tuple[float, Any],
-    *,
-    fused: bool | None,
-) -> Table | None:
-    """Return the table by `range_table_maker`, or if `fused` by a compiler; None if neither can."""
-    factor, dtype = factor_and_dtype
     if is_consecutive(positions):
-        make = range_table_maker(lib, like, frequencies, dtype, fused=fused)
+        make = range_table_maker(lib, reference, frequencies, dtype, fused=fused)
         if make is not None:
             return make(frequencies, factor, positions.start, positions.stop)
-    if fused is False or lib.state() is State.TRACED:
-        return None
-    made = _fused_table(lib, like, positions, frequencies, factor_and_dtype)
-    if isinstance(made, Table):
-        return made
-    if fused:
-        warn_fallback(made)
-    return None
+    at = split_positions(lib, positions, like=reference)
+    if fused is not False and lib.state() is not State.TRACED:
+        compiled = _fused_table(lib, reference, at, frequencies, factor, dtype)
+        if isinstance(compiled, Table):
+            return compiled
+        if fused:
+            warn_fallback(compiled)
+    lib.initialise_trig(reference)
+    state = lib.state(at.numbers)
+    if state is State.HOST and learned is None:
+        from rope_any._host_table import array_table_maker  # it imports NumPy
+
+        return array_table_maker(lib, at.numbers, frequencies, dtype)(frequencies, factor, at.numbers)
+    made = exact_table(lib, at, frequencies, work, wraps=state is not State.TRACED)
+    return scale_and_cast(lib, made, factor, dtype)
 
 
 def range_table_maker(
@@ -273,12 +248,8 @@ def range_table_maker(
     return choose_range_maker(lib, frequencies, fused=fused)
 
 
-def _fused_table(
-    lib: Library,
-    like: Array,
-    positions: Positions | SplitPositions,
-    frequencies: PreparedFrequencies | Array,
-    factor_and_dtype: tuple[float, Any],
+def _fused_table(  # noqa: PLR0917  # its one caller has all of them
+    lib: Library, like: Array, at: SplitPositions, frequencies: PreparedFrequencies | Array, factor: float, dtype: Any
 ) -> Table | str:
     """Return the table made by Numba or the library's compiler, or a text that says why it can't be made so."""
     if lib.compiler is None:
@@ -290,14 +261,13 @@ def _fused_table(
         from rope_any._host_table import loop_of, table_by_loop  # it imports NumPy
 
         if callable(loop_of(lib, frequencies)) or lib.compiler.compile is None:
-            return table_by_loop(lib, like, positions, frequencies, *factor_and_dtype)
+            return table_by_loop(lib, at.numbers, frequencies, factor, dtype)
     if lib.compiler.compile is None:
         return f"the compiler of {lib.name} makes no tables"
-    split = split_positions(lib, positions, like=like, name="positions")
-    if (why_not := lib.compiler.refusal(split.numbers, split.rest, learned)) is not None:
+    if (why_not := lib.compiler.refusal(at.numbers, at.rest, learned)) is not None:
         return why_not
     rows = None if learned is not None else frequencies.rows[0] if frequencies.axes is None else frequencies.rows
-    return Table(*_compiled_table(lib, rows, *factor_and_dtype)(*split, learned))
+    return Table(*_compiled_table(lib, rows, factor, dtype)(*at, learned))
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ doesn't fit or a number out of range ValueError.
 
 from rope_any._arrays import Array, Library, is_array, library, type_name
 from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, int32, integer, positive, real
-from rope_any._positions import Positions, as_numbers, int32_or_symbol
+from rope_any._positions import Positions, int32_or_symbol, split_positions
 from rope_any._rotation import BentTable, Table, check_table
 
 __all__ = ["fope", "temperature", "xpos"]
@@ -229,7 +229,9 @@ def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, 
     given = {"positions": positions} if is_array(positions) else {}
     lib = library(cos=table.cos, sin=table.sin, **given)
     check_table(lib, *table)
-    numbers, rest = as_numbers(lib, table.cos, positions, wide=lib.has_float64(table.cos))
+    numbers, rest = split_positions(lib, positions, like=table.cos)
+    if lib.has_float64(table.cos):
+        numbers = lib.cast(numbers, lib.xp.float64)
     if numbers.shape != table.cos.shape[:-1]:
         shape = tuple(table.cos.shape)
         wanted = f"be those of the table, {shape[:-1]} for a table {shape}"

@@ -263,36 +263,6 @@ def _device_text(placement: Any) -> str:
     return ", ".join(sorted(map(str, placement))) if isinstance(placement, frozenset) else str(placement)
 
 
-# --- installable libraries: for the command line, which selects a library by name -----------------------------------
-
-
-# title -> (package to import, extra that installs it); NumPy is a dependency
-INSTALLABLE = {
-    "NumPy": ("numpy", ""),
-    "CuPy": ("cupy", "cupy-cuda12x or cupy-cuda13x"),
-    "PyTorch": ("torch", "torch"),
-    "JAX": ("jax", "jax"),
-    "Dask": ("dask", "dask"),
-    "MLX": ("mlx", "mlx"),
-    "array-api-strict": ("array_api_strict", "test"),
-}
-
-
-def installed(title: str) -> Library | None:
-    """Return the record of the library with this title in `INSTALLABLE`; None if it cannot be imported."""
-    try:
-        record: Library = importlib.import_module(f"{__name__}.{INSTALLABLE[title][0]}").LIBRARY
-    except ImportError:
-        return None
-    return record
-
-
-def version(record: Library) -> str:
-    """Return the version of an array library."""
-    root = importlib.import_module(record.name)
-    return str(getattr(record.module, "__version__", None) or root.__version__)
-
-
 def host(x: Array) -> Any:
     """Convert an array of any library, of a dtype that NumPy has, to NumPy; raise a TypeError for other objects."""
     return require_array("x", x).get(x)

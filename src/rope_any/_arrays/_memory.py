@@ -36,13 +36,14 @@ def plan_outs(
         raise ArgumentValueError("out", "have an address for each element", got)
     pairs = _pairs_to_compare(extents, count)
     same = [_are_same(layouts[i], layouts[i + count]) for i in range(count)]
-    addresses = [lib.address if layout is not None else _no_address for layout in layouts]
+    known = [i for i, layout in enumerate(layouts) if layout is not None]
 
     def check(xs: tuple[X, ...], outs: tuple[X, ...], table: tuple[Array, ...]) -> tuple[X, ...]:
         """Return xs, some replaced by their outs; raise if an out can't be written."""
         for out in outs:
             require_assignable(lib, "out", out)
-        starts, found = [address(array) for address, array in zip(addresses, (*outs, *xs, *table), strict=True)], xs
+        arrays, found = (*outs, *xs, *table), xs
+        starts = {i: lib.address(arrays[i]) for i in known}
         for i, j, least, most in pairs:
             distance = starts[j] - starts[i]
             if not least < distance < most:
@@ -70,11 +71,6 @@ def _pairs_to_compare(extents: list[tuple[int, int, bool] | None], count: int) -
             if one is not None and other is not None:
                 pairs.append((i, j, one[0] - other[1], one[1] - other[0]))
     return pairs
-
-
-def _no_address(_: Array) -> int:
-    """Return a number in place of the address of an array that has none; it is in no pair."""
-    return 0
 
 
 def _overlap_error(names: tuple[str, ...], i: int, j: int) -> ArgumentValueError:

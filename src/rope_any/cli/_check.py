@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
-from rope_any._arrays import INSTALLABLE
 from rope_any.cli._common import AsJson, echo_json, show, table
+from rope_any.cli._libraries import INSTALLABLE
 
 
 def check(*, as_json: AsJson = False) -> None:

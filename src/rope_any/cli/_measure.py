@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rope_any._arrays import INSTALLABLE, Library, installed, version
+from rope_any._arrays import Library
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import progress, status
+from rope_any.cli._libraries import INSTALLABLE, installed, version
 from rope_any.testing._check import ROTATION_BOUNDS, TABLE_BOUND
 from rope_any.testing._exact import Sample, exact, pair_errors, rotate_exactly
 

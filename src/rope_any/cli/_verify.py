@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import rope_any as ra  # ra.testing is imported on first use: it needs NumPy, which --help does not
-from rope_any._arrays import INSTALLABLE, Array, installed
+from rope_any._arrays import Array
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.cli._common import AsJson, echo_json, status, tokens_option
 from rope_any.cli._configs import Factor, OneLayerType, PartOf
+from rope_any.cli._libraries import INSTALLABLE, installed
 from rope_any.layouts import LAYOUTS
 
 if TYPE_CHECKING:
