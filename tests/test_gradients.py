@@ -1,6 +1,7 @@
 """Gradients in torch: backward is the inverse rotation, and x is not kept for it."""
 
 from functools import partial
+from itertools import product
 
 import pytest
 
@@ -62,6 +63,14 @@ def saved_for_backward(function):
     tensors = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
         return function(), tensors
+
+
+def test_only_what_needs_a_gradient_requires_one(pairing):
+    rope, q, k = ra.Rope(F, pairing=pairing), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
+    cos, sin = rope.table(range(5), like=q)
+    for of_q, of_k, of_cos in product((False, True), repeat=3):
+        rotated = rope(q.requires_grad_(of_q), k.requires_grad_(of_k), ra.Table(cos.requires_grad_(of_cos), sin))
+        assert [x.requires_grad for x in rotated] == [of_q or of_cos, of_k or of_cos]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

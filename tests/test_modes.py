@@ -143,6 +143,14 @@ def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, kind, 
         assert before == after and len(before) > 3
 
 
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("kind", ["dispatch", "function"])
+def test_under_a_mode_an_array_is_rotated_once_in_place(pairing, kind, torch):
+    x, rope = torch.from_numpy(data(3, 6, 32)), ROPES[pairing]
+    rotated, _ = _recorded(kind, lambda x: rope.apply(x, 5, out=x, fused=True), x.clone())
+    assert torch.equal(rotated, rope.apply(x, 5))
+
+
 def test_under_no_grad_a_plan_applies_to_leaves_that_require_gradients(torch):
     x, out = torch.from_numpy(data(3, 6, 32)), torch.zeros(3, 6, 32)
     expected, parameter = bits(ROPE.apply(x, 5)), torch.nn.Parameter(x.clone())

@@ -11,7 +11,7 @@ from rope_any._arrays._compilers import PairLayout, warn_fallback, with_fallback
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
 from rope_any._pairing import step_and_gap
-from rope_any._rotation import Plan, Rotation, Table, assign, plan_parts, rotate_whole
+from rope_any._rotation import Plan, Rotation, Table, assign, one_by_one, plan_parts, rotate_whole
 
 
 def plan_fused(
@@ -39,7 +39,9 @@ def plan_fused(
         warn_fallback(reasons[0])
         return eager
     if compiler is not None and compiler.write_pairs is not None:
-        return with_fallback(lib, plan_parts(rotation, xs, table, outs, make=_plan_kernel), eager)
+        kernel, alone = plan_parts(rotation, xs, table, outs, make=_plan_kernel), partial(rotate_whole, rotation)
+        # one array at a time: if the second fails, the first, which may be rotated in place, is not rotated again
+        return one_by_one(with_fallback(lib, lambda x, table, out: kernel((x,), table, (out,))[0], alone))
     return _plan_compiled(rotation)
 
 
@@ -131,14 +133,14 @@ def _plan_compiled(rotation: Rotation) -> Plan:
     function, compiler = _compiled(rotation), rotation.lib.compiler
 
     def rotate(x: X, table: Table, out: X | None) -> X:
-        """Return x rotated; if the compiled function can write into `out`, it does."""
-        if out is not None and compiler is not None and compiler.takes_out:
+        """Return x rotated; if the compiled function can write into `out`, and x stays, in case it fails, it does."""
+        if out is not None and out is not x and compiler is not None and compiler.takes_out:
             function(x, *table, out)
             return out
         rotated: X = function(x, *table)
         return assign(out, rotated)
 
-    return lambda xs, table, outs: tuple([rotate(x, table, out) for x, out in zip(xs, outs, strict=True)])
+    return one_by_one(rotate)
 
 
 @cache

@@ -139,7 +139,9 @@ def require_rotatable(
         raise ArgumentTypeError(name, wanted, got, "see DTensor.from_local")
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
-            like, given = (Text(f"{tuple(a.shape)} {lib.dtype_name(a.dtype)}") for a in (x, out))
+            names = {lib.dtype_name(a.dtype) for a in (x, out)}
+            show = str if x.dtype != out.dtype and len(names) == 1 else lib.dtype_name  # with the byte order
+            like, given = (Text(f"{tuple(a.shape)} {show(a.dtype)}") for a in (x, out))
             is_view = lib.layout(out) is not None  # MLX's slices are copies
             hint = _part_hint(tuple(x.shape), tuple(out.shape)) if is_view else ""
             raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)

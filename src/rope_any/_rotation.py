@@ -135,6 +135,11 @@ with the same `signature`, and holds no array.
 """
 
 
+def one_by_one(rotate: Callable[[Any, Table, Any], Any]) -> Plan:
+    """Return the plan that rotates array after array by a function of (x, table, out)."""
+    return lambda xs, table, outs: tuple([rotate(x, table, out) for x, out in zip(xs, outs, strict=True)])
+
+
 def rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None = None) -> X:
     """Return x, of any library, with the features of the table's pairs rotated; or write it into `out`."""
     lib, pairs = rotation.lib, table.cos.shape[-1]

@@ -1,6 +1,5 @@
 """Which way to rotate: part by part, with a gradient, compiled, in the memory of a CPU, or by `rotate_pairs` itself."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,7 @@ from rope_any._caches import PLANS, keep_plan
 from rope_any._formula import rotate_component
 from rope_any._fused_rotation import plan_fused
 from rope_any._pairing import split
-from rope_any._rotation import Plan, Rotation, Table, plan_parts, rotate_whole
+from rope_any._rotation import Plan, Rotation, Table, one_by_one, plan_parts, rotate_whole
 
 
 def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
@@ -17,10 +16,10 @@ def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
     lib = rotation.lib
     state = lib.state(*xs, *table, *outs)
     if state is State.PARTITIONED:  # Dask's chunks, torch's shards
-        return _each(partial(_rotate_partitions, rotation))
+        return one_by_one(partial(_rotate_partitions, rotation))
     if state is State.RECORDED:
         return _plan_gradient(rotation)
-    eager = _each(partial(rotate_whole, rotation))  # any array, also traced or transformed
+    eager = one_by_one(partial(rotate_whole, rotation))  # any array, also traced or transformed
     if state is State.HOST:
         from rope_any._host_rotation import plan_on_host  # it imports NumPy
 
@@ -28,11 +27,6 @@ def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
     if not rotation.fused or state is State.TRACED:
         return eager
     return plan_fused(rotation, xs, table, outs, eager=eager, on_host=state is State.HOST)
-
-
-def _each(rotate: Callable[[Any, Table, Any], Any]) -> Plan:
-    """Return the plan that rotates array after array by a function of (x, table, out)."""
-    return lambda xs, table, outs: tuple([rotate(x, table, out) for x, out in zip(xs, outs, strict=True)])
 
 
 def rotate_planned(

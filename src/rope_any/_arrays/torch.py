@@ -318,11 +318,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
-    """Return why torch.compile cannot compile: a subclass, no memory, a transform, a negative bit; None if it can."""
+    """Return why torch.compile cannot compile: a subclass, no memory, a transform or mode, a negative bit; or None."""
     tensors = [tensor for tensor in (x, *others) if tensor is not None]
     plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
-    if not plain or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):
-        return "a tensor of a subclass, without memory or under a transform is not compiled"
+    if not plain or _is_any_mode_active() or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):
+        return "a tensor of a subclass, without memory or under a transform or mode is not compiled"
     # Compiled code reads the elements of such a view without negating them (torch 2.13).
     return "torch.compile ignores a negative bit" if any(tensor.is_neg() for tensor in tensors) else None
 
@@ -384,7 +384,11 @@ class _Rotation(torch.autograd.Function):
         ctx.save_for_backward(*map(_saveable, (cos, sin, *saved)))
         ctx.set_materialize_grads(False)
         ctx.vjp = vjp
-        return tuple(forward(tuple(xs), (cos, sin)))
+        rotated: tuple[Array, ...] = forward(tuple(xs), (cos, sin))
+        of_cos, of_sin, *of_xs = ctx.needs_input_grad[2:]
+        if not (of_cos or of_sin):
+            ctx.mark_non_differentiable(*(y for y, needed in zip(rotated, of_xs, strict=True) if not needed))
+        return rotated
 
     @staticmethod
     def backward(ctx: Any, *gradients: Array | None) -> tuple[Array | None, ...]:
