@@ -123,14 +123,14 @@ def broadcaster(
         return None  # the most common shapes
     along, last = _axes_along(tokens, positions_shape, "positions", given, axes), len(positions_shape) - 1
     missing = [axis for axis in range(min(along) + 1, x.ndim - 1) if axis not in along]
+    to_last = range(min(along), max(missing, default=0) + 1)
+    inserted = *(slice(None) if axis in along else None for axis in to_last), ...
 
     def align(part: Array) -> Array:
         """Move the token axis of cos or sin to its place in x; insert axes of length 1 for axes of x that it skips."""
         if seq < last:  # not by moveaxis, which torch.vmap does not know
             part = xp.permute_dims(part, (*range(seq), last, *range(seq, last), last + 1))
-        for axis in missing:
-            part = xp.expand_dims(part, axis=axis - min(along))
-        return part
+        return part[inserted] if missing else part
 
     return lambda table: Table(align(table.cos), align(table.sin))
 

@@ -13,9 +13,9 @@ from rope_any._align import (
 )
 from rope_any._arrays import Array, Library, State, _sharding, is_array
 from rope_any._frequencies import PreparedFrequencies
-from rope_any._positions import as_position_array, is_consecutive
+from rope_any._positions import SplitPositions, as_position_array, is_consecutive
 from rope_any._rotation import Table, is_table_pair
-from rope_any._table import range_table_maker, table
+from rope_any._table import has_fast_ranges, table, table_maker
 
 Tables: TypeAlias = Table | tuple[Table, Table]
 """The table of a call, or that of the queries and that of the keys."""
@@ -77,17 +77,13 @@ def _source_for_keys(call: Call, tokens: list[Tokens], given: Any, frequencies: 
         return lambda _, __, ___, table: table
     if is_table_pair(given):
         return lambda _, __, ___, tables: tables[0] if tables[0] is tables[1] else tables
-    if is_consecutive(given) or type(given) is int:
-        make = range_table_maker(lib, like, frequencies, dtype, fused=quiet)
-        if make is not None and is_consecutive(given):
-            return lambda own, factor, _, run: make(own, factor, run.start, run.stop)
-        if make is not None:
-            return lambda own, factor, xs, first: make(own, factor, first, first + xs[-1].shape[axis])
-    if not fused and frequencies.heads is None and not lib.is_sharded(like) and _is_host_array(lib, given):
-        from rope_any._host_table import array_table_maker  # it imports NumPy
-
-        make_rows = array_table_maker(lib, given, frequencies, dtype)
-        return lambda own, factor, _, positions: make_rows(own, factor, positions)
+    as_range = _range_reader(lib, given, axis) if has_fast_ranges(lib, like, frequencies, dtype) else None
+    if as_range is not None:
+        of_range = table_maker(lib, like, range(0), frequencies, dtype, fused=quiet)
+        return lambda own, factor, xs, given: of_range(own, factor, as_range(xs, given))
+    if frequencies.heads is None and not lib.is_sharded(like) and _is_host_array(lib, given):
+        of_array = table_maker(lib, like, SplitPositions(given, None), frequencies, dtype, fused=quiet)
+        return lambda own, factor, _, given: of_array(own, factor, SplitPositions(given, None))
 
     def make_tables(frequencies: PreparedFrequencies, factor: float, xs: tuple[Array, ...], given: Any) -> Tables:
         """Return the table that is made for the last array; a pair if q and k are sharded in different ways."""
@@ -125,8 +121,27 @@ def _like_of_table(xs: tuple[Array, ...], lib: Library) -> Array:
     return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
 
 
+def _range_reader(lib: Library, given: Any, axis: int) -> Callable[[tuple[Array, ...], Any], range] | None:
+    """Return a function ``(xs, given)`` → the positions as a range, for a range or a start on the host; else None."""
+    if is_consecutive(given):
+        return lambda _, run: run
+    if type(given) is int:
+        return lambda xs, first: range(first, first + xs[-1].shape[axis])
+    if not is_array(given) or given.ndim or not lib.is_integer(given) or lib.state(given) is not State.HOST:
+        return None
+    host: Any = lib.host
+    view = host.viewer(given)
+
+    def read(xs: tuple[Array, ...], given: Array) -> range:
+        """Return the range from a 0-d array on."""
+        first = int(view(given))
+        return range(first, first + xs[-1].shape[axis])
+
+    return read
+
+
 def _is_host_array(lib: Library, given: Any) -> bool:
-    """Whether `array_table_maker` makes the table of what is given: an array of positions in CPU memory."""
+    """Whether what is given is an array of positions in CPU memory."""
     if not is_array(given) or given.ndim == 0 or lib.state(given) is not State.HOST:
         return False
     return lib.is_integer(given) or lib.dtype_name(given.dtype) in {"float32", "float64"}

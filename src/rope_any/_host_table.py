@@ -8,41 +8,90 @@ from typing import Any
 import numpy as np
 
 from rope_any._arrays import Array, Library, State, _numba
-from rope_any._arrays._compilers import warn_fallback
 from rope_any._arrays._memory import tile_size
 from rope_any._arrays.numpy import LIBRARY as NUMPY
+from rope_any._arrays.numpy import address
 from rope_any._caches import cached
 from rope_any._exact import angle_by_float64, angle_by_int64, scale_and_cast, table_of_angle
 from rope_any._frequencies import PreparedFrequencies
-from rope_any._positions import by_axis, require_fit
+from rope_any._positions import SplitPositions, by_axis, require_fit
 from rope_any._rotation import Table
+
+
+def numpy_maker(
+    lib: Library, at: range | SplitPositions, frequencies: PreparedFrequencies, dtype: Any
+) -> Callable[[PreparedFrequencies, float, Any], Table]:
+    """
+    Return a way to make tables by NumPy (see `_table.table_maker`): for ranges by adding angles.
+
+    For arrays in state HOST NumPy multiplies, as its calls take the least time, and the library makes cosines and
+    sines, whose bits are then those of all its tables. Large tables are made in tiles, so that caches hold intermediate
+    results.
+    """
+    if isinstance(at, range):
+        return partial(_table_of_range, lib, _added_rows)
+    host: Any = lib.host
+    given = at.numbers
+    lib.initialise_trig(given)
+    view, axes = host.viewer(given), frequencies.axes
+    work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
+    shape, pairs, are_integers = tuple(by_axis(given, axes)[0].shape), len(frequencies.rows[0]), lib.is_integer(given)
+    count, tile = prod(shape), max(tile_size() // (2 * pairs), 1)
+
+    def table_of_some(frequencies: PreparedFrequencies, factor: float, some: Any) -> Table:
+        """Return the table of some positions, which are in NumPy."""
+        fixed_point, high, low = cached(frequencies, "rows", _rows_in_numpy)
+        if are_integers and work == lib.xp.float32:
+            angle = angle_by_int64(NUMPY, some.astype(np.int64, copy=False), fixed_point, axes)
+        else:
+            angle = angle_by_float64(NUMPY, some.astype(float, copy=False), high, low, axes)
+        return scale_and_cast(lib, table_of_angle(lib, host.wrap(angle), work), factor, dtype)
+
+    def make(frequencies: PreparedFrequencies, factor: float, at: SplitPositions) -> Table:
+        """Return the table of positions."""
+        positions = at.numbers
+        if count <= tile:
+            return table_of_some(frequencies, factor, view(positions))
+        flat, place = view(positions).reshape(count, *positions.shape[len(shape) :]), lib.device_kwargs(positions)
+        cos, sin = (lib.xp.empty((count, pairs), dtype=dtype, **place) for _ in range(2))
+        for first in range(0, count, tile):
+            rows = slice(first, first + tile)
+            cos[rows], sin[rows] = table_of_some(frequencies, factor, flat[rows])
+        return Table(*(lib.xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
+
+    # NumPy warns of positions that are not finite, and other libraries don't
+    return make if are_integers or lib is NUMPY else np.errstate(all="ignore")(make)
+
+
+def loop_maker(
+    lib: Library, at: range | SplitPositions, frequencies: PreparedFrequencies, dtype: Any
+) -> Callable[[PreparedFrequencies, float, Any], Table] | str:
+    """Return a way to make tables by Numba's loop (see `_table.table_maker`), or a text that says why there is none."""
+    if isinstance(loop := loop_of(lib, frequencies), str):
+        return loop
+    if isinstance(at, range):
+        return partial(_table_of_range, lib, _looped_rows)
+    if dtype == lib.xp.float64:
+        return "Numba's loop is not exact enough for float64 tables"
+    if lib.state(at.numbers) is not State.HOST:
+        return "transforms, tracers and gradients cannot follow Numba's loop, nor does it see torch's negative bit"
+    return _array_loop_maker(lib, at.numbers, frequencies, dtype)
+
 
 # --- consecutive positions --------------------------------------------------------------------------------------------
 
 
-def choose_range_maker(
-    lib: Library, frequencies: PreparedFrequencies, /, *, fused: bool | None
-) -> Callable[[Any, float, int, int], Table]:
-    """Return a function ``(frequencies, factor, first, end)`` → the table: by Numba if `fused`, or by adding angles."""
-    loop = "" if fused is False else loop_of(lib, frequencies)
-    if not isinstance(loop, str):
-        return partial(_table_of_range, lib, _looped_rows)
-    if fused:
-        warn_fallback(loop)
-    return partial(_table_of_range, lib, _added_rows)
-
-
-def _table_of_range(  # noqa: PLR0917  # each call of a new position makes this one, and names take time
+def _table_of_range(  # each call of a new position makes this one, and names take time
     lib: Library,
     rows: Callable[..., tuple[Any, Any]],
     frequencies: PreparedFrequencies,
     factor: float,
-    first: int,
-    end: int,
+    positions: range,
 ) -> Table:
-    """Return the float32 CPU table of the positions from `first` up to `end`, exclusive, which `rows` makes."""
+    """Return the float32 CPU table of a range of step 1, which `rows` makes."""
     host: Any = lib.host
-    count = max(end - first, 0)
+    first = positions.start
+    count = max(positions.stop - first, 0)
     if not -(2**53) <= first <= 2**53 - count:
         require_fit(first, first + max(count - 1, 0), wide=True)
     cos, sin = rows(lib, frequencies, factor, first, count)
@@ -79,45 +128,6 @@ def _looped_rows(
 # --- arrays of positions ----------------------------------------------------------------------------------------------
 
 
-def array_table_maker(
-    lib: Library, given: Array, frequencies: PreparedFrequencies, dtype: Any
-) -> Callable[[PreparedFrequencies, float, Array], Table]:
-    """
-    Return a function ``(frequencies, factor, positions)`` that makes tables in `dtype` for arrays like `given`.
-
-    Their state is HOST. NumPy multiplies, as its calls take the least time, and the library makes cosines and sines,
-    whose bits are then those of all its tables. Large ones are made in tiles, so that caches hold intermediate results.
-    """
-    host: Any = lib.host
-    view, axes = host.viewer(given), frequencies.axes
-    work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
-    shape, pairs, are_integers = tuple(by_axis(given, axes)[0].shape), len(frequencies.rows[0]), lib.is_integer(given)
-    count, tile = prod(shape), max(tile_size() // (2 * pairs), 1)
-
-    def table_of_some(frequencies: PreparedFrequencies, factor: float, some: Any) -> Table:
-        """Return the table of some positions, which are in NumPy."""
-        fixed_point, high, low = cached(frequencies, "rows", _rows_in_numpy)
-        if are_integers and work == lib.xp.float32:
-            angle = angle_by_int64(NUMPY, some.astype(np.int64, copy=False), fixed_point, axes)
-        else:
-            angle = angle_by_float64(NUMPY, some.astype(float, copy=False), high, low, axes)
-        return scale_and_cast(lib, table_of_angle(lib, host.wrap(angle), work), factor, dtype)
-
-    def make(frequencies: PreparedFrequencies, factor: float, positions: Array) -> Table:
-        """Return the table of positions."""
-        if count <= tile:
-            return table_of_some(frequencies, factor, view(positions))
-        flat, place = view(positions).reshape(count, *positions.shape[len(shape) :]), lib.device_kwargs(positions)
-        cos, sin = (lib.xp.empty((count, pairs), dtype=dtype, **place) for _ in range(2))
-        for first in range(0, count, tile):
-            rows = slice(first, first + tile)
-            cos[rows], sin[rows] = table_of_some(frequencies, factor, flat[rows])
-        return Table(*(lib.xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
-
-    # NumPy warns of positions that are not finite, and other libraries don't
-    return make if are_integers or lib is NUMPY else np.errstate(all="ignore")(make)
-
-
 def _rows_in_numpy(frequencies: PreparedFrequencies) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the rows of `fixed_point`, `high` and `low` as NumPy arrays."""
     asarray = NUMPY.xp.asarray
@@ -126,25 +136,27 @@ def _rows_in_numpy(frequencies: PreparedFrequencies) -> tuple[list[Any], list[An
     return rows, high, low
 
 
-_NOT_TRACEABLE = "transforms, tracers and gradients cannot follow Numba's loop, nor does it see torch's negative bit"
-
-
-def table_by_loop(
-    lib: Library, given: Array, frequencies: PreparedFrequencies, factor: float, dtype: Any
-) -> Table | str:
-    """Return the table of an array of positions made by Numba's loop, or a text that says why it can't be."""
+def _array_loop_maker(
+    lib: Library, given: Array, frequencies: PreparedFrequencies, dtype: Any
+) -> Callable[[PreparedFrequencies, float, SplitPositions], Table]:
+    """Return a way to make tables by Numba's loop, for arrays like `given` in state HOST."""
     host: Any = lib.host
-    if isinstance(loop := loop_of(lib, frequencies), str):
-        return loop
-    if dtype == lib.xp.float64:
-        return "Numba's loop is not exact enough for float64 tables"
-    if lib.state(given) is not State.HOST:
-        return _NOT_TRACEABLE
-    shape, real = tuple(by_axis(given, frequencies.axes)[0].shape), not lib.is_integer(given)
-    view = np.require(host.viewer(given)(given), np.float64 if real else np.int64, ["C", "ALIGNED"])
-    address = view.ctypes.data if view.size else 0
-    cos, sin = map(host.wrap, loop(shape, factor, address, int(real), 0, given=(given, view)))
-    return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
+    view, real = host.viewer(given), not lib.is_integer(given)
+    shape, kind = tuple(by_axis(given, frequencies.axes)[0].shape), np.dtype(float if real else np.int64)
+
+    def make(frequencies: PreparedFrequencies, factor: float, at: SplitPositions) -> Table:
+        """Return the table of positions."""
+        loop = loop_of(lib, frequencies)
+        if isinstance(loop, str):  # as in `_looped_rows`
+            return numpy_maker(lib, at, frequencies, dtype)(frequencies, factor, at)
+        positions = view(at.numbers)
+        if positions.dtype != kind or not positions.flags.carray:
+            positions = np.require(positions, kind, ["C", "ALIGNED"])
+        first = address(positions) if positions.size else 0
+        cos, sin = map(host.wrap, loop(shape, factor, first, int(real), 0, given=(at, positions)))
+        return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
+
+    return make
 
 
 # --- Numba's loop -----------------------------------------------------------------------------------------------------

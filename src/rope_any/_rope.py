@@ -42,7 +42,7 @@ from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, is_consecutive, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
 from rope_any._rotation import BentTable, Plan, Rotation, Table, check_table, doubled_table_hint, is_table_pair
-from rope_any._table import range_table_maker, table
+from rope_any._table import has_fast_ranges, table, table_maker
 
 
 @dataclass(frozen=True, repr=False)
@@ -348,12 +348,11 @@ class Rope:
             key = signature((like,), self._plan_key, "table", fused)
             make = None if key is None else PLANS.get(key)
             if make is not None:
-                return make(self._prepared, factor, positions.start, positions.stop)  # type: ignore[no-any-return]  # a table
+                return make(self._prepared, factor, positions)  # type: ignore[no-any-return]  # a table
         made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
-        if key is not None:
-            lib: Any = find(like)
-            make = range_table_maker(lib, made.cos, self._prepared, made.cos.dtype, fused=fused)
-            keep_plan(None if make is None else key, make)
+        lib: Any = find(like)
+        if key is not None and has_fast_ranges(lib, made.cos, self._prepared, made.cos.dtype):
+            keep_plan(key, table_maker(lib, made.cos, range(0), self._prepared, made.cos.dtype, fused=fused))
         return made
 
     def reposition(

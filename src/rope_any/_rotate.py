@@ -196,7 +196,7 @@ def plan_of(
     wide_tables = tuple(
         [broadcast(table) if broadcast else table for broadcast, table in zip(broadcasters, tables, strict=True)]
     )
-    if is_one and len({(x.dtype, x.ndim) for x in xs}) == 1:
+    if is_one and all((x.dtype, x.ndim) == (xs[0].dtype, xs[0].ndim) for x in xs):
         plan, broadcast = plan_rotation(rotation, xs, wide_tables[0], outs), broadcasters[0]
         run = (lambda xs, table, outs: plan(xs, broadcast(table), outs)) if broadcast else plan
     else:

@@ -11,7 +11,7 @@ makes tables on a CPU; other devices compile the same functions.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from rope_any._arrays import Array, Library, State, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import warn_fallback, with_fallback
@@ -207,67 +207,91 @@ def _joined_table(
             of_shard = partial(_joined_table, **options)
             return Table(*_sharding.tables_by_shard(lambda own: of_shard(own, frequencies, factor), positions))
         learned = _sharding.replicated(learned, like=sharded)
-    xp = lib.xp
-    work = xp.float64 if dtype == xp.float64 else xp.float32
-    if is_consecutive(positions):
-        make = range_table_maker(lib, reference, frequencies, dtype, fused=fused)
-        if make is not None:
-            return make(frequencies, factor, positions.start, positions.stop)
-    at = split_positions(lib, positions, like=reference)
-    if fused is not False and lib.state() is not State.TRACED:
-        compiled = _fused_table(lib, reference, at, frequencies, factor, dtype)
-        if isinstance(compiled, Table):
-            return compiled
-        if fused:
-            warn_fallback(compiled)
-    lib.initialise_trig(reference)
-    state = lib.state(at.numbers)
-    if state is State.HOST and learned is None:
-        from rope_any._host_table import array_table_maker  # it imports NumPy
+    at: Any = positions
+    if not is_consecutive(positions) or not has_fast_ranges(lib, reference, frequencies, dtype):
+        at = split_positions(lib, positions, like=reference)
+    right = frequencies if learned is None else learned
+    return table_maker(lib, reference, at, right, dtype, fused=fused)(right, factor, at)
 
-        return array_table_maker(lib, at.numbers, frequencies, dtype)(frequencies, factor, at.numbers)
-    made = exact_table(lib, at, frequencies, work, wraps=state is not State.TRACED)
+
+# --- ways to make a table ---------------------------------------------------------------------------------------------
+
+TableMaker: TypeAlias = Callable[[Any, float, Any], Table]
+"""``(frequencies, attention factor, positions)`` → the table."""
+
+
+def has_fast_ranges(lib: Library, like: Array, frequencies: PreparedFrequencies | Array, dtype: Any) -> bool:
+    """Whether `table_maker` takes ranges of step 1: for float32 tables in CPU memory, of frequencies of one row."""
+    has_one_row = isinstance(frequencies, PreparedFrequencies) and frequencies.axes is None
+    on_host = lib.host is not None and lib.host.contains(like)
+    return has_one_row and on_host and bool(dtype == lib.xp.float32) and lib.state().can_keep_arrays
+
+
+def table_maker(
+    lib: Library,
+    like: Array,
+    at: range | SplitPositions,
+    frequencies: PreparedFrequencies | Array,
+    dtype: Any,
+    *,
+    fused: bool | None,
+) -> TableMaker:
+    """
+    Return the way to make tables of positions like `at`, which holds no array and no frequencies.
+
+    It is chosen here alone, for positions in any form: by a compiler if `fused`, with a warning if that can't be, or
+    None for no warning; in CPU memory by NumPy; else by the functions of the library.
+    """
+    if fused is not False and lib.state() is not State.TRACED:
+        made = _fused_maker(lib, like, at, frequencies, dtype)
+        if not isinstance(made, str):
+            return made
+        if fused:
+            warn_fallback(made)
+    if isinstance(frequencies, PreparedFrequencies) and (isinstance(at, range) or lib.state(at.numbers) is State.HOST):
+        from rope_any._host_table import numpy_maker  # it imports NumPy
+
+        return numpy_maker(lib, at, frequencies, dtype)
+    return partial(_table_by_functions, lib, dtype)
+
+
+def _table_by_functions(
+    lib: Library, dtype: Any, frequencies: PreparedFrequencies | Array, factor: float, at: SplitPositions
+) -> Table:
+    """Return the table made by the functions of the library."""
+    lib.initialise_trig(at.numbers)
+    work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
+    made = exact_table(lib, at, frequencies, work, wraps=lib.state(at.numbers) is not State.TRACED)
     return scale_and_cast(lib, made, factor, dtype)
 
 
-def range_table_maker(
-    lib: Library, like: Array, frequencies: PreparedFrequencies | Array, dtype: Any, /, *, fused: bool | None
-) -> Callable[[Any, float, int, int], Table] | None:
-    """
-    Return a function ``(frequencies, factor, first, end)`` for tables of ranges; None if there is no fast one.
-
-    It makes float32 tables in CPU memory, for frequencies of one row.
-    """
-    has_one_row = isinstance(frequencies, PreparedFrequencies) and frequencies.axes is None
-    if not has_one_row or dtype != lib.xp.float32 or lib.host is None or not lib.host.contains(like):
-        return None
-    if not lib.state().can_keep_arrays:
-        return None
-    from rope_any._host_table import choose_range_maker  # it imports NumPy
-
-    return choose_range_maker(lib, frequencies, fused=fused)
-
-
-def _fused_table(  # noqa: PLR0917  # its one caller has all of them
-    lib: Library, like: Array, at: SplitPositions, frequencies: PreparedFrequencies | Array, factor: float, dtype: Any
-) -> Table | str:
-    """Return the table made by Numba or the library's compiler, or a text that says why it can't be made so."""
+def _fused_maker(
+    lib: Library, like: Array, at: range | SplitPositions, frequencies: PreparedFrequencies | Array, dtype: Any
+) -> TableMaker | str:
+    """Return the way by Numba or the library's compiler, or a text that says why there is none."""
     if lib.compiler is None:
         return f"{lib.name} has no compiler"
-    learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     if lib.host is not None and lib.host.contains(like):
-        if learned is not None:
+        if not isinstance(frequencies, PreparedFrequencies):
             return "learned frequencies are not compiled on a CPU"
-        from rope_any._host_table import loop_of, table_by_loop  # it imports NumPy
+        from rope_any._host_table import loop_maker, loop_of  # it imports NumPy
 
-        if callable(loop_of(lib, frequencies)) or lib.compiler.compile is None:
-            return table_by_loop(lib, at.numbers, frequencies, factor, dtype)
-    if lib.compiler.compile is None:
+        if isinstance(at, range) or callable(loop_of(lib, frequencies)) or lib.compiler.compile is None:
+            return loop_maker(lib, at, frequencies, dtype)
+    if lib.compiler.compile is None or isinstance(at, range):
         return f"the compiler of {lib.name} makes no tables"
-    if (why_not := lib.compiler.refusal(at.numbers, at.rest, learned)) is not None:
-        return why_not
-    rows = None if learned is not None else frequencies.rows[0] if frequencies.axes is None else frequencies.rows
-    return Table(*_compiled_table(lib, rows, factor, dtype)(*at, learned))
+    learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
+    return lib.compiler.refusal(at.numbers, at.rest, learned) or partial(_table_by_compiler, lib, dtype)
+
+
+def _table_by_compiler(
+    lib: Library, dtype: Any, frequencies: PreparedFrequencies | Array, factor: float, at: SplitPositions
+) -> Table:
+    """Return the table made by a function that the compiler of the library compiled."""
+    if not isinstance(frequencies, PreparedFrequencies):
+        return Table(*_compiled_table(lib, None, factor, dtype)(*at, frequencies))
+    rows = frequencies.rows[0] if frequencies.axes is None else frequencies.rows
+    return Table(*_compiled_table(lib, rows, factor, dtype)(*at, None))
 
 
 @lru_cache(maxsize=64)
