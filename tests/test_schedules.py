@@ -67,3 +67,11 @@ def test_threads_share_numpy_tiles(pairing, use_threads, rng):
         with np.errstate(over="raise", invalid="raise"), pytest.raises(FloatingPointError):
             rope.apply(x, 7)
         x[1, head, 2] = 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(("tokens", "features"), [(4, 12), (4, 16), (30_001, 12), (30_001, 16)])
+def test_results_are_in_memory_as_x_is(tokens, features, dtype, pairing, put):
+    x = put(np.ones((2, tokens, 3, features), dtype)).swapaxes(1, 2)
+    for view in (x, x[..., 1:, :]):
+        assert np.asarray(ra.Rope(F[:6], pairing=pairing).apply(view)).swapaxes(1, 2).flags.c_contiguous

@@ -38,12 +38,13 @@ def plan_on_host(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
     pairs, is_numpy = table.cos.shape[-1], host.write_members is None
     multiply = host.complex_product(pairs) if rotation.pairing == "interleaved" else None
     way = _real_arithmetic(rotation.pairing, pairs) if multiply is None else _complex_arithmetic(multiply)
-    sizes, given = [prod(x.shape) for x in xs], list(zip(xs, outs, strict=True))
+    sizes = [prod(x.shape) for x in xs]
     are_small = min(sizes) > 0 and max(sizes) <= (_SMALL if is_numpy else tile_size())
-    if are_small and all(x.dtype != rotation.dtype(x) or _is_plain(rotation, way, x, out) for x, out in given):
+    if are_small:
         plan = _plan_small(rotation, way, xs, table, outs)
     else:
         is_large = max(sizes) >= THREADED_FROM
+        given = zip(xs, outs, strict=True)
         each = [_plan_tiles(rotation, way, x, table, out, is_large=is_large) for x, out in given]
 
         def plan(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Array, ...]:
@@ -159,7 +160,7 @@ def _plan_small(
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse
     view_cos, view_sin = map(host.viewer, rotation.factors(xs[0], table))
     batches = [tuple(x.shape[:-1]) for x in xs]
-    if way.members and prod(table_batch) == 1 and all(_is_contiguous(host, x) for x in (*xs, *outs)):
+    if way.members and prod(table_batch) == 1:
         batches, table_batch = [(prod(batch),) for batch in batches], (1,)  # one row for all: fewer axes take less time
     make = _factor_maker(way, batches, table_batch, table.cos.shape[-1])
     each = [_plan_one(rotation, way, x, out, batch) for x, out, batch in zip(xs, outs, batches, strict=True)]
@@ -205,19 +206,30 @@ def _plan_one(
     """Return a function ``(x, out, factors)`` that rotates a small array as an operand with these batch axes."""
     lib, dtype, narrow = rotation.lib, rotation.dtype(x), x.dtype
     host: Any = lib.host
-    multiply, load, allocate = way.rotate, host.contiguous, host.allocator(x)
-    if narrow != dtype:
-        operand_of_copy = _opener(host, way, load(x, dtype), batch)
+    if narrow == dtype and _is_contiguous(host, x):
+        if _is_contiguous(host, out):
+            return _plan_contiguous(host, way, x, out, batch)
+        rotate = _plan_contiguous(host, way, x, None, batch)
+        return lambda x, out, factors: assign(out, rotate(x, None, factors))
+    multiply, load = way.rotate, host.contiguous
+    operand_of_copy, has_layout = _opener(host, way, load(x, dtype), batch), _is_contiguous(host, lib.empty_like(x))
 
-        def convert(x: Array, out: Array | None, factors: tuple[_Numbers, ...]) -> Array:
-            """Rotate a copy of x in the dtype of the products; assign the result to `out` if given."""
-            wide = load(x, dtype)
-            operand = operand_of_copy(wide)
-            multiply(operand, factors, operand)
-            return assign(out, lib.cast(wide, narrow))
+    def rotate_copy(x: Array, out: Array | None, factors: tuple[_Numbers, ...]) -> Array:
+        """Rotate a contiguous copy of x in the dtype of the products, in which NumPy multiplies fastest."""
+        copy = load(x, dtype)
+        operand = operand_of_copy(copy)
+        multiply(operand, factors, operand)
+        result = lib.empty_like(x) if out is None and not has_layout else out
+        return assign(result, lib.cast(copy, narrow))
 
-        return convert
-    source, target = (_opener(host, way, part, batch) for part in (x, allocate(x) if out is None else out))
+    return rotate_copy
+
+
+def _plan_contiguous(
+    host: Any, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
+) -> Callable[[Array, Array | None, tuple[_Numbers, ...]], Array]:
+    """Do the same if x and its result are contiguous, and have the dtype of the products."""
+    multiply, allocate, source = way.rotate, host.allocator(x), _opener(host, way, x, batch)
     if out is None and way.members and host.write_members is None:  # NumPy makes the result
         features = methodcaller("reshape", tuple(x.shape))
         return lambda x, _, factors: features(multiply(source(x), factors))
@@ -225,7 +237,7 @@ def _plan_one(
     def write(x: Array, out: Array | None, factors: tuple[_Numbers, ...]) -> Array:
         """Rotate x into the memory of `out` or of a new array of the library."""
         result = allocate(x) if out is None else out
-        to = target(result)
+        to = source(result)
         multiply(source(x), factors, to)
         if out is not None:
             host.mark_written(out)
@@ -235,8 +247,8 @@ def _plan_one(
 
 
 def _opener(host: HostMemory, way: _Arithmetic, x: Array, batch: _Shape) -> Callable[[Array], Any]:
-    """Return a function: an array like x → its operand with these batch axes."""
-    if way.members and _is_contiguous(host, x):
+    """Return a function: a contiguous array like x → its operand with these batch axes."""
+    if way.members:
         return host.viewer(x, (*batch, *way.members))
     view, operand = host.viewer(x), way.operand
     return lambda x: operand(view(x))

@@ -9,6 +9,7 @@ the frequency θ is that of the pair (Su et al., arXiv:2104.09864, equation 34):
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._arrays import Array, Library, X
@@ -170,21 +171,23 @@ def plan_parts(
     if all(rotation.rotates_all(x, table) for x in xs):
         return make(rotation, xs, table, outs)
     start, end = rotation.start, rotation.start + 2 * pairs
+    features = ..., slice(start, end)
 
-    def parts(xs: tuple[Array, ...], table: Table, results: tuple[Array, ...]) -> tuple[Any, ...]:
-        """Return the features of xs that rotate, the table, and their places in the results, all by block."""
-        sources = tuple([rotation.part(x, pairs) for x in xs])
-        each = zip(xs, results, sources, strict=True)
-        places = tuple([source if result is x else rotation.part(result, pairs) for x, result, source in each])
-        return sources, Table(*map(rotation.by_block, table)), places
-
-    like_results = outs if writes else tuple(map(lib.empty_like, xs))
-    rotate = make(rotation._replace(start=0, blocks=1), *parts(xs, table, like_results))
+    def part(x: Array) -> Array:
+        """Return the features of x that rotate, by block."""
+        return rotation.by_block(x[features])
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-        """Return xs with their parts rotated, in `outs` or in new arrays."""
-        results: tuple[Any, ...] = outs if writes else tuple(map(lib.empty_like, xs))
-        rotate(*parts(xs, table, results))
+        """Rotate the parts of xs, and join them with the other features."""
+        rotated = rotate(tuple(map(part, xs)), Table(*map(rotation.by_block, table)), outs)
+        return tuple([rotation.whole(x, y, pairs) for x, y in zip(xs, rotated, strict=True)])
+
+    def run_into(xs: tuple[X, ...], table: Table, outs: tuple[Any, ...]) -> tuple[X, ...]:
+        """Rotate the parts of xs into the same parts of their results, and copy the other features."""
+        results = outs if writes else tuple(map(lib.empty_like, xs))
+        sources = tuple(map(part, xs))
+        places = [source if y is x else part(y) for x, y, source in zip(xs, results, sources, strict=True)]
+        rotate(sources, Table(*map(rotation.by_block, table)), tuple(places))
         for x, result in zip(xs, results, strict=True):
             if result is not x and start:
                 result[..., :start] = x[..., :start]
@@ -192,4 +195,19 @@ def plan_parts(
                 result[..., end:] = x[..., end:]
         return results
 
-    return run
+    joins = not writes and all(prod(x.shape) <= _JOINED and _is_in_order(lib, lib.empty_like(x)) for x in xs)
+    to: tuple[Array | None, ...] = outs
+    if not joins:
+        to = tuple([part(lib.empty_like(x) if out is None else out) for x, out in zip(xs, outs, strict=True)])
+    of_parts = rotation._replace(start=0, blocks=1)
+    rotate = make(of_parts, tuple(map(part, xs)), Table(*map(rotation.by_block, table)), to)
+    return run if joins else run_into
+
+
+_JOINED = 2**17  # elements of an array; larger ones are not copied once more to save calls
+
+
+def _is_in_order(lib: Library, x: Array) -> bool:
+    """Whether the axes of x follow each other in memory as in its shape, so that joined parts have its layout."""
+    layout = lib.layout(x)
+    return layout is not None and list(layout[1]) == sorted(layout[1], reverse=True)
