@@ -350,8 +350,8 @@ class Rope:
             if make is not None:
                 return make(self._prepared, factor, positions)  # type: ignore[no-any-return]  # a table
         made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
-        lib: Any = find(like)
-        if key is not None and has_fast_ranges(lib, made.cos, self._prepared, made.cos.dtype):
+        lib: Any = None if key is None else find(like)
+        if lib is not None and has_fast_ranges(lib, made.cos, self._prepared, made.cos.dtype):
             keep_plan(key, table_maker(lib, made.cos, range(0), self._prepared, made.cos.dtype, fused=fused))
         return made
 
