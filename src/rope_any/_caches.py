@@ -20,7 +20,7 @@ _LOCK = threading.Lock()
 
 
 def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
-    """Cache a plan, which must hold no array, unless the key is None; if the cache is full, clear all of it first."""
+    """Cache a plan, which holds no array of a caller, unless the key is None; if the cache is full, clear it first."""
     if key is None:
         return
     if len(PLANS) >= _MOST_PLANS:

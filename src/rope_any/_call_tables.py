@@ -77,11 +77,18 @@ def _source_for_keys(call: Call, tokens: list[Tokens], given: Any, frequencies: 
         return lambda _, __, ___, table: table
     if is_table_pair(given):
         return lambda _, __, ___, tables: tables[0] if tables[0] is tables[1] else tables
-    as_range = _range_reader(lib, given, axis) if has_fast_ranges(lib, like, frequencies, dtype) else None
-    if as_range is not None:
+    on_host = is_array(given) and lib.state(given) is State.HOST
+    is_start = type(given) is int or (on_host and given.ndim == 0 and lib.is_integer(given))
+    if (is_start or is_consecutive(given)) and has_fast_ranges(lib, like, frequencies, dtype):
         of_range = table_maker(lib, like, range(0), frequencies, dtype, fused=quiet)
-        return lambda own, factor, xs, given: of_range(own, factor, as_range(xs, given))
-    if frequencies.heads is None and not lib.is_sharded(like) and _is_host_array(lib, given):
+        if is_consecutive(given):
+            return lambda own, factor, _, run: of_range(own, factor, run)
+        start = _start_reader(lib, given)
+        return lambda own, factor, xs, given: of_range(
+            own, factor, range(first := start(given), first + xs[-1].shape[axis])
+        )
+    can_be_read = on_host and (lib.is_integer(given) or lib.dtype_name(given.dtype) in {"float32", "float64"})
+    if can_be_read and given.ndim and frequencies.heads is None and not lib.is_sharded(like):
         of_array = table_maker(lib, like, SplitPositions(given, None), frequencies, dtype, fused=quiet)
         return lambda own, factor, _, given: of_array(own, factor, SplitPositions(given, None))
 
@@ -121,27 +128,10 @@ def _like_of_table(xs: tuple[Array, ...], lib: Library) -> Array:
     return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
 
 
-def _range_reader(lib: Library, given: Any, axis: int) -> Callable[[tuple[Array, ...], Any], range] | None:
-    """Return a function ``(xs, given)`` → the positions as a range, for a range or a start on the host; else None."""
-    if is_consecutive(given):
-        return lambda _, run: run
+def _start_reader(lib: Library, given: Any) -> Callable[[Any], int]:
+    """Return a function that reads a start like `given`, an int or a 0-d array in CPU memory, as an int."""
     if type(given) is int:
-        return lambda xs, first: range(first, first + xs[-1].shape[axis])
-    if not is_array(given) or given.ndim or not lib.is_integer(given) or lib.state(given) is not State.HOST:
-        return None
+        return int
     host: Any = lib.host
     view = host.viewer(given)
-
-    def read(xs: tuple[Array, ...], given: Array) -> range:
-        """Return the range from a 0-d array on."""
-        first = int(view(given))
-        return range(first, first + xs[-1].shape[axis])
-
-    return read
-
-
-def _is_host_array(lib: Library, given: Any) -> bool:
-    """Whether what is given is an array of positions in CPU memory."""
-    if not is_array(given) or given.ndim == 0 or lib.state(given) is not State.HOST:
-        return False
-    return lib.is_integer(given) or lib.dtype_name(given.dtype) in {"float32", "float64"}
+    return lambda start: int(view(start))

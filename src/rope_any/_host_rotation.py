@@ -176,25 +176,26 @@ def _plan_small(
 
 def _factor_maker(
     way: _Arithmetic, batches: list[_Shape], table_batch: _Shape, pairs: int
-) -> Callable[[_Numbers, _Numbers], list[tuple[_Numbers, ...]]]:
+) -> Callable[[_Numbers, _Numbers], list[Any]]:
     """Return ``(cos, sin)`` → the factors of arrays with these batch axes; it keeps those of the last small table."""
     longest = tuple(map(max, zip(*batches, strict=True)))
     repeated = _repeated(longest, table_batch, _MOST_ROWS)
-    cuts = [(slice(None), *map(slice, batch)) for batch in batches]
+    cuts = [None if batch == longest else (slice(None), *map(slice, batch)) for batch in batches]
 
-    def make(cos: _Numbers, sin: _Numbers) -> list[tuple[_Numbers, ...]]:
+    def make(cos: _Numbers, sin: _Numbers) -> list[Any]:
         """Return new factors, once for all arrays."""
         factors = way.factors(cos, sin, repeated)
-        return [tuple(factors[cut]) for cut in cuts]
+        return [factors if cut is None else factors[cut] for cut in cuts]
 
-    def make_or_keep(cos: _Numbers, sin: _Numbers) -> list[tuple[_Numbers, ...]]:
-        """Return the factors of the last call if cos and sin have the same bits, as in the next layer of a model."""
+    def make_or_keep(cos: _Numbers, sin: _Numbers) -> list[Any]:
+        """Return those of the last call if cos and sin have the same bits, as in the next layer of a model."""
         bits = cos.tobytes(), sin.tobytes()
-        known, made = last[0]
-        if known != bits:
-            made = make(cos, sin)
-            last[0] = bits, made
-        return made  # type: ignore[no-any-return]  # as `make` returned it
+        known, kept = last[0]
+        if known == bits and kept is not None:
+            return kept  # type: ignore[no-any-return]  # as `make` returned it
+        made = make(cos, sin)
+        last[0] = bits, [tuple(factors) for factors in made] if known == bits else None  # which takes time
+        return made
 
     last: list[tuple[Any, Any]] = [(None, None)]  # its one item is read and replaced as a whole, also by threads
     return make_or_keep if 4 * prod(repeated) * pairs <= _KEPT else make
@@ -202,7 +203,7 @@ def _factor_maker(
 
 def _plan_one(
     rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
-) -> Callable[[Array, Array | None, tuple[_Numbers, ...]], Array]:
+) -> Callable[[Array, Array | None, Any], Array]:
     """Return a function ``(x, out, factors)`` that rotates a small array as an operand with these batch axes."""
     lib, dtype, narrow = rotation.lib, rotation.dtype(x), x.dtype
     host: Any = lib.host
@@ -214,7 +215,7 @@ def _plan_one(
     multiply, load = way.rotate, host.contiguous
     operand_of_copy, has_layout = _opener(host, way, load(x, dtype), batch), _is_contiguous(host, lib.empty_like(x))
 
-    def rotate_copy(x: Array, out: Array | None, factors: tuple[_Numbers, ...]) -> Array:
+    def rotate_copy(x: Array, out: Array | None, factors: Any) -> Array:
         """Rotate a contiguous copy of x in the dtype of the products, in which NumPy multiplies fastest."""
         copy = load(x, dtype)
         operand = operand_of_copy(copy)
@@ -227,14 +228,14 @@ def _plan_one(
 
 def _plan_contiguous(
     host: Any, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
-) -> Callable[[Array, Array | None, tuple[_Numbers, ...]], Array]:
+) -> Callable[[Array, Array | None, Any], Array]:
     """Do the same if x and its result are contiguous, and have the dtype of the products."""
     multiply, allocate, source = way.rotate, host.allocator(x), _opener(host, way, x, batch)
     if out is None and way.members and host.write_members is None:  # NumPy makes the result
         features = methodcaller("reshape", tuple(x.shape))
         return lambda x, _, factors: features(multiply(source(x), factors))
 
-    def write(x: Array, out: Array | None, factors: tuple[_Numbers, ...]) -> Array:
+    def write(x: Array, out: Array | None, factors: Any) -> Array:
         """Rotate x into the memory of `out` or of a new array of the library."""
         result = allocate(x) if out is None else out
         to = source(result)

@@ -433,10 +433,11 @@ class Rope:
         lib: Library | None = None,
     ) -> tuple[Array, ...]:
         """Rotate arrays `xs` by the cached plan for such a call; if there is none, check the arrays and make a plan."""
-        given: Any = positions
-        if type(positions) is not Table and type(positions) is not type(xs[-1]):
+        given, kind = positions, type(positions)
+        if kind is not int and kind is not Table and kind is not type(xs[-1]):  # for these there is nothing to do
             given = given_positions(positions, like=xs[-1])
-        kind, arrays = type(given), xs if outs[0] is None else xs + outs
+            kind = type(given)
+        arrays = xs if outs[0] is None else xs + outs
         if kind is not int:
             more, kind = _key_parts(given)
             arrays += more

@@ -132,7 +132,7 @@ class Rotation(NamedTuple):
 Plan: TypeAlias = Callable[[tuple[Any, ...], Any, tuple[Any, ...]], tuple[Any, ...]]
 """
 ``(arrays, table, outs)`` → the rotated arrays, in `outs` or, for Nones, in new arrays. A plan is valid for all arrays
-with the same `signature`, and holds no array.
+with the same `signature`, and holds none of a caller.
 """
 
 
