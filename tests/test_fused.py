@@ -265,7 +265,8 @@ def test_fused_tables_work_under_jax_transforms(jax):
 @pytest.mark.usefixtures("without_numba")
 def test_a_failing_compiler_warns_once_and_leaves_out_unchanged(torch, monkeypatch):
     calls = []
-    monkeypatch.setattr(torch, "compile", lambda _, **__: lambda *given: calls.append([x.zero_() for x in given[3:]]) or 1 / 0)
+    fails = lambda *arrays: calls.append([out.zero_() for out in arrays[3:]]) or 1 / 0  # noqa: E731
+    monkeypatch.setattr(torch, "compile", lambda _, **__: fails)
     x, table = torch.ones(3, 400, 12), ra.cos_sin(torch.arange(400), F)
     expected = ra.rotate(x, *table, pairing="half", out=x.clone())
     with pytest.warns(RuntimeWarning, match="compiler of torch failed .ZeroDivisionError"):

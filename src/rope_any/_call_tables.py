@@ -45,7 +45,7 @@ def table_source(
     if each head has frequencies, it gets the heads and axes of the arrays.
     """
     (names, axis, _, inverse, _), lib = call, tokens[-1].lib
-    source = _source_for_keys(call, tokens, given, frequencies)
+    source = _unfitted_source(call, tokens, given, frequencies)
     heads, scales = frequencies.heads, inverse and factor != 1
     if not fewer_queries and not scales and heads is None:
         return source
@@ -68,11 +68,11 @@ def table_source(
     return fitted
 
 
-def _source_for_keys(call: Call, tokens: list[Tokens], given: Any, frequencies: PreparedFrequencies) -> TableSource:
+def _unfitted_source(call: Call, tokens: list[Tokens], given: Any, frequencies: PreparedFrequencies) -> TableSource:
     """Return how calls like this one get the table of the keys, or of the only array; or a pair of tables."""
     names, axis, fused, *_ = call
     lib, like = tokens[-1].lib, _like_of_table(tuple([each.x for each in tokens]), tokens[-1].lib)
-    dtype, quiet = lib.compute_dtype(like), fused and None  # of the rotation and the table, only the former warns
+    dtype, quiet = lib.compute_dtype(like), None if fused else False  # the rotation warns, and the table need not
     if isinstance(given, Table):
         return lambda _, __, ___, table: table
     if is_table_pair(given):
@@ -82,15 +82,15 @@ def _source_for_keys(call: Call, tokens: list[Tokens], given: Any, frequencies: 
     if (is_start or is_consecutive(given)) and has_fast_ranges(lib, like, frequencies, dtype):
         of_range = table_maker(lib, like, range(0), frequencies, dtype, fused=quiet)
         if is_consecutive(given):
-            return lambda own, factor, _, run: of_range(own, factor, run)
+            return lambda rows, factor, _, given: of_range(rows, factor, given)
         start = _start_reader(lib, given)
-        return lambda own, factor, xs, given: of_range(
-            own, factor, range(first := start(given), first + xs[-1].shape[axis])
+        return lambda rows, factor, xs, given: of_range(
+            rows, factor, range(first := start(given), first + xs[-1].shape[axis])
         )
     can_be_read = on_host and (lib.is_integer(given) or lib.dtype_name(given.dtype) in {"float32", "float64"})
     if can_be_read and given.ndim and frequencies.heads is None and not lib.is_sharded(like):
         of_array = table_maker(lib, like, SplitPositions(given, None), frequencies, dtype, fused=quiet)
-        return lambda own, factor, _, given: of_array(own, factor, SplitPositions(given, None))
+        return lambda rows, factor, _, given: of_array(rows, factor, SplitPositions(given, None))
 
     def make_tables(frequencies: PreparedFrequencies, factor: float, xs: tuple[Array, ...], given: Any) -> Tables:
         """Return the table that is made for the last array; a pair if q and k are sharded in different ways."""

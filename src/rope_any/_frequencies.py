@@ -35,9 +35,9 @@ class PreparedFrequencies:
     rows: tuple[Row, ...]
     """Radians per position."""
     high: tuple[Row, ...]
-    """The first 22 bits of each f / 2π, in turns (2π) per position."""
+    """Each f / 2π rounded to 22 bits, in turns (2π) per position."""
     low: tuple[Row, ...]
-    """The remaining bits of f / 2π."""
+    """The rest of f / 2π."""
     fixed_point: tuple[tuple[int, ...], ...]
     """f / 2π modulo one turn, in units of 2⁻⁶⁴ turns, as signed 64-bit integers."""
     axes: int | None
@@ -191,7 +191,7 @@ def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
 
 
 def _turns_per_position(f: float) -> tuple[float, float, int]:
-    """Return f / 2π as its first 22 bits, the other bits, and modulo 1 in signed 2⁻⁶⁴ units."""
+    """Return f / 2π rounded to 22 bits, the rest, and all of it modulo 1 in signed units of 2⁻⁶⁴."""
     numerator, denominator = f.as_integer_ratio()
     fine = numerator * INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
     mantissa, exponent = math.frexp(fine / (1 << _BITS))

@@ -75,7 +75,7 @@ _OTHER = np.asarray((1, 0))  # for each member of a pair, the other one
 
 
 def _real_arithmetic(pairing: Pairing, pairs: int) -> _Arithmetic:
-    """Return the way by the members of pairs, which are along an axis of operands."""
+    """Return the way in real numbers: the members of pairs are along an axis of operands."""
     axis = MEMBER_AXIS[pairing]
     members = (2, pairs) if axis == -2 else (pairs, 2)
 
@@ -90,9 +90,9 @@ def _real_arithmetic(pairing: Pairing, pairs: int) -> _Arithmetic:
         return both
 
     def rotate(x: _Numbers, factors: _Numbers, out: _Numbers | None = None, buffer: _Numbers | None = None) -> _Numbers:
-        """Return x · (c, c) − x with the members of each pair swapped · (s, −s)."""
+        """Return x · (c, c) − (x with the members of each pair swapped) · (s, −s)."""
         # a' = a·c − b·s  and  b' = b·c − a·(−s)
-        bs = x.take(_OTHER, axis, buffer, "clip")  # before `out` is written
+        bs = x.take(_OTHER, axis, buffer, "clip")  # before `out` is written; "clip" is the fastest mode
         bs *= factors[1]
         rotated: _Numbers = np.multiply(x, factors[0], out)
         rotated -= bs
@@ -177,7 +177,7 @@ def _plan_small(
 def _factor_maker(
     way: _Arithmetic, batches: list[_Shape], table_batch: _Shape, pairs: int
 ) -> Callable[[_Numbers, _Numbers], list[Any]]:
-    """Return ``(cos, sin)`` → the factors of arrays with these batch axes; it keeps those of the last small table."""
+    """Return ``(cos, sin)`` → the factors of arrays with these batch axes; those of a repeated small table are kept."""
     longest = tuple(map(max, zip(*batches, strict=True)))
     repeated = _repeated(longest, table_batch, _MOST_ROWS)
     cuts = [None if batch == longest else (slice(None), *map(slice, batch)) for batch in batches]
@@ -188,16 +188,16 @@ def _factor_maker(
         return [factors if cut is None else factors[cut] for cut in cuts]
 
     def make_or_keep(cos: _Numbers, sin: _Numbers) -> list[Any]:
-        """Return those of the last call if cos and sin have the same bits, as in the next layer of a model."""
+        """Return the kept factors if cos and sin have the same bits again, as in the next layer of a model."""
         bits = cos.tobytes(), sin.tobytes()
         known, kept = last[0]
         if known == bits and kept is not None:
             return kept  # type: ignore[no-any-return]  # as `make` returned it
         made = make(cos, sin)
-        last[0] = bits, [tuple(factors) for factors in made] if known == bits else None  # which takes time
+        last[0] = bits, [tuple(factors) for factors in made] if known == bits else None  # a second time
         return made
 
-    last: list[tuple[Any, Any]] = [(None, None)]  # its one item is read and replaced as a whole, also by threads
+    last: list[tuple[Any, Any]] = [(None, None)]  # (bits, kept), which threads read and replace as one
     return make_or_keep if 4 * prod(repeated) * pairs <= _KEPT else make
 
 
@@ -205,23 +205,23 @@ def _plan_one(
     rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
 ) -> Callable[[Array, Array | None, Any], Array]:
     """Return a function ``(x, out, factors)`` that rotates a small array as an operand with these batch axes."""
-    lib, dtype, narrow = rotation.lib, rotation.dtype(x), x.dtype
+    lib, dtype, own_dtype = rotation.lib, rotation.dtype(x), x.dtype
     host: Any = lib.host
-    if narrow == dtype and _is_contiguous(host, x):
+    if own_dtype == dtype and _is_contiguous(host, x):
         if _is_contiguous(host, out):
             return _plan_contiguous(host, way, x, out, batch)
         rotate = _plan_contiguous(host, way, x, None, batch)
         return lambda x, out, factors: assign(out, rotate(x, None, factors))
-    multiply, load = way.rotate, host.contiguous
-    operand_of_copy, has_layout = _opener(host, way, load(x, dtype), batch), _is_contiguous(host, lib.empty_like(x))
+    multiply, load, result_is_contiguous = way.rotate, host.contiguous, _is_contiguous(host, lib.empty_like(x))
+    operand_of_copy = _opener(host, way, load(x, dtype), batch)
 
     def rotate_copy(x: Array, out: Array | None, factors: Any) -> Array:
         """Rotate a contiguous copy of x in the dtype of the products, in which NumPy multiplies fastest."""
-        copy = load(x, dtype)
+        copy = load(x, dtype)  # not x itself, which is not contiguous or has another dtype
         operand = operand_of_copy(copy)
         multiply(operand, factors, operand)
-        result = lib.empty_like(x) if out is None and not has_layout else out
-        return assign(result, lib.cast(copy, narrow))
+        result = lib.empty_like(x) if out is None and not result_is_contiguous else out
+        return assign(result, lib.cast(copy, own_dtype))
 
     return rotate_copy
 

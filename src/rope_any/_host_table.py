@@ -24,9 +24,9 @@ def numpy_maker(
     """
     Return a way to make tables by NumPy (see `_table.table_maker`): for ranges by adding angles.
 
-    For arrays in state HOST NumPy multiplies, as its calls take the least time, and the library makes cosines and
-    sines, whose bits are then those of all its tables. Large tables are made in tiles, so that caches hold intermediate
-    results.
+    For arrays in state HOST NumPy multiplies, as its calls take the least time. The library makes cosines and sines, so
+    that under its transforms an array has a table of the same bits. Large tables are made in tiles, so that caches hold
+    intermediate results.
     """
     if isinstance(at, range):
         return partial(_table_of_range, lib, _added_rows)
@@ -38,8 +38,8 @@ def numpy_maker(
     shape, pairs, are_integers = tuple(by_axis(given, axes)[0].shape), len(frequencies.rows[0]), lib.is_integer(given)
     count, tile = prod(shape), max(tile_size() // (2 * pairs), 1)
 
-    def table_of_some(frequencies: PreparedFrequencies, factor: float, some: Any) -> Table:
-        """Return the table of some positions, which are in NumPy."""
+    def table_of_tile(frequencies: PreparedFrequencies, factor: float, some: Any) -> Table:
+        """Return the table of some of the positions, which are in NumPy."""
         fixed_point, high, low = cached(frequencies, "rows", _rows_in_numpy)
         if are_integers and work == lib.xp.float32:
             angle = angle_by_int64(NUMPY, some.astype(np.int64, copy=False), fixed_point, axes)
@@ -51,12 +51,12 @@ def numpy_maker(
         """Return the table of positions."""
         positions = at.numbers
         if count <= tile:
-            return table_of_some(frequencies, factor, view(positions))
+            return table_of_tile(frequencies, factor, view(positions))
         flat, place = view(positions).reshape(count, *positions.shape[len(shape) :]), lib.device_kwargs(positions)
         cos, sin = (lib.xp.empty((count, pairs), dtype=dtype, **place) for _ in range(2))
         for first in range(0, count, tile):
             rows = slice(first, first + tile)
-            cos[rows], sin[rows] = table_of_some(frequencies, factor, flat[rows])
+            cos[rows], sin[rows] = table_of_tile(frequencies, factor, flat[rows])
         return Table(*(lib.xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
 
     # NumPy warns of positions that are not finite, and other libraries don't
@@ -152,8 +152,8 @@ def _array_loop_maker(
         positions = view(at.numbers)
         if positions.dtype != kind or not positions.flags.carray:
             positions = np.require(positions, kind, ["C", "ALIGNED"])
-        first = address(positions) if positions.size else 0
-        cos, sin = map(host.wrap, loop(shape, factor, first, int(real), 0, given=(at, positions)))
+        at_address = address(positions) if positions.size else 0
+        cos, sin = map(host.wrap, loop(shape, factor, at_address, int(real), 0, given=(at, positions)))
         return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
     return make
@@ -168,7 +168,7 @@ def loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any
 
 
 def _compile_loop(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return a new `_table_loop.table_maker` of these frequencies, or a text that says why Numba can't compile it."""
+    """Return a new `_table_loop.compiled_table` of these frequencies, or a text on why Numba can't compile it."""
     host: Any = lib.host
     if (reason := _numba.refusal("float32")) is not None:
         return reason
@@ -176,6 +176,6 @@ def _compile_loop(lib: Library, frequencies: PreparedFrequencies) -> Callable[..
         from rope_any._arrays import _table_loop
 
         packed = _table_loop.pack_frequencies(frequencies.fixed_point, frequencies.high, frequencies.low)
-        return _table_loop.table_maker(packed, host.threads)
+        return _table_loop.compiled_table(packed, host.threads)
     except Exception as error:  # noqa: BLE001  # compilers raise their own types
         return f"Numba failed ({type(error).__name__})"

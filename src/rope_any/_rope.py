@@ -434,7 +434,7 @@ class Rope:
     ) -> tuple[Array, ...]:
         """Rotate arrays `xs` by the cached plan for such a call; if there is none, check the arrays and make a plan."""
         given, kind = positions, type(positions)
-        if kind is not int and kind is not Table and kind is not type(xs[-1]):  # for these there is nothing to do
+        if kind is not int and kind is not Table and kind is not type(xs[-1]):  # they stay as they are
             given = given_positions(positions, like=xs[-1])
             kind = type(given)
         arrays = xs if outs[0] is None else xs + outs

@@ -192,11 +192,11 @@ def plan_of(
     table to it; the plan calls it. If there are outputs, each run of the plan checks them for overlap.
     """
     names, xs = tuple(named), tuple(named.values())
-    is_one = all(table is tables[0] for table in tables)
+    has_one_table = all(table is tables[0] for table in tables)
     wide_tables = tuple(
         [broadcast(table) if broadcast else table for broadcast, table in zip(broadcasters, tables, strict=True)]
     )
-    if is_one and all((x.dtype, x.ndim) == (xs[0].dtype, xs[0].ndim) for x in xs):
+    if has_one_table and all((x.dtype, x.ndim) == (xs[0].dtype, xs[0].ndim) for x in xs):
         plan, broadcast = plan_rotation(rotation, xs, wide_tables[0], outs), broadcasters[0]
         run = (lambda xs, table, outs: plan(xs, broadcast(table), outs)) if broadcast else plan
     else:
@@ -205,8 +205,12 @@ def plan_of(
         run = partial(_run_each, list(zip(each, broadcasters, strict=True)))
     if all(out is None for out in outs):
         return run
-    check = plan_outs(rotation.lib, names, xs, outs, tables[0] if is_one else tables[0] + tables[1])
-    return lambda xs, tables, outs: run(check(xs, outs, tables if is_one else tables[0] + tables[1]), tables, outs)
+    if has_one_table:
+        check = plan_outs(rotation.lib, names, xs, outs, tables[0])
+        return lambda xs, table, outs: run(check(xs, outs, table), table, outs)
+    of_q, of_k = tables
+    check = plan_outs(rotation.lib, names, xs, outs, (*of_q, *of_k))
+    return lambda xs, tables, outs: run(check(xs, outs, (*tables[0], *tables[1])), tables, outs)
 
 
 def _run_each(

@@ -166,7 +166,7 @@ def plan_parts(
     *,
     make: Callable[[Rotation, tuple[Array, ...], Table, tuple[Array | None, ...]], Plan],
 ) -> Plan:
-    """Return a plan that passes the features that rotate to the plan of `make`, which writes, and copies the others."""
+    """Return the plan of `make`, for arrays of which all features rotate; around it, one that copies the others."""
     lib, pairs, writes = rotation.lib, table.cos.shape[-1], outs[0] is not None
     if all(rotation.rotates_all(x, table) for x in xs):
         return make(rotation, xs, table, outs)

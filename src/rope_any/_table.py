@@ -237,10 +237,10 @@ def table_maker(
     fused: bool | None,
 ) -> TableMaker:
     """
-    Return the way to make tables of positions like `at`, which holds no array and no frequencies.
+    Return the way to make tables of positions like `at`: a function that holds no array and no frequencies.
 
-    It is chosen here alone, for positions in any form: by a compiler if `fused`, with a warning if that can't be, or
-    None for no warning; in CPU memory by NumPy; else by the functions of the library.
+    All tables are made by it: by a compiler if `fused`, with a warning if that can't be, or None for no warning; else
+    in CPU memory by NumPy, and elsewhere by the functions of the library.
     """
     if fused is not False and lib.state() is not State.TRACED:
         made = _fused_maker(lib, like, at, frequencies, dtype)

@@ -146,7 +146,7 @@ def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np
     return np.concatenate([np.asarray((fixed_point,), dtype=np.int64), pieces.view(np.int64)])
 
 
-def table_maker(
+def compiled_table(
     frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
 ) -> Callable[..., npt.NDArray[np.float32]]:
     """Return `make`, which returns cos, sin of positions as a float32 ``(2, *shape, pairs)``, large ones in threads."""
