@@ -46,6 +46,11 @@ def test_subclasses_of_tensors_are_tensors(torch):
         assert (_ROPE.apply(x) == _ROPE.apply(torch.ones(6, 8))).all()
 
 
+def test_results_of_numpys_subclasses_are_of_its_own_class():
+    x = np.ones((6, 10), np.float32).view(type("Subclass", (np.ndarray,), {"__array_priority__": 10}))
+    assert [type(_ROPE.apply(part)) for part in (x, x[:, :8])] == [np.ndarray] * 2
+
+
 def test_a_class_with_the_operators_of_numpy_is_of_the_library_of_its_namespace(things):
     mixed = type("Mixed", (np.lib.mixins.NDArrayOperatorsMixin, things.ndarray), {"__module__": "mine"})
     assert library_of(mixed(_X)) == "mine"

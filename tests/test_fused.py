@@ -132,8 +132,9 @@ def check_fused(put, shape, view, **options):
     x = VIEWS[view](rng.uniform(-1, 1, (*batch, 16)).astype(np.float32))
     table = ra.cos_sin(rng.integers(0, 9999, tokens), F, dtype=np.float64)  # of another dtype than x
     x, cos, sin = (put(part) for part in (x, *table))
-    got = ra.rotate(x, cos, sin, **options, fused=True)
-    np.testing.assert_allclose(got, ra.rotate(x, cos, sin, **options), rtol=0, atol=1e-6)
+    got, eager = (ra.rotate(x, cos, sin, **options, fused=fused) for fused in (True, False))
+    np.testing.assert_allclose(got, eager, rtol=0, atol=1e-6)
+    assert np.asarray(got).strides == np.asarray(eager).strides
     out = put(np.zeros(x.shape, dtype=np.float32))
     assert ra.rotate(x, cos, sin, **options, fused=True, out=out) is out
     np.testing.assert_array_equal(out, got)

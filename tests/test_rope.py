@@ -73,9 +73,10 @@ def test_each_form_of_positions_equals_explicit_positions(lib, qk, given, explic
 def test_tokens_are_counted_beyond_32_bits(lib, qk):
     lib.need(dtype="float64")
     k = lib(qk[1])
-    far = ROPE.apply(k, lib(np.arange(2**40, 2**40 + 6)))
-    for start in (2**40, lib(2**40, "int64")):
-        np.testing.assert_allclose(lib.get(ROPE.apply(k, start)), lib.get(far), rtol=0, atol=1e-6)
+    for n in (2**40, 2**60):
+        far = ROPE.apply(k, lib(np.arange(n, n + 6)))
+        for start in (lib(n, "int64"), *[n][: n < 2**53]):
+            np.testing.assert_allclose(lib.get(ROPE.apply(k, start)), lib.get(far), rtol=0, atol=1e-6)
 
 
 def test_a_zero_dimensional_array_is_an_offset(lib, rng):

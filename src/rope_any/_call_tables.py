@@ -72,25 +72,11 @@ def _unfitted_source(call: Call, tokens: list[Tokens], given: Any, frequencies: 
     """Return how calls like this one get the table of the keys, or of the only array; or a pair of tables."""
     names, axis, fused, *_ = call
     lib, like = tokens[-1].lib, _like_of_table(tuple([each.x for each in tokens]), tokens[-1].lib)
-    dtype, quiet = lib.compute_dtype(like), None if fused else False  # the rotation warns, and the table need not
+    quiet = None if fused else False  # the rotation warns, and the table need not
     if isinstance(given, Table):
         return lambda _, __, ___, table: table
     if is_table_pair(given):
         return lambda _, __, ___, tables: tables[0] if tables[0] is tables[1] else tables
-    on_host = is_array(given) and lib.state(given) is State.HOST
-    is_start = type(given) is int or (on_host and given.ndim == 0 and lib.is_integer(given))
-    if (is_start or is_consecutive(given)) and has_fast_ranges(lib, like, frequencies, dtype):
-        of_range = table_maker(lib, like, range(0), frequencies, dtype, fused=quiet)
-        if is_consecutive(given):
-            return lambda rows, factor, _, given: of_range(rows, factor, given)
-        start = _start_reader(lib, given)
-        return lambda rows, factor, xs, given: of_range(
-            rows, factor, range(first := start(given), first + xs[-1].shape[axis])
-        )
-    can_be_read = on_host and (lib.is_integer(given) or lib.dtype_name(given.dtype) in {"float32", "float64"})
-    if can_be_read and given.ndim and frequencies.heads is None and not lib.is_sharded(like):
-        of_array = table_maker(lib, like, SplitPositions(given, None), frequencies, dtype, fused=quiet)
-        return lambda rows, factor, _, given: of_array(rows, factor, SplitPositions(given, None))
 
     def make_tables(frequencies: PreparedFrequencies, factor: float, xs: tuple[Array, ...], given: Any) -> Tables:
         """Return the table that is made for the last array; a pair if q and k are sharded in different ways."""
@@ -115,7 +101,44 @@ def _unfitted_source(call: Call, tokens: list[Tokens], given: Any, frequencies: 
             return table_for(first, at), table_for(last, given)
         return table_for(last, given)
 
-    return make_tables
+    return _host_source(lib, like, given, frequencies, axis=axis, fused=quiet, general=make_tables)
+
+
+def _host_source(
+    lib: Library,
+    like: Array,
+    given: Any,
+    frequencies: PreparedFrequencies,
+    /,
+    *,
+    axis: int,
+    fused: bool | None,
+    general: TableSource,
+) -> TableSource:
+    """Return a fast way for starts and ranges, and for arrays of positions in CPU memory; else the general one."""
+    dtype, on_host = lib.compute_dtype(like), is_array(given) and lib.state(given) is State.HOST
+    is_start = type(given) is int or (on_host and given.ndim == 0 and lib.is_integer(given))
+    if (is_start or is_consecutive(given)) and has_fast_ranges(lib, like, frequencies, dtype):
+        of_range = table_maker(lib, like, range(0), frequencies, dtype, fused=fused)
+        if is_consecutive(given):
+            return lambda rows, factor, _, run: of_range(rows, factor, run)
+        if type(given) is int:
+            return lambda rows, factor, xs, first: of_range(rows, factor, range(first, first + xs[-1].shape[axis]))
+        host: Any = lib.host
+        view = host.viewer(given)
+
+        def from_array(rows: PreparedFrequencies, factor: float, xs: tuple[Array, ...], given: Array) -> Tables:
+            """Return the table from a 0-d array on, which is read as an int unless it is beyond the limit of those."""
+            first = int(view(given))
+            run = range(first, first + xs[-1].shape[axis])
+            return of_range(rows, factor, run) if abs(first) < 2**52 else general(rows, factor, xs, given)
+
+        return from_array
+    can_be_read = on_host and (lib.is_integer(given) or lib.dtype_name(given.dtype) in {"float32", "float64"})
+    if not can_be_read or given.ndim == 0 or frequencies.heads is not None or lib.is_sharded(like):
+        return general
+    of_array = table_maker(lib, like, SplitPositions(given, None), frequencies, dtype, fused=fused)
+    return lambda rows, factor, _, array: of_array(rows, factor, SplitPositions(array, None))
 
 
 def as_pair(tables: Tables) -> tuple[Table, Table]:
@@ -126,12 +149,3 @@ def as_pair(tables: Tables) -> tuple[Table, Table]:
 def _like_of_table(xs: tuple[Array, ...], lib: Library) -> Array:
     """Return the array that gives a new table its dtype and device: the first if it is float64, else the last."""
     return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
-
-
-def _start_reader(lib: Library, given: Any) -> Callable[[Any], int]:
-    """Return a function that reads a start like `given`, an int or a 0-d array in CPU memory, as an int."""
-    if type(given) is int:
-        return int
-    host: Any = lib.host
-    view = host.viewer(given)
-    return lambda start: int(view(start))

@@ -99,13 +99,14 @@ def _has_plain_rows(host: Any, x: Array) -> bool:
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate contiguous copies of xs and table, as the loop can't use the originals; return `outs` or new arrays."""
+    """Rotate contiguous copies of xs and table, as the loop can't use the originals, into `outs` or new arrays."""
     lib = rotation.lib
     host: Any = lib.host
     copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
     copied, new = Table(*map(lib.copy, table)), (None,) * len(xs)
     rotated = _plan_loop(rotation, copies, copied, new)(copies, copied, new)
-    return tuple([assign(out, x) for x, out in zip(rotated, outs, strict=True)])
+    results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+    return tuple(map(assign, results, rotated))
 
 
 # --- CUDA's kernel, and compilers of libraries ------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def _plan_compiled(rotation: Rotation) -> Plan:
     function, compiler = _compiled(rotation), rotation.lib.compiler
 
     def rotate(x: X, table: Table, out: X | None) -> X:
-        """Return x rotated; if the compiled function can write into `out`, and x stays, in case it fails, it does."""
+        """Return x rotated; the compiled function writes `out` itself, unless that is x, needed if it fails."""
         if out is not None and out is not x and compiler is not None and compiler.takes_out:
             function(x, *table, out)
             return out

@@ -28,7 +28,7 @@ _Tiles: TypeAlias = list[tuple[Any, Any]]
 _SMALL = 2**17  # elements
 _LONG_ROW = 64  # features that NumPy multiplies fast where they are, though rows are apart
 _OF_THREAD = 2**17  # elements of a tile that a library's threads share, for each of them
-_KEPT = 2**15  # numbers that a plan keeps of a small table
+_KEPT = 2**14  # numbers that a plan keeps of a small table
 _MOST_ROWS = 128  # as often a row of the table is repeated, because NumPy multiplies long contiguous arrays fastest
 
 
@@ -64,7 +64,7 @@ class _Arithmetic(NamedTuple):
     factors: Callable[[_Numbers, _Numbers, _Shape], _Numbers]
     """``(cos, sin, batch)`` → what operands are multiplied by, with these batch axes, some of repeated rows."""
     operand: Callable[[_Numbers], _Numbers]
-    """Features → their operand, if `_is_plain`."""
+    """Contiguous features, or those that are `_is_plain`, → their operand."""
     rotate: Callable[..., _Numbers]
     """``(x, factors, out, buffer)``: x rotated, in `out`, which may be x; what is not given is made."""
     members: _Shape = ()
@@ -182,6 +182,9 @@ def _factor_maker(
     repeated = _repeated(longest, table_batch, _MOST_ROWS)
     cuts = [None if batch == longest else (slice(None), *map(slice, batch)) for batch in batches]
 
+    # The bits of the last table, and what is kept of it if it came twice; threads read and replace both as one.
+    last: list[tuple[Any, Any]] = [(None, None)]
+
     def make(cos: _Numbers, sin: _Numbers) -> list[Any]:
         """Return new factors, once for all arrays."""
         factors = way.factors(cos, sin, repeated)
@@ -194,10 +197,9 @@ def _factor_maker(
         if known == bits and kept is not None:
             return kept  # type: ignore[no-any-return]  # as `make` returned it
         made = make(cos, sin)
-        last[0] = bits, [tuple(factors) for factors in made] if known == bits else None  # a second time
+        last[0] = bits, [tuple(factors) for factors in made] if known == bits else None
         return made
 
-    last: list[tuple[Any, Any]] = [(None, None)]  # (bits, kept), which threads read and replace as one
     return make_or_keep if 4 * prod(repeated) * pairs <= _KEPT else make
 
 
@@ -229,7 +231,7 @@ def _plan_one(
 def _plan_contiguous(
     host: Any, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
 ) -> Callable[[Array, Array | None, Any], Array]:
-    """Do the same if x and its result are contiguous, and have the dtype of the products."""
+    """Return a function ``(x, out, factors)`` if x and its result are contiguous, and of the dtype of the products."""
     multiply, allocate, source = way.rotate, host.allocator(x), _opener(host, way, x, batch)
     if out is None and way.members and host.write_members is None:  # NumPy makes the result
         features = methodcaller("reshape", tuple(x.shape))

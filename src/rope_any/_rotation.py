@@ -195,7 +195,8 @@ def plan_parts(
                 result[..., end:] = x[..., end:]
         return results
 
-    joins = not writes and all(prod(x.shape) <= _JOINED and _is_in_order(lib, lib.empty_like(x)) for x in xs)
+    joins = not writes and lib.are_plain(xs)  # subclasses would be joined to one
+    joins = joins and all(prod(x.shape) <= _JOINED and _is_in_order(lib, lib.empty_like(x)) for x in xs)
     to: tuple[Array | None, ...] = outs
     if not joins:
         to = tuple([part(lib.empty_like(x) if out is None else out) for x, out in zip(xs, outs, strict=True)])
