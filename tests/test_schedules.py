@@ -1,5 +1,7 @@
 """Large arrays, which are rotated in tiles and by several threads: each row has the bits of a small call."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import oracle
 import pytest
@@ -67,6 +69,17 @@ def test_threads_share_numpy_tiles(pairing, use_threads, rng):
         with np.errstate(over="raise", invalid="raise"), pytest.raises(FloatingPointError):
             rope.apply(x, 7)
         x[1, head, 2] = 0
+
+
+@pytest.mark.parametrize("rows", [1, 40, 90_001])
+def test_each_way_has_the_result_of_the_single_implementation(rows, pairing, put, rng):
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    x, table = rng.standard_normal((rows, 24), dtype=np.float32), ra.cos_sin(rng.integers(-5000, 5000, rows), F)
+    expected = np.from_dlpack(ra.rotate(*map(strict.asarray, (x, *table)), pairing=pairing))  # it has no faster way
+    atol = 0 if pairing == "half" else 2.0**-23 * np.abs(x).max() * 2**0.5  # a complex product may round once less
+    for fused in (False, True)[: 1 + (find_spec("numba") is not None)]:
+        got = np.asarray(ra.rotate(*map(put, (x, *table)), pairing=pairing, fused=fused))
+        np.testing.assert_allclose(got, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
