@@ -79,6 +79,10 @@ def test_tokens_are_counted_beyond_32_bits(lib, qk):
             np.testing.assert_allclose(lib.get(ROPE.apply(k, start)), lib.get(far), rtol=0, atol=1e-6)
 
 
+def test_no_token_may_start_at_the_least_position(lib):
+    assert tuple(ROPE.apply(lib(np.zeros((0, 8)), "float32"), 1 - 2**31).shape) == (0, 8)
+
+
 def test_a_zero_dimensional_array_is_an_offset(lib, rng):
     x = rng.uniform(-1, 1, (40, 8)).astype(np.float32)
     for dtype in ("int32", "int8"):  # small integers do not wrap

@@ -82,7 +82,8 @@ def consecutive(
     dtype = xp.int64 if wide else xp.int32
     if not given:
         first = start if is_symbol(start) else integer(name, start)
-        require_fit(first, first + length - 1, wide=wide, name=name)
+        last = first if not is_symbol(length) and length == 0 else first + length - 1
+        require_fit(first, last, wide=wide, name=name)
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not lib.is_integer(start):
         got = Text(lib.dtype_name(start.dtype))
