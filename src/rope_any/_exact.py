@@ -7,9 +7,9 @@ that wrap; see `_table`.
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 from rope_any._arrays import Array, Library
 from rope_any._caches import constants
@@ -17,6 +17,9 @@ from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 from rope_any._frequencies import PreparedFrequencies
 from rope_any._positions import SplitPositions, by_axis
 from rope_any._rotation import Table
+
+TableMaker: TypeAlias = Callable[[Any, float, Any], Table]
+"""A way to make tables: ``(frequencies, attention factor, positions)`` → the table."""
 
 _TURN = 2 * math.pi
 

@@ -12,15 +12,13 @@ from rope_any._arrays._memory import tile_size
 from rope_any._arrays.numpy import LIBRARY as NUMPY
 from rope_any._arrays.numpy import address
 from rope_any._caches import cached
-from rope_any._exact import angle_by_float64, angle_by_int64, scale_and_cast, table_of_angle
+from rope_any._exact import TableMaker, angle_by_float64, angle_by_int64, scale_and_cast, table_of_angle
 from rope_any._frequencies import PreparedFrequencies
 from rope_any._positions import SplitPositions, by_axis, require_fit
 from rope_any._rotation import Table
 
 
-def numpy_maker(
-    lib: Library, at: range | SplitPositions, frequencies: PreparedFrequencies, dtype: Any
-) -> Callable[[PreparedFrequencies, float, Any], Table]:
+def numpy_maker(lib: Library, at: range | SplitPositions, frequencies: PreparedFrequencies, dtype: Any) -> TableMaker:
     """
     Return a way to make tables by NumPy (see `_table.table_maker`): for ranges by adding angles.
 
@@ -65,7 +63,7 @@ def numpy_maker(
 
 def loop_maker(
     lib: Library, at: range | SplitPositions, frequencies: PreparedFrequencies, dtype: Any
-) -> Callable[[PreparedFrequencies, float, Any], Table] | str:
+) -> TableMaker | str:
     """Return a way to make tables by Numba's loop (see `_table.table_maker`), or a text that says why there is none."""
     if isinstance(loop := loop_of(lib, frequencies), str):
         return loop
@@ -81,7 +79,7 @@ def loop_maker(
 # --- consecutive positions --------------------------------------------------------------------------------------------
 
 
-def _table_of_range(  # each call of a new position makes this one, and names take time
+def _table_of_range(
     lib: Library,
     rows: Callable[..., tuple[Any, Any]],
     frequencies: PreparedFrequencies,
@@ -136,9 +134,7 @@ def _rows_in_numpy(frequencies: PreparedFrequencies) -> tuple[list[Any], list[An
     return rows, high, low
 
 
-def _array_loop_maker(
-    lib: Library, given: Array, frequencies: PreparedFrequencies, dtype: Any
-) -> Callable[[PreparedFrequencies, float, SplitPositions], Table]:
+def _array_loop_maker(lib: Library, given: Array, frequencies: PreparedFrequencies, dtype: Any) -> TableMaker:
     """Return a way to make tables by Numba's loop, for arrays like `given` in state HOST."""
     host: Any = lib.host
     view, real = host.viewer(given), not lib.is_integer(given)

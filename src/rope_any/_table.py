@@ -11,13 +11,13 @@ makes tables on a CPU; other devices compile the same functions.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from rope_any._arrays import Array, Library, State, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import warn_fallback, with_fallback
 from rope_any._checks import NOTHING, ArgumentValueError, flag
 from rope_any._checks import attention_factor as checked_factor
-from rope_any._exact import exact_table, scale_and_cast, table_of_radians
+from rope_any._exact import TableMaker, exact_table, scale_and_cast, table_of_radians
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._positions import (
     Positions,
@@ -215,9 +215,6 @@ def _joined_table(
 
 
 # --- ways to make a table ---------------------------------------------------------------------------------------------
-
-TableMaker: TypeAlias = Callable[[Any, float, Any], Table]
-"""``(frequencies, attention factor, positions)`` → the table."""
 
 
 def has_fast_ranges(lib: Library, like: Array, frequencies: PreparedFrequencies | Array, dtype: Any) -> bool:
