@@ -19,13 +19,13 @@ _MOVES = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
-    """Cache a plan, which holds no array of a caller, unless the key is None; if the cache is full, clear it first."""
-    if key is None:
-        return
-    if len(PLANS) >= _MOST_PLANS:
-        PLANS.clear()  # cheaper than tracking the least recently used
-    PLANS[key] = plan
+def keep_plan(key: tuple[Any, ...] | None, plan: X) -> X:
+    """Return a plan, which holds no array of a caller, and cache it unless the key is None; clear a full cache."""
+    if key is not None:
+        if len(PLANS) >= _MOST_PLANS:
+            PLANS.clear()  # cheaper than tracking the least recently used
+        PLANS[key] = plan
+    return plan
 
 
 def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[PreparedFrequencies], X]) -> X:

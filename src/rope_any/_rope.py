@@ -443,11 +443,12 @@ class Rope:
             arrays += more
         key = signature(arrays, self._plan_key, kind, call)
         plan: _CallPlan | None = None if key is None else PLANS.get(key)
-        if plan is not None:
-            return plan.rotate(xs, plan.tables(self._prepared, self.attention_factor, xs, given), outs)
-        lib = lib or _one_library(call[0], xs, positions, outs)
-        plan, tables = self._new_plan(call, xs, given, outs, lib)
-        keep_plan(key, plan)
+        if plan is None:
+            lib = lib or _one_library(call[0], xs, positions, outs)
+            plan, tables = self._new_plan(call, xs, given, outs, lib)
+            keep_plan(key, plan)
+        else:
+            tables = plan.tables(self._prepared, self.attention_factor, xs, given)
         return plan.rotate(xs, tables, outs)
 
     def _new_plan(
@@ -465,14 +466,14 @@ class Rope:
         broadcasters: list[Any] = [None] * len(xs)
         widths = tuple([x.shape[-1] for x in xs])
         given_by_array = given if is_table_pair(given) else (given,) * len(xs)
-        calls = list(enumerate(zip(tokens, each_table, outs, given_by_array, strict=True)))
+        calls = list(enumerate(zip(tokens, each_table, given_by_array, strict=True)))
         if fewer_queries:
             calls.reverse()  # so that an error about positions names the keys
-        for i, (each, made, out, at) in calls:
+        for i, (each, made, at) in calls:
             if isinstance(given, tuple):
                 self._require_table_fits(lib, made)
             broadcasters[i] = broadcaster(each, tuple(made.cos.shape[:-1]), at, self._prepared.axes)
-            require_rotatable(rotation, each.x, made, out, name=each.name, widths=widths)
+            require_rotatable(rotation, each.x, made, name=each.name, widths=widths)
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return _CallPlan(source, plan), tables
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from rope_any._arrays import Array, X, library, signature
-from rope_any._arrays._memory import plan_outs, require_assignable
+from rope_any._arrays._memory import plan_outs
 from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, as_pairing
@@ -77,33 +77,36 @@ def rotate(
     key = None
     if type(pairing) is str and type(start) is int and type(inverse) is type(fused) is bool:
         key = signature((x, cos, sin, out), pairing, start, inverse, fused)
-    if key is not None:
-        plan = PLANS.get(key)
-        if plan is not None:
-            return plan((x,), Table(cos, sin), (out,))[0]
-    how = as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
+    table = Table(cos, sin)
+    plan = None if key is None else PLANS.get(key)
+    if plan is None:
+        how = as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
+        plan = keep_plan(key, _checked_plan(x, table, out, how))
+    return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x
+
+
+def _checked_plan(x: Array, table: Table, out: Array | None, how: tuple[Pairing, int, bool, bool]) -> Plan:
+    """Return the plan for arrays like those of a call; `how` are a `Rotation`'s fields after its library."""
+    cos, sin = table
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
     if lib.is_integer(cos):
         hint = "write rotate(x, *cos_sin(positions, frequencies), pairing=...) if these are positions and frequencies"
         raise ArgumentTypeError("cos", "be floating-point", Text(lib.dtype_name(cos.dtype)), hint)
     check_table(lib, cos, sin)
-    rotation, table = Rotation(lib, *how), Table(cos, sin)
-    require_rotatable(rotation, x, table, out, table_is_argument=True)
+    rotation = Rotation(lib, *how)
+    require_rotatable(rotation, x, table, table_is_argument=True)
     batch, given = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
     if not _broadcasts(given, batch):
         wanted = f"broadcast to {(*batch, cos.shape[-1])}, the shape of x with pairs for its features"
         shape = tuple(cos.shape)
         raise ArgumentValueError("cos and sin", wanted, shape, _reshape_hint(shape, batch))
-    plan = plan_of(rotation, {"x": x}, (table,), (out,))
-    keep_plan(key, plan)
-    return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x
+    return plan_of(rotation, {"x": x}, (table,), (out,))
 
 
 def require_rotatable(
     rotation: Rotation,
     x: Array,
     table: Table,
-    out: Array | None,
     /,
     *,
     name: str = "x",
@@ -111,10 +114,9 @@ def require_rotatable(
     widths: tuple[int, ...] = (),
 ) -> None:
     """
-    Raise unless x, called `name`, is floating-point and has the features of the table's pairs, and `out` fits x.
+    Raise unless x, called `name`, is floating-point, has the features of the table's pairs, and is sharded if that is.
 
-    `out` needs the shape and dtype of x, and no recorded gradients. x must be sharded if the table is. The other axes
-    of x and the table are not compared. `widths` are the head dimensions of q and k, for a hint.
+    The other axes of x and the table are not compared. `widths` are the head dimensions of q and k, for a hint.
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
@@ -137,25 +139,6 @@ def require_rotatable(
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
         wanted, got = "be sharded if its positions or its table are", Text("a plain array")
         raise ArgumentTypeError(name, wanted, got, "see DTensor.from_local")
-    if out is not None:
-        if out.shape != x.shape or out.dtype != x.dtype:
-            names = {lib.dtype_name(a.dtype) for a in (x, out)}
-            show = str if x.dtype != out.dtype and len(names) == 1 else lib.dtype_name  # with the byte order
-            like, given = (Text(f"{tuple(a.shape)} {show(a.dtype)}") for a in (x, out))
-            is_view = lib.layout(out) is not None  # MLX's slices are copies
-            hint = _part_hint(tuple(x.shape), tuple(out.shape)) if is_view else ""
-            raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)
-        require_assignable(lib, "out", out, x, cos, sin)
-
-
-def _part_hint(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:
-    """Return the hint for an output of shape `whole`, longer than `shape` along one axis, not the last; or ""."""
-    if len(shape) != len(whole) or not all(type(n) is int for n in (*shape, *whole)):  # also unknown lengths
-        return ""
-    axes = [axis for axis, (n, m) in enumerate(zip(shape, whole, strict=True)) if n != m]
-    if len(axes) != 1 or axes[0] == len(shape) - 1 or whole[axes[0]] < shape[axes[0]]:
-        return ""
-    return f"give the part to write, cache[{':, ' * axes[0]}a:b], of length {shape[axes[0]]}"
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -188,11 +171,13 @@ def plan_of(
     """
     Return a plan: a function ``(xs, table or tables, outs)`` that rotates arrays like the given ones.
 
-    All arrays must be checked already. `broadcasters` has for each array None or a function that fits the axes of its
-    table to it; the plan calls it. If there are outputs, each run of the plan checks them for overlap.
+    The xs and tables must be checked already. `broadcasters` has for each array None or a function that fits the axes
+    of its table to it; the plan calls it. If there are outputs, they are checked here and in each run of the plan.
     """
     names, xs = tuple(named), tuple(named.values())
-    has_one_table = all(table is tables[0] for table in tables)
+    has_one_table, writes = all(table is tables[0] for table in tables), outs[0] is not None
+    if writes:
+        check = plan_outs(rotation.lib, names, xs, outs, tables[0] if has_one_table else (*tables[0], *tables[1]))
     wide_tables = tuple(
         [broadcast(table) if broadcast else table for broadcast, table in zip(broadcasters, tables, strict=True)]
     )
@@ -203,13 +188,10 @@ def plan_of(
         calls = zip(xs, wide_tables, outs, strict=True)
         each = [plan_rotation(rotation, (x,), table, (out,)) for x, table, out in calls]
         run = partial(_run_each, list(zip(each, broadcasters, strict=True)))
-    if all(out is None for out in outs):
+    if not writes:
         return run
     if has_one_table:
-        check = plan_outs(rotation.lib, names, xs, outs, tables[0])
         return lambda xs, table, outs: run(check(xs, outs, table), table, outs)
-    of_q, of_k = tables
-    check = plan_outs(rotation.lib, names, xs, outs, (*of_q, *of_k))
     return lambda xs, tables, outs: run(check(xs, outs, (*tables[0], *tables[1])), tables, outs)
 
 

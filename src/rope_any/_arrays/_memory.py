@@ -19,14 +19,16 @@ def plan_outs(
     lib: Library, names: tuple[str, ...], xs: tuple[Array, ...], outs: tuple[Array, ...], table: tuple[Array, ...]
 ) -> Callable[[tuple[X, ...], tuple[X, ...], tuple[Array, ...]], tuple[X, ...]]:
     """
-    Raise if an out overlaps itself; return a function that checks what differs from call to call.
+    Raise unless each out fits its x, can be written and does not overlap itself; return a check of each call.
 
-    Arrays of a plan differ in their addresses alone, so it is known now which can overlap. The function takes xs (whose
+    Arrays of a plan differ in their addresses alone, so it is known now which can overlap. The check takes xs (whose
     `names` are for errors), outs and the table: cos and sin, then those of the keys if they have others. It returns xs,
     each replaced by its out if that has the same memory, as in place both must be one object. It raises if an out can't
     be written, shares memory with an array other than its own x, or is not sharded as that is. Arrays without known
     addresses are not compared.
     """
+    _require_like(lib, names, xs, outs)
+    _require_assignable(lib, outs, *xs, *table)
     if any(map(lib.is_sharded, (*xs, *outs))):
         return partial(_check_shards, lib, names)
     count, layouts = len(xs), [lib.layout(array) for array in (*outs, *xs, *table)]
@@ -40,8 +42,7 @@ def plan_outs(
 
     def check(xs: tuple[X, ...], outs: tuple[X, ...], table: tuple[Array, ...]) -> tuple[X, ...]:
         """Return xs, some replaced by their outs; raise if an out can't be written."""
-        for out in outs:
-            require_assignable(lib, "out", out)
+        _require_assignable(lib, outs)
         arrays, found = (*outs, *xs, *table), xs
         starts = {i: lib.address(arrays[i]) for i in known}
         for i, j, least, most in pairs:
@@ -95,11 +96,34 @@ def _check_shards(
     return tuple([out if here[1][i] is in_place[i] else xs[i] for i, out in enumerate(outs)])
 
 
-def require_assignable(lib: Library, name: str, x: Array, *others: Array) -> None:
-    """Raise unless x, called `name`, can be written now, with what is computed from the others."""
-    if (reason := lib.why_read_only(x, *others)) is not None:
-        got, hint = reason
-        raise ArgumentValueError(name, "be an array that can be written", Text(got), hint)
+def _require_like(lib: Library, names: tuple[str, ...], xs: tuple[Array, ...], outs: tuple[Array, ...]) -> None:
+    """Raise unless each out has the shape and dtype of its x."""
+    for name, x, out in zip(names, xs, outs, strict=True):
+        if out.shape != x.shape or out.dtype != x.dtype:
+            same_name = lib.dtype_name(x.dtype) == lib.dtype_name(out.dtype)
+            show = str if x.dtype != out.dtype and same_name else lib.dtype_name  # with the byte order
+            like, given = (Text(f"{tuple(a.shape)} {show(a.dtype)}") for a in (x, out))
+            is_view = lib.layout(out) is not None  # MLX's slices are copies
+            hint = _part_hint(tuple(x.shape), tuple(out.shape)) if is_view else ""
+            raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)
+
+
+def _part_hint(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:
+    """Return the hint for an output of shape `whole`, longer than `shape` along one axis, not the last; or ""."""
+    if len(shape) != len(whole) or not all(type(n) is int for n in (*shape, *whole)):  # also unknown lengths
+        return ""
+    axes = [axis for axis, (n, m) in enumerate(zip(shape, whole, strict=True)) if n != m]
+    if len(axes) != 1 or axes[0] == len(shape) - 1 or whole[axes[0]] < shape[axes[0]]:
+        return ""
+    return f"give the part to write, cache[{':, ' * axes[0]}a:b], of length {shape[axes[0]]}"
+
+
+def _require_assignable(lib: Library, outs: tuple[Array, ...], *others: Array) -> None:
+    """Raise unless all outs can be written now, with what is computed from the others."""
+    for out in outs:
+        if (reason := lib.why_read_only(out, *others)) is not None:
+            got, hint = reason
+            raise ArgumentValueError("out", "be an array that can be written", Text(got), hint)
 
 
 def _shows_memory(lib: Library, x: Array) -> bool:

@@ -12,7 +12,7 @@ from rope_any._arrays._library import IMMUTABLE, Array, Library, State
 
 def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
     """Return ``function(x, *tables)`` by chunks that are whole along features, in the chunks of x; tables broadcast."""
-    del out  # `require_assignable` refuses one, because chunks cannot be written
+    del out  # `plan_outs` refuses one, because chunks cannot be written
     feature, pair = x.ndim - 1, x.ndim  # blockwise's names of axes; the tables' last is `pair`
     axes = tuple(range(x.ndim))
     arguments: list[Any] = [x.rechunk({feature: -1}), axes]
