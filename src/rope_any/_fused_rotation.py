@@ -7,7 +7,7 @@ from operator import call
 from typing import Any
 
 from rope_any._arrays import Array, X
-from rope_any._arrays._compilers import PairLayout, warn_fallback, with_fallback
+from rope_any._arrays._compilers import PairLayout, with_fallback
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
 from rope_any._pairing import step_and_gap
@@ -15,30 +15,21 @@ from rope_any._rotation import Plan, Rotation, Table, assign, one_by_one, plan_p
 
 
 def plan_fused(
-    rotation: Rotation,
-    xs: tuple[Array, ...],
-    table: Table,
-    outs: tuple[Array | None, ...],
-    /,
-    *,
-    eager: Plan,
-    on_host: bool,
-) -> Plan:
-    """Return the plan that a compiler makes; `eager`, after a warning, if none can; it also runs if the other fails."""
+    rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...], /, *, on_host: bool
+) -> Plan | str:
+    """Return the plan that a compiler makes, or a text that says why there is none."""
     lib, host, compiler = rotation.lib, rotation.lib.host, rotation.lib.compiler
     if on_host and host is not None and host.why_no_loop(xs[0]) is None:
         try:
             return plan_parts(rotation, xs, table, outs, make=_plan_loop)
         except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
-            warn_fallback(f"Numba failed ({type(error).__name__})")
-            return eager
-    reasons = [f"{lib.name} has no compiler"]
-    if compiler is not None:
-        reasons = list(filter(None, [compiler.refusal(x, *table, out) for x, out in zip(xs, outs, strict=True)]))
-    if reasons:
-        warn_fallback(reasons[0])
-        return eager
-    if compiler is not None and compiler.write_pairs is not None:
+            return f"Numba failed ({type(error).__name__})"
+    if compiler is None:
+        return f"{lib.name} has no compiler"
+    for x, out in zip(xs, outs, strict=True):
+        if (reason := compiler.refusal(x, *table, out)) is not None:
+            return reason
+    if compiler.write_pairs is not None:
         kernel, alone = plan_parts(rotation, xs, table, outs, make=_plan_kernel), partial(rotate_whole, rotation)
         # one array at a time: if the second fails, the first, which may be rotated in place, is not rotated again
         return one_by_one(with_fallback(lib, lambda x, table, out: kernel((x,), table, (out,))[0], alone))

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 from rope_any._arrays import Array, State, X, library, signature
+from rope_any._arrays._compilers import warn_fallback
 from rope_any._caches import PLANS, keep_plan
 from rope_any._formula import rotate_component
 from rope_any._fused_rotation import plan_fused
@@ -19,14 +20,16 @@ def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
         return one_by_one(partial(_rotate_partitions, rotation))
     if state is State.RECORDED:
         return _plan_gradient(rotation)
-    eager = one_by_one(partial(rotate_whole, rotation))  # any array, also traced or transformed
+    if rotation.fused and state is not State.TRACED:
+        made = plan_fused(rotation, xs, table, outs, on_host=state is State.HOST)
+        if not isinstance(made, str):
+            return made
+        warn_fallback(made)
     if state is State.HOST:
         from rope_any._host_rotation import plan_on_host  # it imports NumPy
 
-        eager = plan_parts(rotation, xs, table, outs, make=plan_on_host)
-    if not rotation.fused or state is State.TRACED:
-        return eager
-    return plan_fused(rotation, xs, table, outs, eager=eager, on_host=state is State.HOST)
+        return plan_parts(rotation, xs, table, outs, make=plan_on_host)
+    return one_by_one(partial(rotate_whole, rotation))  # any array, also traced or transformed
 
 
 def rotate_planned(
@@ -35,10 +38,7 @@ def rotate_planned(
     """Return checked arrays rotated by one table, in `outs` if given, by the cached plan for such arrays."""
     table, outs = Table(*table), (None,) * len(xs) if outs is None else outs
     key = signature((*xs, *table, *outs), rotation)
-    plan = None if key is None else PLANS.get(key)
-    if plan is None:
-        plan = plan_rotation(rotation, xs, table, outs)
-        keep_plan(key, plan)
+    plan: Plan = (key and PLANS.get(key)) or keep_plan(key, plan_rotation(rotation, xs, table, outs))
     return plan(xs, table, outs)
 
 
@@ -66,7 +66,7 @@ def _plan_gradient(rotation: Rotation) -> Plan:
     """Return the plan for tensors with gradients; autograd saves the table, and the tensors if it needs a gradient."""
     with_gradient: Any = rotation.lib.with_gradient
     forward, vjp = partial(rotate_planned, rotation), partial(_vjp, rotation)
-    return lambda xs, table, _: with_gradient(forward, vjp, *table, *xs)  # `require_rotatable` refuses outs
+    return lambda xs, table, _: with_gradient(forward, vjp, *table, *xs)  # `plan_outs` refuses outs
 
 
 def _vjp(
