@@ -30,7 +30,6 @@ def numpy_maker(lib: Library, at: range | SplitPositions, frequencies: PreparedF
         return partial(_table_of_range, lib, _added_rows)
     host: Any = lib.host
     given = at.numbers
-    lib.initialise_trig(given)
     view, axes = host.viewer(given), frequencies.axes
     work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
     shape, pairs, are_integers = tuple(by_axis(given, axes)[0].shape), len(frequencies.rows[0]), lib.is_integer(given)

@@ -147,7 +147,6 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
     if angles.ndim == 0:
         raise ArgumentValueError("angles", "have shape (..., pairs)", ())
     dtype, xp = _table_dtype(lib, lib.has_float64(angles), dtype, deciding=(angles,)), lib.xp
-    lib.initialise_trig(angles)
     work = xp.float64 if dtype == xp.float64 else xp.float32
     radians = lib.cast(angles, xp.float64 if angles.dtype == xp.float64 else work)
     return scale_and_cast(lib, table_of_radians(lib, radians, work), checked_factor(attention_factor), dtype)
@@ -163,34 +162,13 @@ def table(
     like: Array | None = None,
     lib: Library | None = None,
     fused: bool | None = False,
+    by_head: bool = True,
 ) -> Table:
-    """Return the table as `cos_sin` does, of prepared or learned frequencies; `fused` None falls back in silence."""
-    options: dict[str, Any] = {"dtype": dtype, "like": like, "lib": lib, "fused": fused}
-    made = _joined_table(positions, frequencies, attention_factor, **options)
-    if not isinstance(frequencies, PreparedFrequencies) or frequencies.heads is None:
-        return made
-    if made.cos.ndim < 2:
-        wanted = "be (..., seq, axes) if each head has frequencies"
-        raise ArgumentValueError("positions", wanted, tuple(positions.shape) if is_array(positions) else positions)
-    lib = lib or library(cos=made.cos)
-    # (..., seq, heads · pairs) → (..., heads, seq, pairs)
-    by_head = (lib.reshape_last_axes(part, 1, frequencies.heads, frequencies.pairs) for part in made)
-    batch, seq, heads, pairs = range(made.cos.ndim - 2), *range(made.cos.ndim - 2, made.cos.ndim + 1)
-    return Table(*(lib.xp.permute_dims(part, (*batch, heads, seq, pairs)) for part in by_head))
+    """
+    Return the table as `cos_sin` does, of prepared or learned frequencies; `fused` None falls back in silence.
 
-
-def _joined_table(
-    positions: Positions | SplitPositions,
-    frequencies: PreparedFrequencies | Array,
-    attention_factor: float,
-    /,
-    *,
-    dtype: Any,
-    like: Array | None,
-    lib: Library | None,
-    fused: bool | None,
-) -> Table:
-    """Return the table as `table` does, but prepared frequencies of heads give one last axis of pairs, head by head."""
+    Unless `by_head`, prepared frequencies of heads give one last axis, of the pairs of all heads, head by head.
+    """
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -202,16 +180,28 @@ def _joined_table(
     sharded = next((array for array in (given, like, learned) if array is not None and lib.is_sharded(array)), None)
     if sharded is not None:
         positions = _as_dtensor(positions, frequencies, like=sharded)
-        if learned is None:
-            options: dict[str, Any] = {"dtype": dtype, "like": None, "lib": None, "fused": fused}
-            of_shard = partial(_joined_table, **options)
-            return Table(*_sharding.tables_by_shard(lambda own: of_shard(own, frequencies, factor), positions))
-        learned = _sharding.replicated(learned, like=sharded)
-    at: Any = positions
-    if not is_consecutive(positions) or not has_fast_ranges(lib, reference, frequencies, dtype):
-        at = split_positions(lib, positions, like=reference)
-    right = frequencies if learned is None else learned
-    return table_maker(lib, reference, at, right, dtype, fused=fused)(right, factor, at)
+    if sharded is not None and learned is None:
+        options: dict[str, Any] = {"attention_factor": factor, "dtype": dtype, "fused": fused, "by_head": False}
+        made = Table(*_sharding.tables_by_shard(lambda own: table(own, frequencies, **options), positions))
+    else:
+        right = frequencies if learned is None else _sharding.replicated(learned, like=positions)
+        at: Any = positions
+        if not is_consecutive(positions) or not has_fast_ranges(lib, reference, right, dtype):
+            at = split_positions(lib, positions, like=reference)
+        made = table_maker(lib, reference, at, right, dtype, fused=fused)(right, factor, at)
+    return _split_heads(lib, made, frequencies, positions) if by_head and learned is None else made
+
+
+def _split_heads(lib: Library, joined: Table, frequencies: PreparedFrequencies, positions: Any) -> Table:
+    """Return a table ``(..., seq, heads * pairs)`` as ``(..., heads, seq, pairs)``; unchanged without heads."""
+    if frequencies.heads is None:
+        return joined
+    if joined.cos.ndim < 2:
+        wanted = "be (..., seq, axes) if each head has frequencies"
+        raise ArgumentValueError("positions", wanted, tuple(positions.shape) if is_array(positions) else positions)
+    parts = (lib.reshape_last_axes(part, 1, frequencies.heads, frequencies.pairs) for part in joined)
+    batch, seq, heads, pairs = range(joined.cos.ndim - 2), *range(joined.cos.ndim - 2, joined.cos.ndim + 1)
+    return Table(*(lib.xp.permute_dims(part, (*batch, heads, seq, pairs)) for part in parts))
 
 
 # --- ways to make a table ---------------------------------------------------------------------------------------------
@@ -256,7 +246,6 @@ def _table_by_functions(
     lib: Library, dtype: Any, frequencies: PreparedFrequencies | Array, factor: float, at: SplitPositions
 ) -> Table:
     """Return the table made by the functions of the library."""
-    lib.initialise_trig(at.numbers)
     work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
     made = exact_table(lib, at, frequencies, work, wraps=lib.state(at.numbers) is not State.TRACED)
     return scale_and_cast(lib, made, factor, dtype)

@@ -293,8 +293,6 @@ class Library:
     """``(x, rank)``: x with axes of length 1 in front, up to this rank, if operators may not add them; else x."""
     empty_like: Callable[[Array], Array] = _FROM_XP
     """An uninitialised array like x, without gradients."""
-    initialise_trig: Callable[[Array], None] = _return_none
-    """Initialise cos and sin on the device of x, before several threads call them."""
 
     # --- memory ---
     why_read_only: Callable[..., tuple[str, str] | None] = _why_read_only

@@ -2,7 +2,6 @@
 
 import ctypes
 import inspect
-import os
 import platform
 import threading
 from collections.abc import Callable
@@ -282,20 +281,6 @@ def _empty_like(x: Array) -> Array:
     return result
 
 
-def _initialise_trig(x: Array) -> None:
-    """Initialise MKL's cos and sin kernels once, in one thread; do nothing off the CPU or under torch.compile."""
-    if torch.compiler.is_compiling() or not x.is_cpu or _INITIALISED:
-        return
-    with _INITIALISING:
-        # MKL selects a kernel at the first call of each function. If several threads make that call together, one may
-        # get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
-        if not _INITIALISED:
-            worker = threading.Thread(target=_call_trig)  # modes and tracers of this thread do not see its calls
-            worker.start()
-            worker.join()
-            _INITIALISED.append(True)
-
-
 def _call_trig() -> None:
     """Call torch's cos and sin on a CPU, once in float32 and once in float64."""
     one = torch.ones(1, device="cpu")
@@ -304,27 +289,19 @@ def _call_trig() -> None:
             function(one.to(dtype))
 
 
-_INITIALISING, _INITIALISED = threading.Lock(), list[bool]()
-
-
-def _renew_lock() -> None:
-    """Replace the lock of `_initialise_trig` in a forked process: a thread of the parent may have held it."""
-    global _INITIALISING  # noqa: PLW0603  # the parent's lock stays locked
-    _INITIALISING = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+# MKL selects a kernel at the first call of each function. If several threads make that call together, one may get the
+# wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792). So one makes it while this file is imported;
+# modes and tracers of the importing thread do not see the calls of another one.
+_caller = threading.Thread(target=_call_trig)
+_caller.start()
+_caller.join()
 
 
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
-    """Return why torch.compile cannot compile: a subclass, no memory, a transform or mode, a negative bit; or None."""
-    tensors = [tensor for tensor in (x, *others) if tensor is not None]
-    plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
-    if not plain or _is_any_mode_active() or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):
-        return "a tensor of a subclass, without memory or under a transform or mode is not compiled"
-    # Compiled code reads the elements of such a view without negating them (torch 2.13).
-    return "torch.compile ignores a negative bit" if any(tensor.is_neg() for tensor in tensors) else None
+    """Return why torch.compile cannot compile for these tensors (or None); None if it can."""
+    # compiled code reads the elements of a view with the negative bit without negating them (torch 2.13)
+    kinds = "a subclass, without memory, with the negative bit, or under a transform or mode"
+    return None if _add_facts((x, *others), []) else f"torch.compile is not used for a tensor of {kinds}"
 
 
 def _compile(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -421,7 +398,6 @@ LIBRARY = Library(
     cumulative_max=lambda x: x.cummax(-1).values,
     empty_like=_empty_like,
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
-    initialise_trig=_initialise_trig,
     why_read_only=_why_read_only,
     layout=_layout,
     address=torch.Tensor.data_ptr,
