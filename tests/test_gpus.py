@@ -1,7 +1,5 @@
 """GPU behaviour without a GPU: a simulated CuPy, its devices, and the kernel of ``fused=True`` on a CPU."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from bits import work
@@ -10,7 +8,6 @@ from public_calls import CALLS, COPYING
 from simulated import Device, equal, simulate_cupy
 
 import rope_any as ra
-from rope_any._arrays import find
 
 # --- a simulated CuPy -------------------------------------------------------------------------------------------------
 
@@ -92,16 +89,6 @@ def test_each_device_has_its_own_constants(cupy):
     Device(0).use()
     rope.apply(*arrays[0])
     assert cupy.copies == 0
-
-
-def test_the_command_line_moves_to_a_device_and_waits_for_results(cupy, monkeypatch):
-    # By the record, which the command line uses: its commands need a GPU.
-    assert find(cupy.asarray([1.0])).put(np.ones(1), 1).device == Device(1) == Device()
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    waited = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    find(torch.ones(1)).wait(SimpleNamespace(is_cuda=True, device="cuda:1"))
-    assert waited == ["cuda:1"]
 
 
 def test_out_is_x_or_disjoint_from_all_that_is_read(cupy):

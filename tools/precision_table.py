@@ -25,7 +25,7 @@ import numpy as np
 
 import rope_any as ra
 from rope_any._arrays import Library
-from rope_any.cli._libraries import INSTALLABLE, installed, version
+from rope_any.cli._libraries import INSTALLABLE, devices, installed, version
 
 PAGE = making.DOCS / "precision_table.md"
 BASE, OTHER_BASE = 10_000.0, 500_000.0
@@ -103,21 +103,22 @@ class Mode(NamedTuple):
 def modes(name: str, lib: Library) -> dict[str, Mode]:
     """Return the modes of a library, by the suffix for the name of the row."""
     if name == "PyTorch":
-        return {"": Mode(), ", torch.compile": Mode(compiled=partial(lib.module.compile, fullgraph=True))}
+        return {"": Mode(), ", torch.compile": Mode(compiled=partial(lib.xp.compile, fullgraph=True))}
     if name == "JAX":
-        x64 = partial(lib.module.enable_x64, True)  # noqa: FBT003  # its own signature
-        jit = lib.module.jit
+        import jax
+
+        x64, jit = partial(jax.enable_x64, True), jax.jit  # noqa: FBT003  # its own signature
         return {"": Mode(), ", jit": Mode(compiled=jit), ", x64": Mode(x64), ", x64, jit": Mode(x64, jit)}
     if name == "MLX":
-        return {"": Mode(), ", mx.compile": Mode(compiled=lib.module.compile)}
+        return {"": Mode(), ", mx.compile": Mode(compiled=lib.xp.compile)}
     return {"": Mode()}
 
 
-def devices(name: str, lib: Library) -> dict[str, Any]:
-    """Return the devices of a library by name, with array-api-strict's devices without 64-bit types."""
-    found = lib.devices()
+def places(name: str, lib: Library) -> dict[str, Callable[[Numbers], Any]]:
+    """Return the devices of a library by name, each as a function of NumPy data → an array on it."""
+    found = {place: device.put for place, device in devices(lib).items()}
     if name == "array-api-strict":  # for devices without float64, and without any 64-bit type
-        found |= {place: lib.module.Device(place) for place in ("no_float64", "no_x64")}
+        found |= {place: partial(lib.xp.asarray, device=lib.xp.Device(place)) for place in ("no_float64", "no_x64")}
     return found
 
 
@@ -127,23 +128,23 @@ def our_table(
     dtype: str,
     *,
     lib: Library,
-    device: Any,
+    put: Callable[[Numbers], Any],
     mode: Mode,
 ) -> tuple[Numbers, Numbers]:
     """Return our table, made by a library on a device in a mode, as NumPy arrays."""
     with mode.setting():
-        p, of = lib.put(positions, device), getattr(lib.xp, dtype)
+        p, of = put(positions), getattr(lib.xp, dtype)
         cos, sin = mode.compiled(lambda p: ra.cos_sin(p, frequencies, dtype=of))(p)
         return lib.get(cos), lib.get(sin)
 
 
 def our_ways(name: str, lib: Library) -> Iterator[Way]:
     """Yield our ways: on each device of a library, in each mode."""
-    for place, device in devices(name, lib).items():
+    for place, put in places(name, lib).items():
         for mark, mode in modes(name, lib).items():
             with mode.setting():
-                wide = lib.has_float64(lib.put(np.zeros(1, dtype=np.int32), device))
-            table = partial(our_table, lib=lib, device=device, mode=mode)
+                wide = lib.has_float64(put(np.zeros(1, dtype=np.int32)))
+            table = partial(our_table, lib=lib, put=put, mode=mode)
             yield Way(f"{name}{'' if place.startswith('cpu') else f', {place}'}{mark}", table, ours=True, float64=wide)
 
 
@@ -245,7 +246,7 @@ def rows_in(text: str) -> dict[str, list[str]]:
 def missing() -> set[str]:
     """Return the libraries with rows in the file that are not installed here, or have no device."""
     names = {name.partition(",")[0] for name in rows_in(PAGE.read_text(encoding="utf-8"))}
-    return {name for name in names & {*INSTALLABLE} if (lib := installed(name)) is None or not devices(name, lib)}
+    return {name for name in names & {*INSTALLABLE} if (lib := installed(name)) is None or not devices(lib)}
 
 
 def main() -> None:

@@ -93,8 +93,9 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
     """Rotate contiguous copies of xs and table, as the loop can't use the originals, into `outs` or new arrays."""
     lib = rotation.lib
     host: Any = lib.host
-    copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
-    copied, new = Table(*map(lib.copy, table)), (None,) * len(xs)
+    copy = partial(lib.xp.asarray, copy=True)  # in aligned memory
+    copies = tuple([copy(host.contiguous(x, x.dtype)) for x in xs])
+    copied, new = Table(*map(copy, table)), (None,) * len(xs)
     rotated = _plan_loop(rotation, copies, copied, new)(copies, copied, new)
     results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
     return tuple(map(assign, results, rotated))

@@ -71,7 +71,7 @@ def find(x: object) -> Library | None:
     if is_compiling():  # Dynamo would guard a dict lookup and recompile as the dict grows; it can follow this import
         from rope_any._arrays.torch import LIBRARY
 
-        return LIBRARY if issubclass(kind, LIBRARY.module.Tensor) else _look_up(kind, x)
+        return LIBRARY if issubclass(kind, LIBRARY.xp.Tensor) else _look_up(kind, x)
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     found = _look_up(kind, x)

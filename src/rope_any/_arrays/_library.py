@@ -293,6 +293,8 @@ class Library:
     """``(x, rank)``: x with axes of length 1 in front, up to this rank, if operators may not add them; else x."""
     empty_like: Callable[[Array], Array] = _FROM_XP
     """An uninitialised array like x, without gradients."""
+    get: Callable[[Array], Any] = _as_numpy
+    """An array of a dtype that NumPy has → a NumPy array."""
 
     # --- memory ---
     why_read_only: Callable[..., tuple[str, str] | None] = _why_read_only
@@ -310,20 +312,6 @@ class Library:
 
     vjp: Callable[..., Array] | None = None
     """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
-
-    # --- data in and out, for the command line, tests and benchmarks ---
-    module: Any = None
-    """The imported package."""
-    devices: Callable[[], dict[str, Any]] = lambda: {"cpu": None}
-    """The available devices, by name."""
-    put: Callable[[Any, Any], Array] = _FROM_XP
-    """``(data, device)``: NumPy data → an array on a device of `devices`."""
-    get: Callable[[Array], Any] = _as_numpy
-    """An array of a dtype that NumPy has → a NumPy array."""
-    copy: Callable[[Array], Array] = _FROM_XP
-    """The library's fastest copy."""
-    wait: Callable[[Array], object] = _return_none
-    """Wait until x has been computed."""
 
     # --- methods: the same for all libraries ---
 
@@ -343,8 +331,6 @@ class Library:
             "matmul": xp.matmul,
             "reshape_last_axes": lambda x, axes, *lengths: xp.reshape(x, (*x.shape[: x.ndim - axes], *lengths)),
             "empty_like": xp.empty_like,
-            "put": lambda data, device: xp.asarray(data, **({} if device is None else {"device": device})),
-            "copy": lambda x: xp.asarray(x, copy=True),
         }
         for name, function in standard.items():
             if getattr(self, name) is None:

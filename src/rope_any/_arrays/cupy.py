@@ -44,19 +44,6 @@ def _constant_context() -> Iterator[None]:
     cupy.cuda.get_current_stream().synchronize()
 
 
-def _devices() -> dict[str, Any]:
-    """Return the numbers of the CUDA devices, by names such as ``"cuda:0"``; {} without a GPU."""
-    # CuPy can be imported without a GPU, and fails at the first array.
-    count = cupy.cuda.runtime.getDeviceCount() if cupy.cuda.is_available() else 0
-    return {f"cuda:{i}": i for i in range(count)}
-
-
-def _put(data: Any, device: int) -> Array:
-    """Make a device the current one, permanently, and copy data to it: CuPy computes on the current device alone."""
-    cupy.cuda.Device(device).use()
-    return cupy.asarray(data)
-
-
 LIBRARY = Library(
     name="cupy",
     types=("cupy.ndarray",),
@@ -69,9 +56,5 @@ LIBRARY = Library(
     layout=lambda x: (x.shape, x.strides, x.itemsize),
     address=lambda x: x.data.ptr,
     compiler=Compiler(lambda *_: None, write_pairs=partial(_cuda.launch, cupy)),
-    module=cupy,
-    devices=_devices,
-    put=_put,
     get=cupy.asnumpy,
-    wait=lambda x: x.device.synchronize(),
 )

@@ -5,7 +5,6 @@ from typing import Any
 
 import array_api_compat.dask.array as xp
 import dask.array as da
-import numpy as np
 
 from rope_any._arrays._library import IMMUTABLE, Array, Library, State
 
@@ -31,8 +30,5 @@ LIBRARY = Library(
     state=lambda *_: State.PARTITIONED,  # lazy, but not traced: an array is the same part of any graph
     why_read_only=lambda *_: IMMUTABLE,
     map_partitions=_map_chunks,
-    module=da,
     get=lambda x: x.compute(),
-    copy=lambda x: x.map_blocks(np.copy),
-    wait=lambda x: x.compute(),
 )

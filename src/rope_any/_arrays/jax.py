@@ -48,9 +48,5 @@ LIBRARY = Library(
     broadcast_to_rank=jax.lax.broadcast_to_rank,  # under jax_numpy_rank_promotion="raise", operators add no axes
     compiler=Compiler(lambda *_: None, compile=jax.jit),
     vjp=lambda function, x, g: jax.vjp(function, x)[1](g)[0],
-    module=jax,
-    devices=lambda: {f"{device.platform}:{device.id}": device for device in jax.devices()},
-    put=jax.device_put,
     get=np.asarray,
-    wait=jax.block_until_ready,
 )

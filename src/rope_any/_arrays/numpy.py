@@ -117,7 +117,5 @@ LIBRARY = Library(
     state=lambda *_: State.HOST,
     add_facts=_add_facts,
     compiler=Compiler(_why_no_loop),
-    module=np,
-    put=lambda data, _: data,
     get=lambda x: x,
 )

@@ -329,19 +329,6 @@ def _copy_with_code(function: Any) -> Callable[..., Array]:
     return FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
 
 
-def _devices() -> dict[str, Any]:
-    """Return the devices that torch can use, by name: the CPU, CUDA devices and MPS."""
-    cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    mps = ["mps"] if torch.backends.mps.is_available() else []
-    return {name: torch.device(name) for name in ["cpu", *cuda, *mps]}
-
-
-def _wait(x: Array) -> None:
-    """Wait until the device of x has finished its work."""
-    # torch.cuda.synchronize waits for the current device by default.
-    torch.cuda.synchronize(x.device) if x.is_cuda else getattr(torch, x.device.type).synchronize()
-
-
 def _vjp(function: Callable[[Array], Array], x: Array, g: Array) -> Array:
     """Return the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
     leaf: Any = x.detach().requires_grad_()
@@ -418,8 +405,5 @@ LIBRARY = Library(
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
     with_gradient=_Rotation.apply,
     vjp=_vjp,
-    module=torch,
-    devices=_devices,
     get=_get,
-    wait=_wait,
 )

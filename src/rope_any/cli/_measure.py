@@ -11,7 +11,7 @@ from rope_any._arrays import Library
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import progress, status
-from rope_any.cli._libraries import INSTALLABLE, installed, version
+from rope_any.cli._libraries import INSTALLABLE, Device, devices, installed, version
 from rope_any.testing._check import ROTATION_BOUNDS, TABLE_BOUND
 from rope_any.testing._exact import Sample, exact, pair_errors, rotate_exactly
 
@@ -26,7 +26,7 @@ def report() -> dict[str, Any]:
     rope = Rope(frequencies(HEAD_DIM, base=BASE), pairing="half")
     with status("importing libraries"):
         found = {name: lib for name in INSTALLABLE if (lib := installed(name)) is not None}
-        places = [(name, *place) for name, lib in found.items() for place in lib.devices().items()]
+        places = [(name, *place) for name, lib in found.items() for place in devices(lib).items()]
     measured: list[dict[str, Any]] = []
     with progress("check", 2 * len(places) + 2) as step:
         rng = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def report() -> dict[str, Any]:
 
 def _measure(  # noqa: PLR0917  # called once
     lib: Library,
-    device: Any,
+    device: Device,
     dtype: str,
     rope: Rope,
     job_qk: tuple[np.ndarray[Any, Any], ...],
@@ -68,7 +68,7 @@ def _measure(  # noqa: PLR0917  # called once
     far: Sample,
 ) -> dict[str, Any] | None:
     """Return table error at both samples, rotation error at `job`, and times, as a dict; None if no such `dtype`."""
-    arrays = [lib.put(x, device) for x in job_qk]
+    arrays = [device.put(x) for x in job_qk]
     xp = lib.xp
     if not hasattr(xp, dtype):
         return None
@@ -79,8 +79,8 @@ def _measure(  # noqa: PLR0917  # called once
     rotation_error = float(np.max([_rotation_error(x, y, job) for x, y in zip(given, rotated, strict=True)]))
     ready = rope.table(range(OFFSET, OFFSET + TOKENS), like=q)
     ours, copy = _times(
-        lambda: [lib.wait(x) for x in rope(q, k, ready)],
-        lambda: [lib.wait(lib.copy(x)) for x in (q, k)],
+        lambda: [device.wait(x) for x in rope(q, k, ready)],
+        lambda: [device.wait(device.copy(x)) for x in (q, k)],
     )
     return {
         "table_error": table_error,
@@ -91,9 +91,9 @@ def _measure(  # noqa: PLR0917  # called once
     }
 
 
-def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float:
+def _table_error(lib: Library, device: Device, rope: Rope, sample: Sample) -> float:
     """Return the largest absolute error of cosines and sines at the positions of a sample; nan if one is nan."""
-    positions = lib.put(sample.positions.astype(np.int32), device)
+    positions = device.put(sample.positions.astype(np.int32))
     cos, sin = (lib.get(part).astype(np.float64) for part in rope.table(positions))
     return float(np.max(np.abs([cos - sample.cos, sin - sample.sin])))
 

@@ -17,7 +17,7 @@ from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.cli._common import AsJson, echo_json, status, tokens_option
 from rope_any.cli._configs import Factor, OneLayerType, PartOf
-from rope_any.cli._libraries import INSTALLABLE, installed
+from rope_any.cli._libraries import INSTALLABLE, devices, installed
 from rope_any.layouts import LAYOUTS
 
 if TYPE_CHECKING:
@@ -254,12 +254,12 @@ def _like(library: str, dtype: str) -> Array:
     if library not in TITLES:
         raise ArgumentValueError("library", f"be one of {', '.join(TITLES)}", library, did_you_mean(library, TITLES))
     lib = installed(TITLES[library])
-    devices = {} if lib is None else lib.devices()
-    if lib is None or not devices:
+    places = [] if lib is None else [*devices(lib).values()]
+    if lib is None or not places:
         extra = INSTALLABLE[TITLES[library]][1].split()
         hint = f'pip install "rope-any[{extra[0]}]" installs it' if lib is None and extra else ""
         raise ArgumentValueError("library", "be one that is installed, with its device", library, hint)
-    like = lib.put(np.zeros(1, dtype=np.float32), next(iter(devices.values())))
+    like = places[0].put(np.zeros(1, dtype=np.float32))
     return lib.xp.astype(like, lib.floating_dtype(dtype))
 
 
