@@ -103,7 +103,7 @@ def shard_positions(tokens: Tokens, positions: Array, axes: int | None, /, *, na
 def expand_and_shard_positions(tokens: Tokens, given: Any, axes: int | None, /) -> Any:
     """Return `given` with a start expanded; if `tokens.x` is sharded, as an array that is sharded like it."""
     at = expand_positions(tokens, given, axes)
-    if not tokens.lib.is_sharded(tokens.x):
+    if not _sharding.is_sharded(tokens.x):
         return at
     return shard_positions(tokens, as_position_array(at, like=tokens.x, lib=tokens.lib), axes)
 

@@ -93,7 +93,7 @@ def _unfitted_source(call: Call, tokens: list[Tokens], given: Any, frequencies: 
             return table(expand_and_shard_positions(tokens, given, axes), frequencies, **options)
 
         first, last = tokens[0], tokens[-1]
-        if lib.is_sharded(first.x) and (
+        if _sharding.is_sharded(first.x) and (
             first.count != last.count or _sharding.placements(first.x) != _sharding.placements(last.x)
         ):  # a process has other tokens of q than of k
             at = as_position_array(expand_positions(last, given, axes), like=last.x, lib=lib)
@@ -135,7 +135,7 @@ def _host_source(
 
         return from_array
     can_be_read = on_host and (lib.is_integer(given) or lib.dtype_name(given.dtype) in {"float32", "float64"})
-    if not can_be_read or given.ndim == 0 or frequencies.heads is not None or lib.is_sharded(like):
+    if not can_be_read or given.ndim == 0 or frequencies.heads is not None or _sharding.is_sharded(like):
         return general
     of_array = table_maker(lib, like, SplitPositions(given, None), frequencies, dtype, fused=fused)
     return lambda rows, factor, _, array: of_array(rows, factor, SplitPositions(array, None))

@@ -16,6 +16,7 @@ from rope_any._arrays import (
     Array,
     Library,
     X,
+    _sharding,
     break_graph,
     find,
     is_array,
@@ -563,7 +564,7 @@ def _one_library(
     lib = library(
         **named, **{name: out for name, out in written.items() if out is not None}, **_named_arrays(positions)
     )
-    sharded = [name for name, x in named.items() if lib.is_sharded(x)]
+    sharded = [name for name, x in named.items() if _sharding.is_sharded(x)]
     if len(sharded) == 1 and len(named) == 2:
         (plain,) = named.keys() - sharded
         got = Text(f"a plain {plain} and a sharded {sharded[0]}")

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from rope_any._arrays import Array, X, library, signature
+from rope_any._arrays import Array, X, _sharding, library, signature
 from rope_any._arrays._memory import plan_outs
 from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer
@@ -118,7 +118,7 @@ def require_rotatable(
 
     The other axes of x and the table are not compared. `widths` are the head dimensions of q and k, for a hint.
     """
-    (lib, _, start, *_), (cos, sin) = rotation, table
+    (lib, _, start, *_), cos = rotation, table.cos
     lib.require_floating(name, x)
     if x.ndim == 0:
         raise ArgumentValueError(name, "have an axis of features", Text("a 0-d array"))
@@ -136,7 +136,7 @@ def require_rotatable(
                 hints.append(f"`rotary_dim`={fits} would fit: frequencies({fits}), or a config with such heads")
             hint = "; ".join(hints)
         raise ArgumentValueError(name, wanted, Text(f"{features} features"), hint)
-    if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
+    if not _sharding.is_sharded(x) and any(map(_sharding.is_sharded, table)):
         wanted, got = "be sharded if its positions or its table are", Text("a plain array")
         raise ArgumentTypeError(name, wanted, got, "see DTensor.from_local")
 

@@ -64,9 +64,9 @@ def _rotate_partition(x: Array, cos: Array, sin: Array, *, options: tuple[Any, .
 
 def _plan_gradient(rotation: Rotation) -> Plan:
     """Return the plan for tensors with gradients; autograd saves the table, and the tensors if it needs a gradient."""
-    with_gradient: Any = rotation.lib.with_gradient
+    gradients: Any = rotation.lib.gradients
     forward, vjp = partial(rotate_planned, rotation), partial(_vjp, rotation)
-    return lambda xs, table, _: with_gradient(forward, vjp, *table, *xs)  # `plan_outs` refuses outs
+    return lambda xs, table, _: gradients.with_vjp(forward, vjp, *table, *xs)  # `plan_outs` refuses outs
 
 
 def _vjp(

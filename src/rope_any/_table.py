@@ -177,7 +177,7 @@ def table(
     lib = lib or library(**{name: array for name, array in named.items() if array is not None})
     wide = lib.has_float64(reference)
     dtype = _table_dtype(lib, wide, dtype, deciding=(like,) if like is not None else (given, learned))
-    sharded = next((array for array in (given, like, learned) if array is not None and lib.is_sharded(array)), None)
+    sharded = next(filter(_sharding.is_sharded, (given, like, learned)), None)
     if sharded is not None:
         positions = _as_dtensor(positions, frequencies, like=sharded)
     if sharded is not None and learned is None:

@@ -129,6 +129,18 @@ class HostMemory(NamedTuple):
     """The offsets of the addresses in that object: see `_layout.encode`."""
 
 
+class Gradients(NamedTuple):
+    """How a library differentiates functions of its arrays."""
+
+    vjp: Callable[..., Array]
+    """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
+    with_vjp: Callable[..., tuple[Array, ...]] | None = None
+    """
+    ``(forward, vjp, cos, sin, *xs)``: ``forward(xs, table)``, differentiated by ``vjp(gs, xs, table, needed)``; None if
+    the state of arrays is never `State.RECORDED`.
+    """
+
+
 _FROM_XP: Any = None  # default of a field that `Library.__post_init__` fills from `xp`
 
 
@@ -268,9 +280,7 @@ class Library:
     is_capturing: Callable[[Array], bool] = _no
     """Whether a graph is being captured on the device of x, into which no host data can be copied."""
 
-    # --- chunked and sharded arrays ---
-    is_sharded: Callable[[Array], bool] = _no
-    """Whether several processes hold the shards of x."""
+    # --- arrays in parts ---
     map_partitions: Callable[..., Array] | None = None
     """Return ``function(x, *tables, out=)`` chunk by chunk or shard by shard, without computing or sending."""
 
@@ -307,11 +317,7 @@ class Library:
 
     # --- compilers and gradients ---
     compiler: Compiler | None = None
-    with_gradient: Callable[..., tuple[Array, ...]] | None = None
-    """``(forward, vjp, cos, sin, *xs)``: ``forward(xs, table)``, differentiated by ``vjp(gs, xs, table, needed)``."""
-
-    vjp: Callable[..., Array] | None = None
-    """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
+    gradients: Gradients | None = None
 
     # --- methods: the same for all libraries ---
 

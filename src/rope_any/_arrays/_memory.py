@@ -29,7 +29,7 @@ def plan_outs(
     """
     _require_like(lib, names, xs, outs)
     _require_assignable(lib, outs, *xs, *table)
-    if any(map(lib.is_sharded, (*xs, *outs))):
+    if any(map(_sharding.is_sharded, (*xs, *outs))):
         return partial(_check_shards, lib, names)
     count, layouts = len(xs), [lib.layout(array) for array in (*outs, *xs, *table)]
     extents = [None if layout is None else _extent(*layout) for layout in layouts]
@@ -89,7 +89,7 @@ def _check_shards(
     """Check outs as the function of `plan_outs` does, by the shards of this process."""
     for name, x, out in zip(names, xs, outs, strict=True):
         if _sharding.placements(out) != _sharding.placements(x):
-            given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (out, x))
+            given, wanted = (a.placements if _sharding.is_sharded(a) else "a plain array" for a in (out, x))
             raise ArgumentValueError("out", f"be sharded as {name} is, {wanted}", Text(given))
     here: Any = [tuple(map(_sharding.local, some)) for some in (xs, outs, table)]
     in_place = plan_outs(lib, names, *here)(*here)

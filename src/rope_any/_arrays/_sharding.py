@@ -14,7 +14,7 @@ from rope_any._checks import ArgumentValueError, Text
 
 def is_sharded(x: Array) -> bool:
     """Whether `x` is a DTensor."""
-    return hasattr(x, "placements") and type(x).__module__.startswith("torch.distributed")
+    return type(x).__module__.startswith("torch.distributed") and hasattr(x, "placements")
 
 
 def placements(x: Array) -> Any:

@@ -15,7 +15,7 @@ except ImportError:
         return False
 
 
-from rope_any._arrays._library import Array, Compiler, Library, State
+from rope_any._arrays._library import Array, Compiler, Gradients, Library, State
 
 
 def _placement(x: Array) -> frozenset[Any] | None:
@@ -47,6 +47,6 @@ LIBRARY = Library(
     cumulative_max=lambda x: jax.lax.cummax(x, axis=x.ndim - 1),
     broadcast_to_rank=jax.lax.broadcast_to_rank,  # under jax_numpy_rank_promotion="raise", operators add no axes
     compiler=Compiler(lambda *_: None, compile=jax.jit),
-    vjp=lambda function, x, g: jax.vjp(function, x)[1](g)[0],
+    gradients=Gradients(lambda function, x, g: jax.vjp(function, x)[1](g)[0]),
     get=np.asarray,
 )

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from rope_any._arrays._library import Compiler, Library, State
+from rope_any._arrays._library import Compiler, Gradients, Library, State
 
 LIBRARY = Library(
     name="mlx",
@@ -12,6 +12,6 @@ LIBRARY = Library(
     has_float64=lambda _: False,  # it has the dtype, but its cosine computes in float32
     state=lambda *_: State.EAGER,  # mx.compile, grad and vmap trace arguments: an array made of numbers holds them
     compiler=Compiler(lambda *_: None, compile=mx.compile),
-    vjp=lambda function, x, g: mx.vjp(function, [x], [g])[1][0],
+    gradients=Gradients(lambda function, x, g: mx.vjp(function, [x], [g])[1][0]),
     get=np.array,
 )

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext  # the mode of set_default_device; it does not change existing tensors
 
 from rope_any._arrays import _memory, _numba, _sharding
-from rope_any._arrays._library import Array, Compiler, HostMemory, Layout, Library, Refusal, State
+from rope_any._arrays._library import Array, Compiler, Gradients, HostMemory, Layout, Library, Refusal, State
 from rope_any._checks import ArgumentValueError, Text
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
@@ -80,11 +80,6 @@ def _has_fast_float64_cosine(x: Array) -> bool:
     return x.is_cpu or torch.compiler.is_compiling()
 
 
-def _is_sharded(x: Array) -> bool:
-    """Whether x is a DTensor, whose shards several processes hold; fast for plain tensors."""
-    return type(x) not in _PLAIN and _sharding.is_sharded(x)
-
-
 def _is_transformed(*tensors: Array | None) -> bool:
     """Whether tensors are wrapped or fake, or functorch, forward-mode differentiation or torch.jit.trace is active."""
     try:
@@ -146,7 +141,7 @@ def _add_facts(tensors: tuple[Any, ...], facts: list[Any]) -> bool:
 def _state(*tensors: Array | None) -> State:
     """Return the state of tensors (or None), or if there are none of this thread; raise if a storage was freed."""
     given = [x for x in tensors if x is not None]
-    if given and _is_sharded(given[0]):
+    if given and _sharding.is_sharded(given[0]):
         return State.PARTITIONED
     if torch.compiler.is_compiling():
         return State.TRACED
@@ -338,7 +333,7 @@ def _vjp(function: Callable[[Array], Array], x: Array, g: Array) -> Array:
 
 
 class _Rotation(torch.autograd.Function):
-    """The autograd function of a rotation (`Library.with_gradient`): it saves the table, and xs if that needs them."""
+    """The autograd function of a rotation (`Gradients.with_vjp`): it saves the table, and xs if that needs them."""
 
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Any], vjp: Callable[..., Any], *arrays: Array) -> tuple[Array, ...]:
@@ -375,7 +370,6 @@ LIBRARY = Library(
     add_facts=_add_facts,
     constant_context=lambda: torch.inference_mode(mode=False),
     is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
-    is_sharded=_is_sharded,
     map_partitions=_sharding.map_shards,
     astype=torch.Tensor.type,  # faster than `to`, which reads more kinds of arguments
     concat=lambda parts: _without_autocast(torch.cat, parts, dim=-1),  # the only name with a batching rule
@@ -403,7 +397,6 @@ LIBRARY = Library(
         packed_offsets=_memory.PACKED_OFFSETS,
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
-    with_gradient=_Rotation.apply,
-    vjp=_vjp,
+    gradients=Gradients(_vjp, _Rotation.apply),
     get=_get,
 )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from rope_any._arrays import Array, Library, find, host, require_array, type_name
+from rope_any._arrays import Array, Gradients, Library, find, host, require_array, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, integer
 from rope_any._checks import attention_factor as as_factor
 from rope_any._frequencies import Row, as_row
@@ -193,7 +193,7 @@ def check_rotary(
     lib.require_floating("like", like)
     options = {"keys": keys, "in_place": in_place, "rows": rows, "gradient": gradient}
     asked = frozenset(name for name, value in options.items() if flag(name, value))
-    if gradient and lib.vjp is None:
+    if gradient and lib.gradients is None:
         raise ArgumentValueError("gradient", f"be False for {lib.name}, which has no gradients", gradient)
     with np.errstate(all="ignore"):  # a function that returns zeros or infinities gets a report, too
         return _report(task, _Subject(function, lib, like, _passthrough_features(task), {}, asked))
@@ -644,13 +644,13 @@ def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
     The error is infinite if a gradient is all zeros. Raise `_RefusedError` if the function or its gradient raises.
     """
     right, lib, runs, worst = task.right, subject.lib, [], 0.0
-    pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
+    pairs, gradients = right.pairs, cast("Gradients", lib.gradients)
     for sample in task.runs.values():
         shape = BATCH, HEADS, len(sample.positions), task.head_dim
         g, where = subject.features(*shape), as_position_array(sample.positions.tolist(), like=subject.like)
         cotangent = _VIEWS[1].x_of(lib.xp, subject.put(_VIEWS[1].around(g)))
         try:
-            got = vjp(lambda x, where=where: subject.run(x, where), subject.put(np.flip(g).copy()), cotangent)
+            got = gradients.vjp(lambda x, where=where: subject.run(x, where), subject.put(np.flip(g).copy()), cotangent)
             got = subject.get(got)
         except Exception as error:  # noqa: BLE001  # any exception goes into the report
             raise _RefusedError(_raised(error)) from None
