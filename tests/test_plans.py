@@ -73,6 +73,7 @@ CALLS = {
     "one array": lambda put, rope, **o: rope.apply(qk(put)[0], 3, **o),
     "backwards": lambda put, rope, **o: rope.apply(qk(put)[0], 3, inverse=True, **o),
     "tokens before heads": lambda put, rope, **o: rope.apply(put(data(2, 6, 3, 32)), seq_axis=1, **o),
+    "every second feature": lambda put, rope, **o: rope.apply(put(data(2, 6, 64)[..., ::2]), 3, **o),
     "20000 rows": lambda put, rope, **o: rope.apply(put(data(5, 4000, 32)), 3, **o),
     "in place": lambda put, rope, **o: rope(*(both := qk(put)), 5, out=both, **o),
     "into other arrays": lambda put, rope, **o: rope(*qk(put), out=qk(put), **o),

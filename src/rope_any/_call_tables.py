@@ -72,7 +72,7 @@ def _unfitted_source(call: Call, tokens: list[Tokens], given: Any, frequencies: 
     """Return how calls like this one get the table of the keys, or of the only array; or a pair of tables."""
     names, axis, fused, *_ = call
     lib, like = tokens[-1].lib, _like_of_table(tuple([each.x for each in tokens]), tokens[-1].lib)
-    quiet = None if fused else False  # the rotation warns, and the table need not
+    quiet = None if fused else False  # it is the rotation that was asked for, and that warns
     if isinstance(given, Table):
         return lambda _, __, ___, table: table
     if is_table_pair(given):

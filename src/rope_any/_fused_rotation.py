@@ -11,7 +11,7 @@ from rope_any._arrays._compilers import PairLayout, with_fallback
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
 from rope_any._pairing import step_and_gap
-from rope_any._rotation import Plan, Rotation, Table, assign, one_by_one, plan_parts, rotate_whole
+from rope_any._rotation import Plan, Rotation, Table, assign, one_by_one, plan_parts, results_like, rotate_whole
 
 
 def plan_fused(
@@ -44,9 +44,9 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype, writes = rotation.lib, rotation.dtype(xs[0]), outs[0] is not None
     host: Any = lib.host
-    results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+    results = results_like(lib, xs, outs)
     if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
-        return partial(_rotate_copies, rotation)  # strided features or unaligned rows
+        return _plan_copies(rotation, xs, table)  # strided features or unaligned rows
     factors = [host.contiguous(part, dtype) for part in table]
     is_ready, has_two_arrays = all(a is b for a, b in zip(factors, table, strict=True)), len(xs) == 2
     launch = launcher(
@@ -64,7 +64,7 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
         factors = table if is_ready else tuple([host.contiguous(part, dtype) for part in table])
         results: Any = outs if writes else tuple(map(call, allocators, xs))
         if not launch(xs + results + factors if has_two_arrays else xs + xs + results + results + factors):
-            return _rotate_copies(rotation, xs, table, outs)
+            return _plan_copies(rotation, xs, table)(xs, table, outs)
         if writes:
             for result in results:
                 host.mark_written(result)
@@ -89,16 +89,22 @@ def _has_plain_rows(host: Any, x: Array) -> bool:
     return strides[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, strides, strict=True))
 
 
-def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate contiguous copies of xs and table, as the loop can't use the originals, into `outs` or new arrays."""
-    lib = rotation.lib
+def _plan_copies(rotation: Rotation, xs: tuple[Array, ...], table: Table) -> Plan:
+    """Return the plan that rotates contiguous, aligned copies of xs and table, as the loop can't use the originals."""
+    lib, new = rotation.lib, (None,) * len(xs)
     host: Any = lib.host
-    copy = partial(lib.xp.asarray, copy=True)  # in aligned memory
-    copies = tuple([copy(host.contiguous(x, x.dtype)) for x in xs])
-    copied, new = Table(*map(copy, table)), (None,) * len(xs)
-    rotated = _plan_loop(rotation, copies, copied, new)(copies, copied, new)
-    results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
-    return tuple(map(assign, results, rotated))
+
+    def copy(x: X) -> X:
+        """Return a contiguous copy of x."""
+        return lib.xp.asarray(host.contiguous(x, x.dtype), copy=True)  # type: ignore[no-any-return]  # as x
+
+    def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        """Rotate copies of all arrays of a call, and assign the results to `outs` or new arrays."""
+        rotated = rotate(tuple(map(copy, xs)), Table(*map(copy, table)), new)
+        return tuple(map(assign, results_like(lib, xs, outs), rotated))
+
+    rotate = _plan_loop(rotation, tuple(map(copy, xs)), Table(*map(copy, table)), new)
+    return run
 
 
 # --- CUDA's kernel, and compilers of libraries ------------------------------------------------------------------------
@@ -112,11 +118,11 @@ def _plan_kernel(rotation: Rotation, _: tuple[Array, ...], table: Table, __: tup
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by a kernel each, into `outs` or new arrays."""
-        results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+        results = results_like(lib, xs, outs)
         factors = tuple([lib.cast(part, rotation.dtype(xs[0])) for part in table])
         for x, result in zip(xs, results, strict=True):
             compiler.write_pairs(result, x, factors, layout)
-        return tuple(results)
+        return results
 
     return run
 

@@ -250,7 +250,8 @@ class Rope:
         out : pair of arrays, optional
             Where to write the results: q and k themselves, or arrays like them. See `rotate`.
         fused : bool, optional
-            Compile each rotation to one loop, and the table too if it is made here. See `rotate` and `cos_sin`.
+            Compile each rotation to one loop; and the table too, if it is made here and can be compiled, else without a
+            warning. See `rotate` and `cos_sin`.
 
         Returns
         -------
@@ -423,7 +424,7 @@ class Rope:
         dtype = lib.xp.float64 if wide else lib.compute_dtype(keys)
         made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys, lib=lib)
         call = ("keys",), axis, False, False, wide
-        return self._rotate(call, (keys,), made, (out,), lib)[0]  # type: ignore[no-any-return]  # as keys
+        return self._rotate(call, (keys,), made, (out,))[0]  # type: ignore[no-any-return]  # as keys
 
     def _rotate(
         self,
@@ -431,7 +432,6 @@ class Rope:
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
         outs: tuple[Array | None, ...],
-        lib: Library | None = None,
     ) -> tuple[Array, ...]:
         """Rotate arrays `xs` by the cached plan for such a call; if there is none, check the arrays and make a plan."""
         given, kind = positions, type(positions)
@@ -445,7 +445,7 @@ class Rope:
         key = signature(arrays, self._plan_key, kind, call)
         plan: _CallPlan | None = None if key is None else PLANS.get(key)
         if plan is None:
-            lib = lib or _one_library(call[0], xs, positions, outs)
+            lib = _one_library(call[0], xs, positions, outs)
             plan, tables = self._new_plan(call, xs, given, outs, lib)
             keep_plan(key, plan)
         else:

@@ -9,6 +9,7 @@ the frequency θ is that of the pair (Su et al., arXiv:2104.09864, equation 34):
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -149,6 +150,11 @@ def rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None = None) -
     return assign(out, rotation.whole(x, rotate_pairs(lib, part, *factors, pairing=rotation.pairing), pairs))
 
 
+def results_like(lib: Library, xs: tuple[X, ...], outs: tuple[X | None, ...]) -> tuple[X, ...]:
+    """Return `outs`, with a new array like its x for each None."""
+    return tuple([lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)])
+
+
 def assign(out: X | None, x: X) -> X:
     """Return x; or write x into `out`, if that is not None, and return `out`."""
     if out is None:
@@ -170,12 +176,7 @@ def plan_parts(
     lib, pairs, writes = rotation.lib, table.cos.shape[-1], outs[0] is not None
     if all(rotation.rotates_all(x, table) for x in xs):
         return make(rotation, xs, table, outs)
-    start, end = rotation.start, rotation.start + 2 * pairs
-    features = ..., slice(start, end)
-
-    def part(x: Array) -> Array:
-        """Return the features of x that rotate, by block."""
-        return rotation.by_block(x[features])
+    start, end, part = rotation.start, rotation.start + 2 * pairs, partial(rotation.part, pairs=pairs)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate the parts of xs, and join them with the other features."""
@@ -199,7 +200,7 @@ def plan_parts(
     joins = joins and all(prod(x.shape) <= _JOINED and _is_in_order(lib, lib.empty_like(x)) for x in xs)
     to: tuple[Array | None, ...] = outs
     if not joins:
-        to = tuple([part(lib.empty_like(x) if out is None else out) for x, out in zip(xs, outs, strict=True)])
+        to = tuple(map(part, results_like(lib, xs, outs)))
     of_parts = rotation._replace(start=0, blocks=1)
     rotate = make(of_parts, tuple(map(part, xs)), Table(*map(rotation.by_block, table)), to)
     return run if joins else run_into

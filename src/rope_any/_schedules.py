@@ -47,16 +47,15 @@ def rotate_planned(
 
 def _rotate_partitions(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate a Dask array chunk by chunk or a DTensor shard by shard; each part is rotated in its own way."""
-    lib, *options = rotation  # Dask hashes and pickles what it calls: without the record of the library that is fast
-    map_partitions: Any = lib.map_partitions
-    rotated: X = map_partitions(partial(_rotate_partition, options=tuple(options)), x, *table, out=out)
+    nowhere: Any = None  # Dask hashes and pickles what it calls: without the record of the library that is fast
+    map_partitions: Any = rotation.lib.map_partitions
+    rotated: X = map_partitions(partial(_rotate_partition, rotation._replace(lib=nowhere)), x, *table, out=out)
     return rotated
 
 
-def _rotate_partition(x: Array, cos: Array, sin: Array, *, options: tuple[Any, ...], out: Array | None = None) -> Array:
-    """Return one chunk or shard x rotated, in `out` if given; `options` are a `Rotation`'s fields after its library."""
-    rotation = Rotation(library(x=x), *options)  # a Dask chunk may be NumPy's
-    return rotate_planned(rotation, (x,), (cos, sin), (out,))[0]
+def _rotate_partition(rotation: Rotation, x: Array, cos: Array, sin: Array, *, out: Array | None = None) -> Array:
+    """Return one chunk or shard x rotated, in `out` if given; the `rotation` gets the library of the chunk."""
+    return rotate_planned(rotation._replace(lib=library(x=x)), (x,), (cos, sin), (out,))[0]
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------

@@ -162,13 +162,8 @@ def table(
     like: Array | None = None,
     lib: Library | None = None,
     fused: bool | None = False,
-    by_head: bool = True,
 ) -> Table:
-    """
-    Return the table as `cos_sin` does, of prepared or learned frequencies; `fused` None falls back in silence.
-
-    Unless `by_head`, prepared frequencies of heads give one last axis, of the pairs of all heads, head by head.
-    """
+    """Return the table as `cos_sin` does, of prepared or learned frequencies; `fused` None falls back in silence."""
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -180,16 +175,20 @@ def table(
     sharded = next(filter(_sharding.is_sharded, (given, like, learned)), None)
     if sharded is not None:
         positions = _as_dtensor(positions, frequencies, like=sharded)
-    if sharded is not None and learned is None:
-        options: dict[str, Any] = {"attention_factor": factor, "dtype": dtype, "fused": fused, "by_head": False}
-        made = Table(*_sharding.tables_by_shard(lambda own: table(own, frequencies, **options), positions))
-    else:
-        right = frequencies if learned is None else _sharding.replicated(learned, like=positions)
-        at: Any = positions
-        if not is_consecutive(positions) or not has_fast_ranges(lib, reference, right, dtype):
-            at = split_positions(lib, positions, like=reference)
-        made = table_maker(lib, reference, at, right, dtype, fused=fused)(right, factor, at)
-    return _split_heads(lib, made, frequencies, positions) if by_head and learned is None else made
+
+    def joined_table(positions: Any, reference: Array, right: PreparedFrequencies | Array) -> Table:
+        """Return the table, with one last axis for the pairs of all heads, head by head, if these are prepared."""
+        at = positions
+        if not is_consecutive(at) or not has_fast_ranges(lib, reference, right, dtype):
+            at = split_positions(lib, at, like=reference)
+        return table_maker(lib, reference, at, right, dtype, fused=fused)(right, factor, at)
+
+    if learned is not None:
+        return joined_table(positions, reference, _sharding.replicated(learned, like=positions))
+    if sharded is None:
+        return _split_heads(lib, joined_table(positions, reference, frequencies), frequencies, positions)
+    of_shards = _sharding.tables_by_shard(lambda own: joined_table(own, own, frequencies), positions)
+    return _split_heads(lib, Table(*of_shards), frequencies, positions)
 
 
 def _split_heads(lib: Library, joined: Table, frequencies: PreparedFrequencies, positions: Any) -> Table:

@@ -88,16 +88,19 @@ def _is_transformed(*tensors: Array | None) -> bool:
                 x.data_ptr()
     except RuntimeError:  # a wrapper has no memory of its own
         return True
+    return _is_transforming()
+
+
+def _is_transforming() -> bool:
+    """Whether functorch, forward-mode differentiation or torch.jit.trace is active."""
     dual = forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
-    return bool(dual or _is_tracing() or _are_transforms_active())
+    return bool(dual or _are_transforms_active() or _is_tracing())
 
 
 def _is_any_mode_active() -> bool:
-    """Whether a tracer, functorch, forward-mode AD or a torch mode other than ``with torch.device(...)`` is active."""
+    """Whether one of them, or a torch mode other than ``with torch.device(...)``, is active."""
     return bool(
-        _are_transforms_active()
-        or _is_tracing()
-        or forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
+        _is_transforming()
         or _count_dispatch_modes()
         or (
             (count := _count_function_modes())
