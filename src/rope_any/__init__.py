@@ -29,6 +29,7 @@ __all__ = [
     "Rope",
     "Table",
     "__version__",
+    "arrays",
     "axes",
     "bending",
     "clear_caches",
@@ -49,7 +50,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rope_any import axes, bending, config, layouts, onnx, plot, positions, scaling, testing, weights
+    from rope_any import arrays, axes, bending, config, layouts, onnx, plot, positions, scaling, testing, weights
 else:
 
     def __getattr__(name: str) -> object:

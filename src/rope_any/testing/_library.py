@@ -1,0 +1,316 @@
+"""Check an array library: public calls with its arrays, and the fields of its record."""
+
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rope_any._arrays import Array, Library, is_array, require_array
+from rope_any._checks import ArgumentTypeError, ArgumentValueError
+
+_BOUND, _WITHOUT_FLOAT64, _HALF = 5e-6, 2e-4, 1e-3
+"""The largest accepted differences from results in float64, relative to numbers beyond 1; the last of float16."""
+
+
+class Call(NamedTuple):
+    """
+    A typical call of a public function.
+
+    Attributes
+    ----------
+    function : callable
+        A function of arrays of any library.
+    arrays : tuple of array
+        Arguments of it, in NumPy: float16, float32 and int32.
+    reads : bool
+        Whether it reads the values of its arrays, so that it can't be traced.
+    """
+
+    function: Callable[..., Any]
+    arrays: tuple[npt.NDArray[Any], ...]
+    reads: bool
+
+
+def calls() -> dict[str, Call]:
+    """
+    Return typical calls of all public functions that take arrays.
+
+    Returns
+    -------
+    dict of str to Call
+        The calls, by name. Their arrays are shared: do not write to them.
+
+    Examples
+    --------
+    >>> function, arrays, _ = ra.testing.calls()["rope(q, k, int)"]
+    >>> q, k = function(*arrays)
+    >>> q.shape
+    (2, 4, 3, 10)
+    """
+    return dict(_read_calls())
+
+
+@cache
+def _read_calls() -> dict[str, Call]:
+    """Return all calls by name; later calls return the same dict."""
+    from rope_any.testing import _calls
+
+    named = {**_calls.CALLS, **_calls.READING}
+    return {name: Call(function, tuple(arrays), name in _calls.READING) for name, (function, *arrays) in named.items()}
+
+
+class LibraryReport(NamedTuple):
+    """
+    The result of `check_library`; ``print(report)`` shows it, ``bool(report)`` is `passed`.
+
+    Attributes
+    ----------
+    library : str
+        The name of the library in its record.
+    passed : bool
+        Whether no call is in `wrong`.
+    right : tuple of str
+        The calls with right results.
+    refused : dict
+        The calls that this package refuses, or `put` for their dtype, and the error.
+    wrong : dict
+        The calls with a wrong result, or an error of the library, and what it is.
+    fields : dict
+        The fields of the record, and functions of its namespace as ``xp.take``, that do not return what they should.
+    """
+
+    library: str
+    passed: bool
+    right: tuple[str, ...]
+    refused: dict[str, str]
+    wrong: dict[str, str]
+    fields: dict[str, str]
+
+    def __bool__(self) -> bool:
+        """Return `passed`."""
+        return self.passed
+
+    def __str__(self) -> str:
+        """Return the report as text of several lines."""
+        counts = f"{len(self.right)} right, {len(self.refused)} refused, {len(self.wrong)} wrong"
+        lines = [f"{self.library}: {'passed' if self.passed else 'FAILED'}: of {self._count()} calls {counts}"]
+        for heading, entries in (("refused", self.refused), ("wrong", self.wrong), ("set these fields", self.fields)):
+            lines += [f"{heading}:"] * bool(entries) + [f"  {name}: {text}" for name, text in entries.items()]
+        return "\n".join(lines)
+
+    def _count(self) -> int:
+        """Return the number of calls."""
+        return len(self.right) + len(self.refused) + len(self.wrong)
+
+
+def check_library(put: Callable[[Any], Array], get: Callable[[Array], Any], /) -> LibraryReport:
+    """
+    Run the public functions on arrays of a library, compare the results with float64, and test the library's record.
+
+    Parameters
+    ----------
+    put : callable
+        A NumPy array → an array of the library.
+    get : callable
+        An array of the library → a NumPy array.
+
+    Returns
+    -------
+    LibraryReport
+        The calls that are right, refused or wrong, and the fields of the record that would mend them.
+
+    Raises
+    ------
+    TypeError
+        If `put` returns no array, or one that is not supported.
+
+    Notes
+    -----
+    NumPy computes the references in float64. A float32 result may differ by 5e-6, without float64 by 2e-4, and a
+    float16 one by 1e-3, relative to numbers beyond 1. Shapes and dtypes must be those of NumPy's results, or 32-bit
+    types for 64-bit ones.
+
+    Examples
+    --------
+    >>> report = ra.testing.check_library(np.array, np.asarray)
+    >>> report.passed, len(report.right) > 80
+    (True, True)
+    """
+    x = put(np.zeros(1, dtype=np.float32))
+    lib = require_array("put(array)", x)
+    bound = _BOUND if lib.has_float64(x) else _WITHOUT_FLOAT64
+    right, refused, wrong = list[str](), dict[str, str](), dict[str, str]()
+    for name, call in calls().items():
+        try:
+            given = [put(array.copy()) for array in call.arrays]
+        except Exception as error:  # noqa: BLE001  # libraries raise their own kinds
+            refused[name] = _shown(error)
+            continue
+        try:
+            fault = _fault(name, given, get, bound)
+        except (ArgumentTypeError, ArgumentValueError) as error:
+            refused[name] = str(error)
+            continue
+        except Exception as error:  # noqa: BLE001  # likewise
+            fault = _shown(error)
+        if fault is None:
+            right.append(name)
+        else:
+            wrong[name] = fault
+    return LibraryReport(lib.name, not wrong, tuple(right), refused, wrong, _wrong_fields(lib, put, get))
+
+
+def _shown(error: Exception) -> str:
+    """Return an exception of a library as one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def _fault(name: str, given: list[Array], get: Callable[[Array], Any], bound: float) -> str | None:
+    """Return what is wrong with the result of a call on arrays of the library; None if nothing is."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "fused=True falls back", RuntimeWarning)
+        results = [get(part) if is_array(part) else part for part in _flat(calls()[name].function(*given))]
+        like, wanted = _references(name)
+    if len(results) != len(wanted):
+        return f"{len(results)} results for {len(wanted)}"
+    faults = (_difference(*each, bound) for each in zip(results, like, wanted, strict=True))
+    return next((fault for fault in faults if fault is not None), None)
+
+
+@cache
+def _references(name: str) -> tuple[list[Any], list[Any]]:
+    """Return the results of a call in NumPy, and those of its arrays in float64."""
+    function, arrays, reads = calls()[name]
+    exact = arrays if reads else [_widened(array) for array in arrays]
+    return _flat(function(*arrays)), _flat(function(*exact))
+
+
+def _widened(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of real numbers in float64, and others unchanged."""
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _flat(result: Any) -> list[Any]:
+    """Return the arrays and numbers in nested tuples and lists, one after the other."""
+    return [each for part in result for each in _flat(part)] if isinstance(result, tuple | list) else [result]
+
+
+def _difference(got: Any, like: Any, wanted: Any, bound: float) -> str | None:
+    """Return how an array differs from one in shape and dtype, and from another in its numbers; None if it doesn't."""
+    got, like = np.asarray(got), np.asarray(like)
+    narrow = {"float64": "float32", "int64": "int32"}.get(like.dtype.name)
+    if got.shape != like.shape:
+        return f"shape {got.shape} for {like.shape}"
+    if got.dtype.name not in {like.dtype.name, narrow}:
+        return f"{got.dtype} for {like.dtype}"
+    error = float(np.max(np.abs(got - wanted) / np.maximum(np.abs(wanted), 1), initial=0))
+    return None if error <= (_HALF if got.dtype == np.float16 else bound) else f"error {error:.1e} in {got.dtype}"
+
+
+# --- fields of the record ---------------------------------------------------------------------------------------------
+
+# Functions of the namespace, of a float32 array (2, 3, 4) and the int32 numbers 0 to 3; NumPy has them too.
+_OF_NAMESPACE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "broadcast_to": lambda xp, x, _: xp.broadcast_to(x, (2, 2, 3, 4)),
+    "concat": lambda xp, x, _: xp.concat([x, x[:, :1, :]], axis=-2),
+    "cos": lambda xp, x, _: xp.cos(x),
+    "expand_dims": lambda xp, x, _: xp.expand_dims(x, axis=-3),
+    "maximum": lambda xp, x, _: xp.maximum(x, -x),
+    "moveaxis": lambda xp, x, _: xp.moveaxis(x, 0, -1),
+    "permute_dims": lambda xp, x, _: xp.permute_dims(x, (2, 0, 1)),
+    "reshape": lambda xp, x, _: xp.reshape(x, (6, -1)),
+    "round": lambda xp, x, _: xp.round(x * 10),
+    "sin": lambda xp, x, _: xp.sin(x),
+    "stack": lambda xp, x, _: xp.stack([x, x], axis=-1),
+    "sum": lambda xp, x, _: xp.sum(x, axis=(0, 1)),
+    "take": lambda xp, x, i: xp.take(x, i * 3 % 4, axis=2),
+    "where": lambda xp, x, _: xp.where(x > 0, x, -x),
+}
+
+
+def _wrong_fields(lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]) -> dict[str, str]:
+    """Return the fields of a record that raise or return something else than they should, and what they do."""
+    found = {}
+    for field, probe in {**_probes(lib, put, get), **_namespace_probes(lib, put, get)}.items():
+        try:
+            if not probe():
+                found[field] = "does not return what it should"
+        except Exception as error:  # noqa: BLE001  # libraries raise their own kinds
+            found[field] = _shown(error)
+    return found
+
+
+def _samples() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return a float32 array ``(2, 3, 4)`` and int32 numbers ``(4,)``."""
+    return np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4), np.arange(4, dtype=np.int32)
+
+
+def _equal(found: Any, wanted: npt.NDArray[Any]) -> bool:
+    """Whether an array of NumPy has the shape, the dtype and the numbers of another."""
+    same_kind = found.dtype == wanted.dtype and found.shape == wanted.shape
+    return same_kind and bool(np.allclose(found, wanted, atol=1e-5))
+
+
+def _namespace_probes(
+    lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]
+) -> dict[str, Callable[[], bool]]:
+    """Return a test of each function in `_OF_NAMESPACE`, by its name."""
+    samples = _samples()
+
+    def probe(function: Callable[[Any, Any, Any], Any]) -> bool:
+        """Whether a function has the same result for the library as for NumPy."""
+        return _equal(get(function(lib.xp, *(put(sample.copy()) for sample in samples))), function(np, *samples))
+
+    return {f"xp.{name}": partial(probe, function) for name, function in _OF_NAMESPACE.items()}
+
+
+def _probes(lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]) -> dict[str, Callable[[], bool]]:
+    """Return a test of each field that can be tested by itself, by its name."""
+    data, counts = _samples()
+    x, i, xp = put(data.copy()), put(counts.copy()), lib.xp
+
+    def is_like(made: Array, wanted: npt.NDArray[Any]) -> bool:
+        """Whether an array of the library equals one of NumPy."""
+        return _equal(get(made), wanted)
+
+    def has_cosine(*, bound: float) -> bool:
+        """Whether cosines of float64, if the device has it, are as exact as `bound`."""
+        if not lib.has_float64(x):
+            return True
+        angles = xp.astype(x, xp.float64)
+        cosines = get(xp.cos(angles))
+        return cosines.dtype == np.float64 and bool(np.max(np.abs(cosines - np.cos(data.astype(np.float64)))) < bound)
+
+    def can_be_written() -> bool:
+        """Whether x can be assigned to, or the record says that it can't."""
+        if lib.why_read_only(x) is None:
+            x[...] = x + 0
+        return True
+
+    def makes_like() -> Array:
+        """Return a new array on the device of x, added to one of x."""
+        return xp.asarray([1.0], dtype=xp.float32, **lib.device_kwargs(x)) + x[0, 0, :1]
+
+    return {
+        "dtype_name": lambda: [lib.dtype_name(a.dtype) for a in (x, i)] == ["float32", "int32"],
+        "get": lambda: _equal(lib.get(x), data),
+        "device_kwargs": lambda: is_like(makes_like(), data[0, 0, :1] + 1),
+        "has_float64": lambda: has_cosine(bound=1e-6),
+        "has_float64_cosine": lambda: not lib.has_float64_cosine or has_cosine(bound=1e-15),
+        "astype": lambda: is_like(lib.astype(i, xp.float32), counts.astype(np.float32)),
+        "concat": lambda: is_like(lib.concat([x, x[..., :1]]), np.concatenate([data, data[..., :1]], -1)),
+        "stack": lambda: is_like(lib.stack([x, x], axis=-2), np.stack([data, data], -2)),
+        "matmul": lambda: is_like(lib.matmul(x, xp.permute_dims(x[0, ...], (1, 0))), data @ data[0].T),
+        "cumulative_sum": lambda: is_like(lib.cumulative_sum(x, axis=1), np.cumsum(data, 1, dtype=np.float32)),
+        "cumulative_max": lambda: is_like(lib.cumulative_max(i), counts),
+        "reshape_last_axes": lambda: is_like(lib.reshape_last_axes(x, 1, 2, 2), data.reshape(2, 3, 2, 2)),
+        "broadcast_to_rank": lambda: is_like(lib.broadcast_to_rank(x[0, 0, :], 3) + x, data[0, 0] + data),
+        "empty_like": lambda: get(lib.empty_like(x)).dtype == data.dtype,
+        "why_read_only": can_be_written,
+    }

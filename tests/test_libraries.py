@@ -1,0 +1,78 @@
+"""Any array library: its check by `check_library`, and records that are registered, as the page describes them."""
+
+import numpy as np
+import pytest
+from simulated import Simulation, forget_libraries
+
+import rope_any as ra
+from rope_any.arrays import Library, register
+from rope_any.testing import calls, check_library
+
+ROPE, X = ra.Rope(ra.frequencies(8), pairing="half"), np.ones((6, 8), np.float32)
+
+
+@pytest.fixture
+def things(monkeypatch):
+    """Return a simulated library; the test registers its record for itself alone."""
+    forget_libraries(monkeypatch)
+    return Simulation("things")
+
+
+def record(things, **fields):
+    """Return the record of a simulated library."""
+    return Library(**{"name": "things", "types": ("things.ndarray",), "xp": things, "get": things.asnumpy} | fields)
+
+
+# --- check_library ----------------------------------------------------------------------------------------------------
+
+
+def assert_passes(report, *, dtypes, mutable):
+    """Raise unless all calls are right but those for which the library has no dtype, or whose arrays are immutable."""
+    missing = {name for name, call in calls().items() if not {str(a.dtype) for a in call.arrays} <= {*dtypes, "int32"}}
+    assert report and report.wrong == report.fields == {}
+    assert report.refused.keys() == missing | ({"apply, out"} if not mutable else set())
+    assert len(report.right) + len(report.refused) == len(calls())
+
+
+def test_every_library_passes(lib):
+    if lib.name.startswith("jax"):
+        pytest.skip("it compiles each eager operation, for a minute: a longer test")
+    assert_passes(check_library(lib.put, lib.get), dtypes=lib.dtypes, mutable=lib.mutable)
+
+
+@pytest.mark.long
+def test_jax_passes(jax):
+    assert_passes(check_library(jax.numpy.asarray, np.asarray), dtypes=("float16", "float32"), mutable=False)
+
+
+# field -> what stands there instead, and is named
+FAULTS = {
+    "dtype_name": lambda _: "real",
+    "get": lambda x: x.host + 1,
+    "device_kwargs": lambda _: {"place": 0},
+    "has_float64_cosine": True,
+    "astype": lambda x, _: x,
+    "concat": lambda parts: parts[0],
+    "stack": lambda parts, **_: parts[0],
+    "matmul": lambda a, _: a,
+    "cumulative_sum": lambda x, **_: x,
+    "cumulative_max": lambda x: -x,
+    "reshape_last_axes": lambda x, *_: x,
+    "broadcast_to_rank": lambda x, _: x[:2],
+    "empty_like": lambda _: None,
+    "why_read_only": lambda *_: None,
+}
+
+
+@pytest.mark.parametrize("field", FAULTS)
+def test_the_field_of_a_record_that_is_wrong_is_named(field, things, monkeypatch):
+    if field == "has_float64_cosine":
+        monkeypatch.setattr(
+            things, "cos", lambda x: things.astype(things.sin(x + np.pi / 2), things.float32), raising=False
+        )
+    if field == "why_read_only":
+        monkeypatch.delattr(things.ndarray.__base__, "__setitem__")
+    register(record(things, **{field: FAULTS[field]}))
+    report = check_library(things.asarray, things.asnumpy)
+    assert field in report.fields
+    assert f"  {field}: {report.fields[field]}" in str(report)
