@@ -5,19 +5,17 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import array_api_compat
 import array_api_compat.numpy as xp
 import numpy as np
 import pytest
-from host_kernels import HostKernel
 
 import rope_any as ra
 from rope_any import _arrays, _fused_rotation, _table
 from rope_any._arrays import _compilers, _numba
 
-_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_UNARY = ("neg", "pos", "invert", "abs")
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+UNARY = ("neg", "pos", "invert", "abs")
 _FLOATING = ("float32", "float64")
 _DTYPES = (*_FLOATING, "bool", "int8", "int16", "int32", "int64", "uint8", "float16", "complex64")
 
@@ -35,33 +33,6 @@ class Dtype:
     def __repr__(self) -> str:
         """Return text without a name."""
         return "<dtype>"
-
-    __hash__ = None
-
-
-class Device:
-    """A device that can be compared, but not hashed, as CuPy's; without a number, the current one."""
-
-    current = 0
-
-    def __init__(self, device: int | None = None) -> None:
-        """Store the number of the device."""
-        self.id = Device.current if device is None else device
-
-    def __eq__(self, other: object) -> bool:
-        """Whether `other` is the same device."""
-        return isinstance(other, Device) and self.id == other.id
-
-    def __repr__(self) -> str:
-        """Return what CuPy prints."""
-        return f"<CUDA Device {self.id}>"
-
-    def use(self) -> None:
-        """Make this device the current one."""
-        Device.current = self.id
-
-    def synchronize(self) -> None:
-        """Do nothing."""
 
     __hash__ = None
 
@@ -145,17 +116,12 @@ class _Array:
         self.shape, self.ndim, self.size, self.nbytes = host.shape, host.ndim, host.size, host.nbytes
         self.itemsize, self.strides = host.itemsize, host.strides
         if not self.simulation.opaque:
-            self.device = Device()
+            self.device = "things:0"
 
     @property
     def dtype(self) -> Any:
         """The dtype, opaque if those of the library are."""
         return Dtype(self.host.dtype) if self.simulation.opaque else self.host.dtype
-
-    @property
-    def data(self) -> Any:
-        """The memory, as CuPy names its address and device."""
-        return SimpleNamespace(ptr=self.host.ctypes.data, device_id=self.device.id)
 
     @property
     def flags(self) -> Any:
@@ -196,7 +162,7 @@ def _operator(name: str) -> Any:
     return operate
 
 
-for _name in (*_BINARY, *(f"r{name}" for name in _BINARY), *_UNARY, *_COMPARISONS):
+for _name in (*BINARY, *(f"r{name}" for name in BINARY), *UNARY, *COMPARISONS):
     setattr(_Array, f"__{_name}__", _operator(f"__{_name}__"))
 
 
@@ -226,33 +192,6 @@ def hide_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have rope_any find no Numba until the test ends; call `forget_fallbacks` then."""
     monkeypatch.setitem(sys.modules, "numba", None)
     forget_fallbacks(monkeypatch)
-
-
-def simulate_cupy(monkeypatch: pytest.MonkeyPatch) -> Simulation:
-    """Return a simulated CuPy, which `import cupy` finds until the test ends; rope_any's own adapter runs on it."""
-    cupy = Simulation("cupy")
-    monkeypatch.setattr(Device, "current", 0)
-    cupy.synchronised = 0
-    stream = SimpleNamespace(is_capturing=lambda: cupy.capturing, synchronize=lambda: _count_synchronisation(cupy))
-    runtime = SimpleNamespace(getDevice=lambda: Device.current)
-    cupy.cuda = SimpleNamespace(
-        Device=Device, runtime=runtime, get_current_stream=lambda: stream, is_available=lambda: True
-    )
-    cupy.RawKernel = HostKernel
-    for name in ("cupy", "array_api_compat.cupy"):
-        monkeypatch.setitem(sys.modules, name, cupy)
-    monkeypatch.setattr(array_api_compat, "cupy", cupy, raising=False)
-    adapter = "rope_any._arrays.cupy"
-    monkeypatch.setitem(sys.modules, adapter, None)  # so that it is as before after the test, also if it was not there
-    del sys.modules[adapter]
-    monkeypatch.setattr(_arrays, "cupy", None, raising=False)
-    forget_libraries(monkeypatch)
-    return cupy
-
-
-def _count_synchronisation(cupy: Simulation) -> None:
-    """Count that a stream was waited for."""
-    cupy.synchronised += 1
 
 
 def equal(got: Any, want: Any, get: Any) -> bool:

@@ -128,7 +128,7 @@ PLAIN = {"pairing": "half", "head_dim": 32}
 
 def package(lib):
     """Return the name of a library's package."""
-    return "array_api_strict" if "strict" in lib.name else lib.name.partition("-")[0]
+    return "array_api_strict" if "strict" in lib.name else lib.name.partition(" ")[0].partition("-")[0]
 
 
 @one_jax
