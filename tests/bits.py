@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cupy_stand_in
 import numpy as np
 import pytest
 
@@ -39,17 +40,25 @@ def empty_caches() -> Iterator[None]:
 
 
 @pytest.fixture(params=["numpy", "torch"])
-def cpu_arrays(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
-    """Return a function that makes an array of a library with ``out=`` from NumPy's, in the same memory."""
-    if request.param == "numpy":
-        return np.asarray
-    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+def cpu_arrays(request: pytest.FixtureRequest) -> Iterator[Callable[[np.ndarray], Any]]:
+    """Yield a function that makes an array of a library with ``out=`` from NumPy's, in the same memory."""
+    if request.param == "cupy":
+        with cupy_stand_in.installed():
+            yield cupy_stand_in.share
+    elif request.param == "numpy":
+        yield np.asarray
+    else:
+        yield pytest.importorskip("torch", reason="torch is not installed").from_numpy
 
 
 @pytest.fixture(params=PAIRINGS)
 def each_pairing(request: pytest.FixtureRequest) -> str:
     """Return each pairing."""
     return request.param
+
+
+with_cupy = pytest.mark.parametrize("arrays", ["numpy", "torch", "cupy"], indirect=True)
+"""Run a test on the stand-in for CuPy too: for those whose fixture `arrays` is `cpu_arrays`."""
 
 
 @pytest.fixture
@@ -85,7 +94,7 @@ def _bytes(x: Any) -> bytes:
     if type(x).__module__.startswith("torch"):
         x = x.detach().resolve_neg().contiguous()
         x = x.view({2: sys.modules["torch"].int16}.get(x.element_size(), x.dtype))  # NumPy has no bfloat16
-    return np.asarray(x).tobytes()
+    return (x.get() if type(x).__module__ == "cupy" else np.asarray(x)).tobytes()
 
 
 def outcome(call: Callable[[], Any]) -> Any:

@@ -37,6 +37,7 @@ gc.set_threshold(50_000, 10, 50)
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+_ALL_INTEGERS = (*_INTEGERS, "uint16", "uint32", "uint64")
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Library:
 
 def _numpy() -> Iterator[Library]:
     """Yield NumPy."""
-    yield Library("numpy", np, put=np.array, get=np.asarray, integers=(*_INTEGERS, "uint16", "uint32", "uint64"))
+    yield Library("numpy", np, put=np.array, get=np.asarray, integers=_ALL_INTEGERS)
 
 
 def _torch(device: str) -> Iterator[Library]:
@@ -217,13 +218,13 @@ def _cupy() -> Iterator[Library]:
     import cupy
 
     dtypes = DTYPES if int(cupy.__version__.partition(".")[0]) >= 14 else ("float16", "float32", "float64")
-    yield Library("cupy", cupy, cupy.asarray, cupy.asnumpy, dtypes)
+    yield Library("cupy", cupy, cupy.asarray, cupy.asnumpy, dtypes, integers=_ALL_INTEGERS)
 
 
 def _stand_in() -> Iterator[Library]:
     """Yield the stand-in for CuPy, whose kernels a compiler of C++ compiles."""
     with cupy_stand_in.installed() as cupy:
-        yield Library("cupy (stand-in)", cupy, cupy.asarray, cupy.asnumpy)
+        yield Library("cupy (stand-in)", cupy, cupy.asarray, cupy.asnumpy, integers=_ALL_INTEGERS)
 
 
 LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {

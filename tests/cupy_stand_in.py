@@ -162,7 +162,7 @@ class ndarray:  # noqa: N801  # as in CuPy
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
 
-def _new(host: Any) -> ndarray:
+def share(host: Any) -> ndarray:
     """Return an array on the current device with the memory of one of NumPy."""
     x = ndarray()
     x._host, x._device = np.asarray(host), _STATE.device
@@ -196,7 +196,7 @@ def _wrap(value: Any, given: dict[int, ndarray]) -> Any:
         return type(value)(_wrap(one, given) for one in value)
     if not isinstance(value, np.ndarray | np.generic):
         return value
-    return given[id(value)] if id(value) in given else _new(value)
+    return given[id(value)] if id(value) in given else share(value)
 
 
 # --- functions and methods of the lists -------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def _function(of_numpy: Any, name: str, signature: str | None) -> Callable[..., 
         bind(*args, **kwargs)
         if name in _COPYING and not isinstance(args[0], ndarray):
             _log("from the host")
-            return _new(np.array(of_numpy(*args, **kwargs)))
+            return share(np.array(of_numpy(*args, **kwargs)))
         if name in _WAITING:
             _log("waited")
         elif takes_arrays and name not in _COPYING:
@@ -291,7 +291,7 @@ def _modules() -> dict[str, ModuleType]:
 _complete_class()
 _LOADED: dict[str, ModuleType] = _modules()
 cupy: Any = _LOADED["cupy"]
-_BUILT_ON_IT = ("cupy", "array_api_compat.cupy", "rope_any._arrays.cupy")
+_BUILT_ON_IT = ("cupy.", "array_api_compat.cupy.", "rope_any._arrays.cupy.")
 
 
 @contextmanager
@@ -300,7 +300,7 @@ def installed() -> Iterator[Any]:
 
     def loaded() -> dict[str, ModuleType]:
         """Return the modules of CuPy and those built on it."""
-        return {name: module for name, module in sys.modules.items() if name.startswith(_BUILT_ON_IT)}
+        return {name: module for name, module in sys.modules.items() if f"{name}.".startswith(_BUILT_ON_IT)}
 
     with pytest.MonkeyPatch.context() as patch:
         for name in loaded():

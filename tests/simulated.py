@@ -45,8 +45,6 @@ class Simulation(ModuleType):
         super().__init__(name)
         self.copies = 0
         """The number of copies of host data so far."""
-        self.capturing = False
-        """Whether a graph is being captured; copies of host data then fail."""
         self.opaque = opaque
         self.ndarray = type("ndarray", (_Array,), {"__module__": name, "simulation": self})
 
@@ -67,8 +65,6 @@ class Simulation(ModuleType):
         """Return data as an array, and count the copy if they come from the host."""
         del device
         if not isinstance(data, _Array):
-            if self.capturing:
-                raise RuntimeError("host data cannot be copied into a graph")
             self.copies += 1
         host = self._unwrap(data) if isinstance(data, _Array) else np.asarray(data)
         return self.ndarray(np.array(host, dtype=self._unwrap(dtype), copy=copy or None))

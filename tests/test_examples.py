@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import cupy_stand_in
 import numpy as np
 import pytest
 
@@ -123,19 +124,21 @@ def test_cupy_rotate_runs():
     assert found["rotation"] > 0 < found["copy"]
 
 
-def test_cupy_rotate_runs_with_numpy_as_cupy(monkeypatch):
-    pytest.importorskip("numba", reason="numba is not installed")
+def test_cupy_rotate_runs_on_the_stand_in(monkeypatch, rng):
     times = SimpleNamespace(gpu_times=np.array([[3e-3, 1e-3, 2e-3]]))  # in place of cupyx's profiler
-    names = {name: getattr(np, name) for name in ("arange", "copyto", "empty_like", "float32", "random")}
-    example = load("cupy_rotate")
-    monkeypatch.setattr(example, "gpu", lambda: SimpleNamespace(asnumpy=np.asarray, **names))
     monkeypatch.setitem(sys.modules, "cupyx", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "cupyx.profiler", SimpleNamespace(benchmark=lambda call, **_: (call(), times)[1]))
-    found = example.main(heads=2, tokens=64)
-    assert found.pop("error") < 2e-6
-    assert found == {"rotation": 2.0, "copy": 2.0, "GiB": 2 * 64 * 128 * 4 / 2**30}
-    names["arange"] = lambda *ends: np.arange(*ends) + 1
-    assert example.main(heads=2, tokens=64)["error"] > 1
+    with cupy_stand_in.installed() as cupy:
+        normal = SimpleNamespace(
+            standard_normal=lambda *args, **kwargs: cupy.asarray(rng.standard_normal(*args, **kwargs))
+        )
+        monkeypatch.setattr(cupy, "random", SimpleNamespace(default_rng=lambda _: normal), raising=False)
+        found = load("cupy_rotate").main(heads=2, tokens=64)
+        assert found.pop("error") < 2e-6
+        assert found == {"rotation": 2.0, "copy": 2.0, "GiB": 2 * 64 * 128 * 4 / 2**30}
+        arange = cupy.arange
+        monkeypatch.setattr(cupy, "arange", lambda *ends: arange(*ends) + 1)
+        assert load("cupy_rotate").main(heads=2, tokens=64)["error"] > 1
 
 
 NEEDED = {"cupy": "cupy_rotate", "torch": "generate_torch", "transformers": "replace_transformers"}

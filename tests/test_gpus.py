@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import cupy_stand_in
 import numpy as np
 import pytest
-from bits import work
 from conftest import DTYPES
 from cupy_stand_in import LOG, NAMES, Device
 from host_kernels import HostKernel
@@ -83,14 +82,6 @@ def test_a_warm_call_copies_nothing_and_waits_for_nothing(name, cupy):
     assert equal(first, want, cupy.asnumpy) and equal(again, want, cupy.asnumpy)
 
 
-def test_a_second_call_does_less_work(cupy):
-    x, rope = cupy.asarray(np.ones((6, 8), dtype=np.float32)), ra.Rope(ra.frequencies(8), pairing="half")
-    table = rope.table(range(6), like=x)
-    for call in (lambda: rope.apply(x, table), lambda: rope.apply(x, table, out=x), lambda: rope.apply(x, 3)):
-        first, second = work(call), work(call)
-        assert first - second > 30
-
-
 def test_constants_are_on_the_gpu_before_another_stream_can_read_them(given):
     x, at, rope = given
     for waits in (2, 0):  # for the two pieces of the frequencies, as x is float64
@@ -147,49 +138,13 @@ def test_each_device_has_its_own_constants(cupy, given):
     assert not LOG
 
 
-def test_out_is_x_or_disjoint_from_all_that_is_read(cupy):
-    memory = cupy.asarray(np.random.default_rng(0).standard_normal((8, 3, 32)).astype(np.float32))
-    x, (cos, sin) = memory[:4, :, :8], ra.cos_sin(np.arange(3), ra.frequencies(8))
-    memory[7, :, :4] = cupy.asarray(cos)
-    table = memory[7, :, :4], cupy.asarray(sin)
-    want = cupy.asnumpy(ra.rotate(x, *table, pairing="half"))
-    for out in (memory[4:, :, 8:16], memory[3::-1, :, 8:16]):  # the rows of the second are between those of x
-        np.testing.assert_array_equal(cupy.asnumpy(ra.rotate(x, *table, pairing="half", out=out)), want)
-    for out, wrong in (
-        (memory[1:5, :, :8], "must be x itself or not overlap it"),
-        (x[::-1], "must be x itself or not overlap it"),
-        (memory[4:, :, :8], "must not overlap cos"),
-        (cupy.broadcast_to(memory[5:6, :, :8], (4, 3, 8)), "must have an address for each element"),
-    ):
-        with pytest.raises(ValueError, match=f"^out {wrong}"):
-            ra.rotate(x, *table, pairing="half", out=out)
-    assert ra.rotate(x, *table, pairing="half", out=memory[:4, :, :8]) is not x
-    np.testing.assert_array_equal(cupy.asnumpy(x), want)
-
-
-# --- the kernel of fused=True, on a CPU -------------------------------------------------------------------------------
-
-VIEWS = {
-    "whole": lambda a: a,
-    "every other head": lambda a: a[:, ::2],
-    "tokens before heads": lambda a: a.swapaxes(1, 2),
-    "reversed tokens": lambda a: a[:, :, ::-1],
-    "later features": lambda a: a[..., 6:],
-    "every other feature": lambda a: a[..., ::2],
-    "one row": lambda a: a[0, 0, :1],
-    "no tokens": lambda a: a[:, :, :0],
-}
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_the_kernel_has_the_bits_of_eager_code(cupy, pairing, dtype, view):
-    host = np.random.default_rng(0).standard_normal((2, 4, 6, 48)).astype(dtype)
+    host = np.random.default_rng(0).standard_normal((2, 12, 6, 48)).astype(dtype)
     x = cupy.asarray(VIEWS[view](host))
     for rotary, start in ((x.shape[-1], 0), (12, 4)):
         rope = ra.Rope(ra.frequencies(rotary), pairing=pairing, start=start)
-        table = rope.table(cupy.asarray(np.arange(x.shape[-2]) + 1000), like=x)
+        rows = x.shape[:1] if start and x.ndim == 4 else ()  # each sequence has its own, or all have the same
+        table = rope.table(cupy.asarray(np.arange(np.prod((*rows, x.shape[-2]))).reshape(*rows, -1) * 100), like=x)
         for inverse in (False, True):
             before = HostKernel.launches
             want = cupy.asnumpy(rope.apply(x, table, inverse=inverse))
@@ -200,22 +155,3 @@ def test_the_kernel_has_the_bits_of_eager_code(cupy, pairing, dtype, view):
             for got in (out, in_place, rope.apply(x, table, inverse=inverse, fused=True)):
                 np.testing.assert_array_equal(cupy.asnumpy(got), want)
             assert HostKernel.launches == before + 3 * (x.size > 0)
-
-
-@pytest.mark.parametrize("heads", [1, 3, 8, 11, 12])
-@pytest.mark.parametrize("rotary", [8, 16])
-def test_heads_that_share_a_row_of_the_table_have_the_bits_of_eager_code(cupy, heads, rotary):
-    x = cupy.asarray(np.random.default_rng(0).standard_normal((2, heads, 3, 16)).astype("float32"))
-    for tokens in (3, 1):
-        part, rope = x[:, :, :tokens], ra.Rope(ra.frequencies(rotary), pairing="half")
-        before, want = HostKernel.launches, cupy.asnumpy(rope.apply(part, 1000))
-        np.testing.assert_array_equal(cupy.asnumpy(rope.apply(part, 1000, fused=True)), want)
-        assert HostKernel.launches == before + 1
-
-
-def test_each_sequence_has_its_row_of_the_table(cupy):
-    x = np.random.default_rng(0).standard_normal((3, 4, 5, 16)).astype("float32")
-    at = np.arange(15).reshape(3, 5) * 100
-    rope = ra.Rope(ra.frequencies(16), pairing="half")
-    got = rope.apply(cupy.asarray(x), cupy.asarray(at), fused=True)
-    np.testing.assert_array_equal(cupy.asnumpy(got), rope.apply(x, at))

@@ -11,8 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
-from bits import PAIRINGS, ROPE, ROPES, F, bits, cpu_arrays, data, outcome, thread_count, work
+from bits import PAIRINGS, ROPE, ROPES, F, bits, cpu_arrays, data, outcome, thread_count, with_cupy, work
 from bits import empty_caches as _empty_caches  # noqa: F401  # a fixture
+from cupy_stand_in import share
 from numpy.lib.stride_tricks import as_strided
 
 import rope_any as ra
@@ -86,6 +87,7 @@ CALLS = {
 BLOCKS = {pairing: ra.Rope(F, pairing=pairing, blocks=2, start=1) for pairing in PAIRINGS}
 
 
+@with_cupy
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -101,7 +103,8 @@ def test_a_second_call_does_less_work_with_the_same_bits(name, pairing, fused, p
     CALLS[name](put, ROPES[pairing], fused=not fused)  # by a plan of its own
     record()
     assert results == [results[0]] * 6
-    assert again - second > 30 and first - second > 30 and second == third
+    least = 8 if (name, put) == ("a table to be made", share) else 30  # plans of tables are those for CPU memory
+    assert again - second > least and first - second > least and second == third
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -331,6 +334,7 @@ def refused_calls(put):
     }
 
 
+@with_cupy
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 def test_the_outcome_of_a_call_does_not_depend_on_the_plans_of_similar_calls(put):
     calls, refused, expected = similar_calls(put), refused_calls(put), {}
