@@ -429,16 +429,6 @@ def test_arrays_of_two_libraries_are_refused(lib):
             pytest.fail(f"{name}: {call()}")
 
 
-def test_arrays_of_two_devices_are_refused():
-    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
-    cpu, other = (strict.Device(name) for name in ("CPU_DEVICE", "device1"))
-    cos, sin = (strict.asarray(part, device=other) for part in (COS, SIN))
-    with pytest.raises(ValueError, match=r"x and cos must be on one device; got .*CPU_DEVICE.* and .*device1"):
-        ra.rotate(strict.asarray(X, device=cpu), cos, sin, pairing="half")
-    with pytest.raises(ValueError, match=r"x and positions must be on one device"):
-        ROPE.apply(strict.asarray(X, device=cpu), strict.asarray(P, device=other))
-
-
 def test_positions_beyond_32_bits_are_refused_without_int64(lib):
     if lib.has_float64:
         pytest.skip(f"{lib.name} has int64")
