@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ import array_api_compat
 import numpy as np
 import pytest
 from host_kernels import HostKernel
-from simulated import BINARY, COMPARISONS, UNARY, forget_libraries
+from simulated import HostArray, forget_libraries
 
 NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text(encoding="utf-8"))
 LOG: Counter[str] = Counter()
@@ -107,14 +107,22 @@ class Stream:
         return _STATE.capturing
 
 
-class ndarray:  # noqa: N801  # as in CuPy
-    """An array, whose memory only functions of this file read."""
+class ndarray(HostArray):  # noqa: N801  # as in CuPy
+    """An array on the device that is current when it is made."""
 
     __module__ = "cupy"
-    _host: np.ndarray
-    _device: int
-    __array_ufunc__ = None  # NumPy's arrays leave operators to those of this class, which refuse them
-    __hash__ = None
+
+    def __init__(self, host: Any) -> None:
+        """Keep the memory of an array of NumPy."""
+        super().__init__(host)
+        self._device = _STATE.device
+
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """Return an array of the current device as NumPy's; raise for all other arrays."""
+        if isinstance(value, cls) and value._device != _STATE.device:
+            raise ValueError(f"array device = {value._device} while current = {_STATE.device}")
+        return super()._read(value)
 
     @property
     def device(self) -> Device:
@@ -143,11 +151,7 @@ class ndarray:  # noqa: N801  # as in CuPy
         for part in key if isinstance(key, tuple) else (key,):
             if isinstance(part, list) or (isinstance(part, ndarray) and part.dtype == bool):
                 _log("from the host" if isinstance(part, list) else "waited")
-        return _run(np.ndarray.__getitem__, (self, key))
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Write elements."""
-        _run(np.ndarray.__setitem__, (self, key, value))
+        return super().__getitem__(key)
 
     def __len__(self) -> int:
         """Return the length of the first axis."""
@@ -160,43 +164,6 @@ class ndarray:  # noqa: N801  # as in CuPy
     def __array__(self, *_: Any, **__: Any) -> Any:
         """Raise as CuPy does."""
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
-
-
-def share(host: Any) -> ndarray:
-    """Return an array on the current device with the memory of one of NumPy."""
-    x = ndarray()
-    x._host, x._device = np.asarray(host), _STATE.device
-    return x
-
-
-def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-    """Return what a function of NumPy returns for arrays of the current device."""
-    given: dict[int, ndarray] = {}
-    options = {name: _unwrap(value, given) for name, value in (kwargs or {}).items()}
-    return _wrap(function(*_unwrap(args, given), **options), given)
-
-
-def _unwrap(value: Any, given: dict[int, ndarray]) -> Any:
-    """Return the memory of arrays of the current device, which are added to `given`; raise for all other arrays."""
-    if isinstance(value, tuple | list):
-        return type(value)(_unwrap(one, given) for one in value)
-    if isinstance(value, ndarray):
-        if value._device != _STATE.device:
-            raise ValueError(f"array device = {value._device} while current = {_STATE.device}")
-        given[id(value._host)] = value
-        return value._host
-    if hasattr(value, "__array__") and not isinstance(value, np.generic | type):
-        raise TypeError(f"Unsupported type {type(value)}")
-    return value
-
-
-def _wrap(value: Any, given: dict[int, ndarray]) -> Any:
-    """Return NumPy's arrays and scalars, also those in a tuple or list, as new arrays, or as those given."""
-    if isinstance(value, tuple | list):
-        return type(value)(_wrap(one, given) for one in value)
-    if not isinstance(value, np.ndarray | np.generic):
-        return value
-    return given[id(value)] if id(value) in given else share(value)
 
 
 # --- functions and methods of the lists -------------------------------------------------------------------------------
@@ -217,39 +184,20 @@ def _function(of_numpy: Any, name: str, signature: str | None) -> Callable[..., 
         bind(*args, **kwargs)
         if name in _COPYING and not isinstance(args[0], ndarray):
             _log("from the host")
-            return share(np.array(of_numpy(*args, **kwargs)))
+            return ndarray(np.array(of_numpy(*args, **kwargs)))
         if name in _WAITING:
             _log("waited")
         elif takes_arrays and name not in _COPYING:
-            _require(args[0] if isinstance(args[0], tuple | list) else args[:1], ndarray)
-        return _run(of_numpy, args, kwargs)
+            for one in args[0] if isinstance(args[0], tuple | list) else args[:1]:
+                if not isinstance(one, ndarray):
+                    raise TypeError(f"Unsupported type {type(one)}")
+        return ndarray._call(of_numpy, *args, **kwargs)
 
     return call
 
 
-def _operator(name: str) -> Callable[..., Any]:
-    """Return an operator of arrays, and of Python's and NumPy's scalars."""
-
-    def operate(x: ndarray, *others: Any) -> Any:
-        """Apply the operator of NumPy."""
-        _require(others, ndarray | np.generic | int | float | complex)
-        return _run(getattr(np.ndarray, name), (x, *others))
-
-    return operate
-
-
-def _require(given: Iterable[Any], kind: Any) -> None:
-    """Raise unless all are of a kind."""
-    for one in given:
-        if not isinstance(one, kind):
-            raise TypeError(f"Unsupported type {type(one)}")
-
-
 def _complete_class() -> None:
-    """Add to `ndarray` the operators, methods and attributes that do what NumPy's do."""
-    binary = (*BINARY, "matmul")
-    for name in (*binary, *(f"{how}{name}" for how in "ri" for name in binary), *UNARY, *COMPARISONS):
-        setattr(ndarray, f"__{name}__", _operator(f"__{name}__"))
+    """Add to `ndarray` the methods and attributes that do what NumPy's do."""
     for kind in (bool, int, float, complex):
         setattr(ndarray, f"__{kind.__name__}__", lambda x, kind=kind: kind(x.item()))
     for name, signature in NAMES["ndarray"].items():
@@ -260,7 +208,7 @@ def _complete_class() -> None:
 
 def _attribute(name: str) -> property:
     """Return an attribute with the value of that of NumPy's array, which needs no device."""
-    return property(lambda x: _wrap(getattr(x._host, name), {}))
+    return property(lambda x: ndarray._wrap(getattr(x._host, name)))
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------

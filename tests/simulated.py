@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,8 @@ import rope_any as ra
 from rope_any import _arrays, _fused_rotation, _table
 from rope_any._arrays import _compilers, _numba
 
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
-COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-UNARY = ("neg", "pos", "invert", "abs")
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
+_OTHERS = ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "invert", "abs")
 _FLOATING = ("float32", "float64")
 _DTYPES = (*_FLOATING, "bool", "int8", "int16", "int32", "int64", "uint8", "float16", "complex64")
 
@@ -37,6 +37,69 @@ class Dtype:
     __hash__ = None
 
 
+class HostArray:
+    """NumPy's data, which functions of NumPy read if they are called by `_call`."""
+
+    __array_ufunc__ = None  # NumPy's arrays leave operators to those of this class, which refuse them
+    __hash__ = None
+
+    def __init__(self, host: Any) -> None:
+        """Keep the data."""
+        self._host = np.asarray(host)
+
+    @classmethod
+    def _call(cls, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return what a function of NumPy returns for arrays of this class, as such arrays."""
+        result = function(*cls._unwrap(args), **{name: cls._unwrap(value) for name, value in kwargs.items()})
+        same = [x for x in args if isinstance(x, cls) and x._host is result]  # written in place, or not copied
+        return same[0] if same else cls._wrap(result)
+
+    @classmethod
+    def _wrap(cls, value: Any) -> Any:
+        """Return NumPy's arrays and scalars, also those in a tuple or list, as arrays of this class."""
+        if isinstance(value, tuple | list):
+            return type(value)(map(cls._wrap, value))
+        return cls(value) if isinstance(value, np.ndarray | np.generic) else value
+
+    @classmethod
+    def _unwrap(cls, value: Any) -> Any:
+        """Return arrays of this class, also those in a tuple or list, as NumPy's."""
+        return type(value)(map(cls._unwrap, value)) if isinstance(value, tuple | list) else cls._read(value)
+
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """Return an array of this class as NumPy's; raise for all other arrays."""
+        if isinstance(value, cls):
+            return value._host
+        if hasattr(value, "__array__") and not isinstance(value, np.generic | type):
+            raise TypeError(f"Unsupported type {type(value)}")
+        return value
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a view or selected elements."""
+        return self._call(np.ndarray.__getitem__, self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write elements."""
+        self._call(np.ndarray.__setitem__, self, key, value)
+
+
+def _operator(name: str) -> Any:
+    """Return the method of `HostArray` for an operator of NumPy's arrays."""
+
+    def operate(self: HostArray, *others: Any) -> Any:
+        """Apply the operator to an array and a scalar or array."""
+        if any(isinstance(other, tuple | list) for other in others):
+            raise TypeError(f"Unsupported type {type(others[0])}")
+        return self._call(getattr(np.ndarray, name), self, *others)
+
+    return operate
+
+
+for _name in (*(f"{how}{name}" for how in ("", "r", "i") for name in _BINARY), *_OTHERS):
+    setattr(HostArray, f"__{_name}__", _operator(f"__{_name}__"))
+
+
 class Simulation(ModuleType):
     """The namespace of a simulated library, with the functions of the standard; `ndarray` is its class of arrays."""
 
@@ -55,7 +118,12 @@ class Simulation(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(xp, name)
-        return (lambda *args, **kwargs: self._call(value, args, kwargs)) if callable(value) else value
+        return partial(self._run, value) if callable(value) else value
+
+    def _run(self, function: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        """Call a function of NumPy with the data of arrays; the device is the only one."""
+        del device
+        return self.ndarray._call(function, *args, **kwargs)
 
     def __array_namespace_info__(self) -> Any:
         """Return the namespace's information: only the floating-point dtypes by name."""
@@ -66,63 +134,47 @@ class Simulation(ModuleType):
         del device
         if not isinstance(data, _Array):
             self.copies += 1
-        host = self._unwrap(data) if isinstance(data, _Array) else np.asarray(data)
-        return self.ndarray(np.array(host, dtype=self._unwrap(dtype), copy=copy or None))
+        host = self.ndarray._read(data) if isinstance(data, _Array) else np.asarray(data)
+        return self.ndarray(np.array(host, dtype=self.ndarray._read(dtype), copy=copy or None))
 
     def asnumpy(self, x: Any) -> Any:
         """Return the values of an array as a NumPy array."""
-        return x.host.copy()
+        return x._host.copy()
 
     def dtype_name(self, dtype: Any) -> str:
         """Return the name of a dtype of this library; raise for all else."""
         return dtype.numpy.name if self.opaque else np.dtype(dtype).name
 
-    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function of NumPy with the data of arrays, and return arrays of this library."""
-        kwargs.pop("device", None)
-        result = function(*map(self._unwrap, args), **{name: self._unwrap(value) for name, value in kwargs.items()})
-        return self._wrap(result)
 
-    def _wrap(self, value: Any) -> Any:
-        """Return NumPy's arrays and scalars, also those in a tuple or list, as arrays of this library."""
-        if isinstance(value, tuple | list):
-            return type(value)(map(self._wrap, value))
-        return self.ndarray(np.asarray(value)) if isinstance(value, np.ndarray | np.generic) else value
-
-    def _unwrap(self, value: Any) -> Any:
-        """Return arrays of this library and its dtypes as NumPy's; raise for what is NumPy's."""
-        if isinstance(value, tuple | list):
-            return type(value)(map(self._unwrap, value))
-        if isinstance(value, _Array):
-            assert type(value) is self.ndarray
-            return value.host
-        if isinstance(value, np.ndarray) or (self.opaque and isinstance(value, np.generic | np.dtype | type)):
-            raise TypeError(f"unsupported type {type(value)}")
-        return value.numpy if isinstance(value, Dtype) else value
-
-
-class _Array:
+class _Array(HostArray):
     """An array of a simulated library: NumPy's data, which nothing can read but `asnumpy`."""
 
     simulation: Simulation
 
-    def __init__(self, host: np.ndarray) -> None:
+    def __init__(self, host: Any) -> None:
         """Keep the data."""
-        self.host = host
-        self.shape, self.ndim, self.size, self.nbytes = host.shape, host.ndim, host.size, host.nbytes
-        self.itemsize, self.strides = host.itemsize, host.strides
+        super().__init__(host)
+        for name in ("shape", "ndim", "size", "nbytes", "itemsize", "strides"):
+            setattr(self, name, getattr(self._host, name))
         if not self.simulation.opaque:
             self.device = "things:0"
 
     @property
     def dtype(self) -> Any:
         """The dtype, opaque if those of the library are."""
-        return Dtype(self.host.dtype) if self.simulation.opaque else self.host.dtype
+        return Dtype(self._host.dtype) if self.simulation.opaque else self._host.dtype
 
     @property
     def flags(self) -> Any:
         """The memory layout."""
-        return SimpleNamespace(c_contiguous=self.host.flags.c_contiguous)
+        return SimpleNamespace(c_contiguous=self._host.flags.c_contiguous)
+
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """Return dtypes of this library as NumPy's too; raise for NumPy's scalars and dtypes if those are opaque."""
+        if cls.simulation.opaque and isinstance(value, np.generic | np.dtype | type):
+            raise TypeError(f"unsupported type {type(value)}")
+        return value.numpy if isinstance(value, Dtype) else super()._read(value)
 
     def __array_namespace__(self, **_: Any) -> Simulation:
         """Return the namespace."""
@@ -132,34 +184,11 @@ class _Array:
         """Return the array in another dtype."""
         return self.simulation.astype(self, dtype)
 
-    def __getitem__(self, key: Any) -> Any:
-        """Return a view or selected elements."""
-        return self.simulation._wrap(self.host[self.simulation._unwrap(key)])
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Write elements."""
-        self.host[self.simulation._unwrap(key)] = self.simulation._unwrap(value)
-
     def _refuse(self, *_: Any, **__: Any) -> Any:
         """Raise: nothing may read values, which waits for a GPU."""
         raise TypeError("values are on the device")
 
     __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = __array__ = _refuse
-    __hash__ = None
-
-
-def _operator(name: str) -> Any:
-    """Return the method of `_Array` for an operator of NumPy's arrays."""
-
-    def operate(self: _Array, *others: Any) -> Any:
-        """Apply the operator."""
-        return self.simulation._call(getattr(np.ndarray, name), (self, *others), {})
-
-    return operate
-
-
-for _name in (*BINARY, *(f"r{name}" for name in BINARY), *UNARY, *COMPARISONS):
-    setattr(_Array, f"__{_name}__", _operator(f"__{_name}__"))
 
 
 def forget_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
