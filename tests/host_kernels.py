@@ -21,29 +21,6 @@ COMPILER = shutil.which("g++")
 _NVIDIA = [Path(folder) for folder in getattr(find_spec("nvidia"), "submodule_search_locations", [])]
 NVRTC, *_ = *(file for folder in _NVIDIA for file in folder.glob("**/libnvrtc.so.*")), None
 HEADERS, *_ = *(file.parent for folder in _NVIDIA for file in folder.glob("**/cuda_fp16.h")), None
-
-_PRELUDE = """
-#include <cstring>
-#define __global__
-#define __device__ static
-static struct { unsigned x; } blockIdx, blockDim, threadIdx;
-"""
-# The two half precisions convert to float32 and back, rounded to nearest, as CUDA's own classes.
-_HALF = "typedef _Float16 __half;"
-_BFLOAT16 = """
-struct __nv_bfloat16 {
-    unsigned short bits;
-    operator float() const {
-        unsigned wide = (unsigned)bits << 16; float value; memcpy(&value, &wide, 4);
-        return value;
-    }
-    __nv_bfloat16& operator=(float value) {
-        unsigned wide; memcpy(&wide, &value, 4);
-        bits = value != value ? 0x7fff : (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
-        return *this;
-    }
-};
-"""
 _TYPES = {np.int64: ctypes.c_int64, np.uint32: ctypes.c_uint32, np.uint64: ctypes.c_uint64}
 
 
@@ -72,7 +49,6 @@ class HostKernel:
 @cache
 def _compiled(code: str, name: str):
     """Return a kernel as a function ``(grid, block, *arguments)``."""
-    code = re.sub(r"#include <cuda_\w+\.h>", "", code)
     parameters = re.search(rf"{name}\((.*?)\) \{{", code, re.DOTALL)[1]
     names = ", ".join(parameter.split()[-1] for parameter in parameters.split(","))
     loop = f"""
@@ -82,10 +58,10 @@ def _compiled(code: str, name: str):
             for (threadIdx.x = 0; threadIdx.x < block; threadIdx.x++) {name}({names});
     }}"""
     folder = Path(tempfile.mkdtemp(prefix="rope-any-kernel-"))
-    classes = _HALF * ("__half" in code) + _BFLOAT16 * ("__nv_bfloat16" in code)
-    (folder / "kernel.cpp").write_text(_PRELUDE + classes + code + loop)
+    (folder / "kernel.cpp").write_text(code + loop)
     options = ["-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"]
-    subprocess.run([COMPILER, *options], cwd=folder, check=True)
+    headers = f"-I{Path(__file__).parent}/cuda_on_host"
+    subprocess.run([COMPILER, headers, *options], cwd=folder, check=True)
     run = ctypes.CDLL(str(folder / "kernel.so")).run
     shutil.rmtree(folder)
     return run
