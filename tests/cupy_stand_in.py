@@ -219,7 +219,7 @@ def _modules() -> dict[str, ModuleType]:
     names = ("cupy", "cupy.cuda", "cupy.cuda.device", "cupy.linalg", "cupy.fft")
     found = {name: ModuleType(name) for name in names}
     cupy, cuda, device, linalg, fft = found.values()
-    vars(cupy).update({name: getattr(np, name) for name in NAMES["from NumPy"]})
+    vars(cupy).update({name: getattr(np, name) for name in NAMES["from NumPy"] if hasattr(np, name)})
     ufuncs = {
         name: f"({', '.join(f'x{i}' for i in range(inputs))}, /, out=None, *, dtype=None, casting='same_kind')"
         for name, (inputs, _) in NAMES["ufuncs"].items()
@@ -264,4 +264,4 @@ def installed() -> Iterator[Any]:
         finally:
             _LOADED.update(loaded())
             for name in _LOADED:
-                del sys.modules[name]
+                sys.modules.pop(name, None)
