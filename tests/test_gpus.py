@@ -1,7 +1,5 @@
 """CuPy without a GPU, on the stand-in: its copies, waits and devices, and the kernel of ``fused=True`` on a CPU."""
 
-from types import SimpleNamespace
-
 import cupy_stand_in
 import numpy as np
 import pytest
@@ -12,6 +10,8 @@ from public_calls import CALLS, COPYING
 from simulated import equal
 
 import rope_any as ra
+from rope_any._arrays import find
+from rope_any.cli._libraries import devices
 
 pytestmark = pytest.mark.thread_unsafe(reason="modules are replaced, for all threads")
 
@@ -140,6 +140,34 @@ def test_each_device_has_its_own_constants(cupy, given):
     assert not LOG
 
 
+def test_the_command_line_moves_to_a_device_and_waits_for_results(given):
+    places = devices(find(given[0]))  # which its commands use on a GPU
+    x = places["cuda:1"].put(np.ones(1))
+    assert [*places] == ["cuda:0", "cuda:1"] and x.device == Device(1) == Device()
+    LOG.clear()
+    places["cuda:1"].wait(places["cuda:1"].copy(x))
+    assert LOG == {"waited": 1}
+
+
+# --- the kernel of fused=True, on a CPU -------------------------------------------------------------------------------
+
+VIEWS = {
+    "whole": lambda a: a,
+    "every other head": lambda a: a[:, ::2],
+    "eleven heads": lambda a: a[:, 1:],
+    "one token": lambda a: a[:, :, 3:4],
+    "tokens before heads": lambda a: a.swapaxes(1, 2),
+    "reversed tokens": lambda a: a[:, :, ::-1],
+    "later features": lambda a: a[..., 6:],
+    "every other feature": lambda a: a[..., ::2],
+    "one row": lambda a: a[0, 0, :1],
+    "no tokens": lambda a: a[:, :, :0],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_the_kernel_has_the_bits_of_eager_code(cupy, pairing, dtype, view):
     host = np.random.default_rng(0).standard_normal((2, 12, 6, 48)).astype(dtype)
     x = cupy.asarray(VIEWS[view](host))

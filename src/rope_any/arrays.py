@@ -5,6 +5,6 @@ Arrays of a library that follows the array API 2023.12 need no record.
 """
 
 from rope_any._arrays import Compiler, Gradients, HostMemory, Library, State, register
-from rope_any._arrays._library import IMMUTABLE, Refusal
+from rope_any._arrays._library import Refusal, immutable
 
-__all__ = ["IMMUTABLE", "Compiler", "Gradients", "HostMemory", "Library", "Refusal", "State", "register"]
+__all__ = ["Compiler", "Gradients", "HostMemory", "Library", "Refusal", "State", "immutable", "register"]

@@ -50,16 +50,34 @@ _DEFAULT_RECORDS: dict[Any, Library] = {}  # namespace of a library without a fi
 
 def register(record: Library) -> None:
     """
-    Register the record of a library that has no file in this folder; replace an earlier record of the same `name`.
+    Register the record of an array library, whose arrays are then taken everywhere.
 
-    Raises a TypeError if `record` is not a `Library`, and a ValueError unless its `types` are a tuple of
-    ``"package.Class"`` with packages that have no file.
+    Parameters
+    ----------
+    record : Library
+        The record. It replaces an earlier one of the same `name`.
+
+    Raises
+    ------
+    TypeError
+        If `record` is no `Library`.
+    ValueError
+        If its `types` are no tuple of ``"package.Class"``, or the package is one whose record comes with rope_any.
+
+    Notes
+    -----
+    Register at import, before the first call: threads that run calls meanwhile may use either record.
+
+    Examples
+    --------
+    >>> from array_api_compat import numpy as xp
+    >>> register(Library(name="mine", xp=xp, types=("mine.Array",)))
     """
     if not isinstance(record, Library):
         raise ArgumentTypeError("record", "be a Library", record)
     names = [name.split(".") for name in record.types] if isinstance(record.types, tuple) else []
     if not names or any(len(parts) != 2 or parts[0] in _FILES for parts in names):
-        wanted = 'be classes as ("package.Class",), of a package without a file here'
+        wanted = 'be classes as ("package.Class",), of a package whose record does not come with rope_any'
         raise ArgumentValueError("types", wanted, record.types)
     for name in [name for name, known in _BY_CLASS.items() if known.name == record.name]:
         del _BY_CLASS[name]

@@ -53,22 +53,34 @@ Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class State(Enum):
-    """Where the values of arrays are, and what observes the operations on them: it decides how to compute with them."""
+    """
+    Where the values of arrays are, and what observes the operations on them: it decides how to compute with them.
+
+    Attributes
+    ----------
+    HOST
+        In the memory of a CPU, so that NumPy can read and write them too, and nothing observes.
+    EAGER
+        Wherever the functions of their library compute with them, and nothing observes.
+    RECORDED
+        Their gradients are recorded, and nothing else observes.
+    TRANSFORMED
+        A transform or a mode observes or replaces the functions of their library, as vmap does.
+    TRACED
+        A compiler traces them, under which integers must not overflow.
+    PARTITIONED
+        In chunks or shards, each of which is rotated by itself (`Library.map_partitions`).
+    UNKNOWN
+        Their library does not say.
+    """
 
     HOST = auto()
-    """In the memory of a CPU, so that NumPy can read and write them too, and nothing observes."""
     EAGER = auto()
-    """Wherever the functions of their library compute with them, and nothing observes."""
     RECORDED = auto()
-    """Their gradients are recorded, and nothing else observes."""
     TRANSFORMED = auto()
-    """A transform or a mode observes or replaces the functions of their library, as vmap does."""
     TRACED = auto()
-    """A compiler traces them, under which integers must not overflow."""
     PARTITIONED = auto()
-    """In chunks or shards, each of which is rotated by itself (`Library.map_partitions`)."""
     UNKNOWN = auto()
-    """Their library does not say."""
 
     @property
     def can_keep_arrays(self) -> bool:
@@ -221,11 +233,24 @@ _OLDEST = "2023.12"
 
 def _why_read_only(x: Array, *_: Array) -> tuple[str, str] | None:
     """Return (got, hint) of an error for x if its elements can't be assigned, by its class; else None."""
-    return None if hasattr(type(x), "__setitem__") and compat.is_writeable_array(x) else IMMUTABLE
+    return None if hasattr(type(x), "__setitem__") and compat.is_writeable_array(x) else immutable()
 
 
-IMMUTABLE = "one whose elements cannot be assigned", "leave out `out`, and use the result"
-"""What `why_read_only` returns for immutable and lazy arrays."""
+def immutable(*_arrays: Array) -> tuple[str, str]:
+    """
+    Return what an error says of arrays that can't be written: `Library.why_read_only` of immutable and lazy arrays.
+
+    Parameters
+    ----------
+    *_arrays : array
+        Any arrays.
+
+    Returns
+    -------
+    tuple of str
+        What they are, and what to do instead.
+    """
+    return "one whose elements cannot be assigned", "leave out `out`, and use the result"
 
 
 def _cumulative_max(xp: Any, x: Array) -> Array:
@@ -239,80 +264,138 @@ def _cumulative_max(xp: Any, x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Library:
-    """Properties and operations of an array library. Fields that are functions take the arrays in question."""
+    """
+    The record of an array library: what its arrays can do, and how.
+
+    Parameters
+    ----------
+    name : str
+        The name of the package.
+    xp : namespace
+        The array API namespace: a module, or any object with its functions and dtypes.
+    types : tuple of str, optional
+        Its array classes, each as its top-level package and its own name: ``"mlx.array"`` is the class ``array`` of
+        ``mlx.core``. Subclasses count, too.
+    refusal : callable, optional
+        ``(x)``: why it is refused, as a `Refusal`; None if it is supported. By default arrays with a unit are refused, and
+        all if the namespace is older than 2023.12.
+    are_plain : callable, optional
+        ``(arrays)``: whether they need no further check, because all are of the library's own class, dense, and on one
+        device.
+    placement : callable, optional
+        ``(x)``: its device, to compare; None if x can be combined with arrays of any device.
+    check_placement : callable, optional
+        ``({name: array})``: raise if arrays of one device still cannot be combined.
+    device_kwargs : callable, optional
+        ``(x)``: the keywords with which a creation function puts a new array on its device.
+    dtype_name : callable, optional
+        A dtype → its name, such as ``"float32"``.
+    has_float64 : callable, optional
+        ``(x)``: whether its device computes in float64.
+    has_float64_cosine : bool, optional
+        Whether the cosine of float64 has float64 precision.
+    has_fast_float64_cosine : callable, optional
+        ``(x)``: whether a float64 cosine, rounded, is the fastest exact way to a float32 one.
+    state : callable, optional
+        ``(*arrays)``, some None: their `State`; without arrays, what observes all functions of the library, if
+        anything does.
+    add_facts : callable, optional
+        ``(arrays, facts)``: append what tells arrays apart but their values, such as dtypes, shapes, strides and
+        devices, to the list `facts`, and return True; or return False. Calls with equal facts are planned once.
+    constant_context : callable, optional
+        A context to make kept arrays in, so that later calls can use them in any mode, stream and with gradients.
+    is_capturing : callable, optional
+        ``(x)``: whether a graph is being captured on its device, into which no host data can be copied.
+    map_partitions : callable, optional
+        ``(function, x, *tables, out=)``: ``function(x, *tables, out=)`` chunk by chunk or shard by shard, without
+        computing or sending; for arrays in state PARTITIONED.
+    astype : callable, optional
+        ``(x, dtype)``: x in another dtype.
+    concat : callable, optional
+        ``([arrays])``: the arrays, joined along their last axis.
+    cumulative_sum : callable, optional
+        ``(x, axis=-1)``: the cumulative sum along an axis, in the dtype of x.
+    cumulative_max : callable, optional
+        ``(x)``: the largest element up to each one along the last axis.
+    stack : callable, optional
+        ``(arrays, axis=)``: join floating-point arrays of one shape and dtype along a new axis.
+    matmul : callable, optional
+        ``(a, b)``: the matrix product of arrays of one dtype, in that dtype.
+    reshape_last_axes : callable, optional
+        ``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; other lengths may be unknown.
+    broadcast_to_rank : callable, optional
+        ``(x, rank)``: x with axes of length 1 in front, up to this rank, if operators may not add them; else x.
+    empty_like : callable, optional
+        ``(x)``: an uninitialised array like it, without gradients.
+    get : callable, optional
+        An array of a dtype that NumPy has → a NumPy array.
+    why_read_only : callable, optional
+        ``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None.
+    layout : callable, optional
+        ``(x)``: its (shape, strides in bytes, item size); None if its address is unknown.
+    address : callable, optional
+        ``(x)``: the address of its first element, if its `layout` is known.
+    host : HostMemory, optional
+        How NumPy reads and writes the memory of arrays in state HOST.
+    compiler : Compiler, optional
+        The compiler for ``fused=True``, if there is one.
+    gradients : Gradients, optional
+        How functions are differentiated, if they can be.
+
+    Notes
+    -----
+    The defaults are what the array API standard says, so a record sets only the fields in which its library differs.
+    `rope_any.testing.check_library` tests them.
+
+    Examples
+    --------
+    >>> from array_api_compat import numpy as xp
+    >>> Library(name="mine", xp=xp, types=("mine.Array",)).dtype_name(xp.float32)
+    'float32'
+    """
 
     name: str
-    """The name of the package."""
     xp: Any
-    """The array API namespace."""
     types: tuple[str, ...] = ()
-    """Its array classes, as ``"package.Class"``; subclasses count, too."""
 
     # --- supported arrays, and their devices ---
     refusal: Callable[[Array], Refusal | None] = _FROM_XP
-    """Why an array is refused; None if it is supported. By default `refuse_unit` and what the namespace lacks."""
     are_plain: Callable[[tuple[Array, ...]], bool] = _no
-    """Whether arrays need no further check: all of the library's own class, dense, and on one device."""
     placement: Callable[[Array], Any] = _device
-    """The device of x, to compare; None if x can be combined with arrays of any device."""
     check_placement: Callable[[dict[str, Array]], None] = _return_none
-    """Raise if named arrays of one device still cannot be combined."""
     device_kwargs: Callable[[Array], dict[str, Any]] = _device_kwargs
-    """The keywords with which a creation function puts a new array on the device of x."""
 
     # --- dtypes ---
     dtype_name: Callable[[Any], str] = _dtype_name
-    """A dtype → its name, such as ``"float32"``."""
     has_float64: Callable[[Array], bool] = _FROM_XP
-    """Whether the device of x computes in float64."""
     has_float64_cosine: bool = True
-    """Whether the cosine of float64 has float64 precision."""
     has_fast_float64_cosine: Callable[[Array], bool] = _no
-    """Whether a float64 cosine, rounded, is the fastest exact way to a float32 one."""
 
     # --- state beyond the array type: tracing, transforms, gradients ---
     state: Callable[..., State] = lambda *_: State.UNKNOWN
-    """The state of arrays, some None; without arrays, what observes all functions of the library, if anything does."""
     add_facts: Callable[[tuple[Array | None, ...], list[Any]], bool] = _no
-    """``(arrays, facts)``: append what a plan depends on to facts, for `rope_any._arrays.signature`; whether it can."""
     constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """A context to make kept arrays in, so that later calls can use them in any mode, stream and with gradients."""
     is_capturing: Callable[[Array], bool] = _no
-    """Whether a graph is being captured on the device of x, into which no host data can be copied."""
 
     # --- arrays in parts ---
     map_partitions: Callable[..., Array] | None = None
-    """Return ``function(x, *tables, out=)`` chunk by chunk or shard by shard, without computing or sending."""
 
     # --- operations that differ between libraries ---
     astype: Callable[[Array, Any], Array] = _FROM_XP
-    """``(x, dtype)``: x in another dtype."""
     concat: Callable[[list[Array]], Array] = _FROM_XP
-    """Join arrays along their features."""
     cumulative_sum: Callable[..., Array] = _FROM_XP
-    """``(x, axis=-1)``: the cumulative sum along an axis, in the dtype of x."""
     cumulative_max: Callable[[Array], Array] = _FROM_XP
-    """The largest element up to each one along the last axis."""
     stack: Callable[..., Array] = _FROM_XP
-    """``(arrays, axis=)``: join floating-point arrays of one shape and dtype along a new axis."""
     matmul: Callable[[Array, Array], Array] = _FROM_XP
-    """The matrix product of arrays of one dtype, in that dtype."""
     reshape_last_axes: Callable[..., Array] = _FROM_XP
-    """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; other lengths may be unknown."""
     broadcast_to_rank: Callable[[Array, int], Array] = _return_first
-    """``(x, rank)``: x with axes of length 1 in front, up to this rank, if operators may not add them; else x."""
     empty_like: Callable[[Array], Array] = _FROM_XP
-    """An uninitialised array like x, without gradients."""
     get: Callable[[Array], Any] = _as_numpy
-    """An array of a dtype that NumPy has → a NumPy array."""
 
     # --- memory ---
     why_read_only: Callable[..., tuple[str, str] | None] = _why_read_only
-    """``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None."""
     layout: Callable[[Array], Layout | None] = _return_none
-    """The layout of x in memory; None if its address is unknown."""
     address: Callable[[Array], Any] = _return_none
-    """The address of the first element of an array whose `layout` is known."""
     host: HostMemory | None = None
 
     # --- compilers and gradients ---
@@ -329,18 +412,14 @@ class Library:
             "has_float64": lambda x: (
                 "float64" in xp.__array_namespace_info__().dtypes(device=_device(x), kind="real floating")
             ),
-            "astype": xp.astype,
             "concat": lambda parts: xp.concat(parts, axis=-1),
             "cumulative_sum": lambda x, axis=-1: xp.cumulative_sum(x, axis=axis, dtype=x.dtype),
             "cumulative_max": partial(_cumulative_max, xp),
-            "stack": xp.stack,
-            "matmul": xp.matmul,
             "reshape_last_axes": lambda x, axes, *lengths: xp.reshape(x, (*x.shape[: x.ndim - axes], *lengths)),
-            "empty_like": xp.empty_like,
         }
-        for name, function in standard.items():
+        for name in ("astype", "stack", "matmul", "empty_like", *standard):
             if getattr(self, name) is None:
-                object.__setattr__(self, name, function)
+                object.__setattr__(self, name, standard.get(name) or getattr(xp, name))
 
     def holds_numbers(self, x: Array) -> bool:
         """Whether x, an array just made of numbers, holds them, so that later calls can use it: no tracer does."""

@@ -6,7 +6,7 @@ from typing import Any
 import array_api_compat.dask.array as xp
 import dask.array as da
 
-from rope_any._arrays._library import IMMUTABLE, Array, Library, State
+from rope_any._arrays._library import Array, Library, State, immutable
 
 
 def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
@@ -28,7 +28,7 @@ LIBRARY = Library(
     xp=xp,
     has_float64=lambda _: True,
     state=lambda *_: State.PARTITIONED,  # lazy, but not traced: an array is the same part of any graph
-    why_read_only=lambda *_: IMMUTABLE,
+    why_read_only=immutable,
     map_partitions=_map_chunks,
     get=lambda x: x.compute(),
 )

@@ -3,7 +3,7 @@
 import ndonnx
 from spox.opset.ai.onnx import v21 as onnx
 
-from rope_any._arrays._library import IMMUTABLE, Array, Library, State
+from rope_any._arrays._library import Array, Library, State, immutable
 
 
 def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
@@ -21,6 +21,6 @@ LIBRARY = Library(
     xp=ndonnx,
     has_float64_cosine=False,  # ONNX Runtime computes it in float32
     state=lambda *_: State.TRACED,
-    why_read_only=lambda *_: IMMUTABLE,
+    why_read_only=immutable,
     reshape_last_axes=_reshape_last_axes,
 )

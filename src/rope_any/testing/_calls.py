@@ -4,17 +4,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import rope_any as ra
 from rope_any import axes, bending, layouts, positions, weights
+from rope_any._cumulative import cumulative_angles
+from rope_any._frequencies import frequencies
+from rope_any._rope import Rope
+from rope_any._rotate import rotate
+from rope_any._table import cos_sin, from_angles
 
 _Row: TypeAlias = tuple[Any, ...]
 """A function of arrays, then arrays for it."""
 
-F = ra.frequencies(8)
-ROPE = ra.Rope(F, pairing="half")
-INTERLEAVED = ra.Rope(F, pairing="interleaved", start=2, attention_factor=1.2)
-GRID = ra.Rope(axes.axial(F[:2], F[:2]), pairing="half", blocks=2)
-HEADS = ra.Rope(axes.golden(F, 2, heads=2), pairing="half")
+F = frequencies(8)
+ROPE = Rope(F, pairing="half")
+INTERLEAVED = Rope(F, pairing="interleaved", start=2, attention_factor=1.2)
+GRID = Rope(axes.axial(F[:2], F[:2]), pairing="half", blocks=2)
+HEADS = Rope(axes.golden(F, 2, heads=2), pairing="half")
 
 _RNG = np.random.default_rng(5)
 Q, K = (_RNG.uniform(-1, 1, (2, heads, 3, 10)).astype(np.float32) for heads in (4, 2))
@@ -71,16 +75,16 @@ CALLS: dict[str, _Row] = {
     "table, list of reals": (lambda x: ROPE.table([0.5, 2], like=x), Q),
     "table, axes": (GRID.table, PLACES),
     "table, heads": (HEADS.table, PLACES),
-    "cos_sin": (lambda p: ra.cos_sin(p, F, attention_factor=1.5), P),
-    "cos_sin, learned": (ra.cos_sin, ROWS, LEARNED),
-    "cos_sin, learned reals": (ra.cos_sin, REALS, LEARNED),
-    "cos_sin, learned axes": (ra.cos_sin, PLACES, np.stack([LEARNED, LEARNED])),
-    "cos_sin, learned heads": (ra.cos_sin, PLACES, np.full((3, 2, 4), 0.25, np.float32)),
-    "rotate": (lambda x, p: ra.rotate(x, *ROPE.table(p), pairing="half"), Q, P),
-    "rotate, inverse": (lambda x, p: ra.rotate(x, *ROPE.table(p), pairing="interleaved", start=1, inverse=True), Q, P),
-    "from_angles": (ra.from_angles, np.linspace(-9, 9, 12, dtype=np.float32).reshape(3, 4)),
-    "cumulative_angles": (ra.cumulative_angles, STEPS),
-    "cumulative_angles, carry": (lambda s: ra.cumulative_angles(s, carry=ra.cumulative_angles(s)[1]), STEPS),
+    "cos_sin": (lambda p: cos_sin(p, F, attention_factor=1.5), P),
+    "cos_sin, learned": (cos_sin, ROWS, LEARNED),
+    "cos_sin, learned reals": (cos_sin, REALS, LEARNED),
+    "cos_sin, learned axes": (cos_sin, PLACES, np.stack([LEARNED, LEARNED])),
+    "cos_sin, learned heads": (cos_sin, PLACES, np.full((3, 2, 4), 0.25, np.float32)),
+    "rotate": (lambda x, p: rotate(x, *ROPE.table(p), pairing="half"), Q, P),
+    "rotate, inverse": (lambda x, p: rotate(x, *ROPE.table(p), pairing="interleaved", start=1, inverse=True), Q, P),
+    "from_angles": (from_angles, np.linspace(-9, 9, 12, dtype=np.float32).reshape(3, 4)),
+    "cumulative_angles": (cumulative_angles, STEPS),
+    "cumulative_angles, carry": (lambda s: cumulative_angles(s, carry=cumulative_angles(s)[1]), STEPS),
     "xpos": (lambda p: bending.xpos(ROPE.table(p), p, centre=5), ROWS % 100),
     "xpos, reals": (lambda p: bending.xpos(ROPE.table(p), p, centre=5), REALS),
     "temperature": (lambda p: bending.temperature(ROPE.table(p), p, beta=0.1, original_length=8), ROWS),
