@@ -92,7 +92,7 @@ def bits(result: Any) -> list[tuple[str, str, tuple[int, ...], bytes]]:
 def _bytes(x: Any) -> bytes:
     """Return the bytes of an array."""
     if type(x).__module__.startswith("torch"):
-        x = x.detach().resolve_neg().contiguous()
+        x = x.detach().cpu().resolve_neg().contiguous()
         x = x.view({2: sys.modules["torch"].int16}.get(x.element_size(), x.dtype))  # NumPy has no bfloat16
     return (x.get() if type(x).__module__ == "cupy" else np.asarray(x)).tobytes()
 

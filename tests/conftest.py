@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -23,6 +24,7 @@ import hypothesis.configuration
 import ml_dtypes
 import numpy as np
 import pytest
+import simulated_device
 
 # No files in the tree, no deadline, and the same examples in each run, so that only a change of the code can break a
 # test. --hypothesis-profile=random draws other examples.
@@ -98,6 +100,8 @@ def _torch(device: str) -> Iterator[Library]:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch finds no CUDA GPU")
+    if device.startswith("sim"):
+        simulated_device.load()
 
     def put(a: np.ndarray) -> Any:
         """Return a tensor on the device with the values of a NumPy array."""
@@ -112,8 +116,11 @@ def _torch(device: str) -> Iterator[Library]:
 
     # Each thread that runs a test compiles again. Older versions of torch do not have this option.
     limit = {"recompile_limit": 64} if "recompile_limit" in signature(torch.compile).parameters else {}
-    compiled = partial(torch.compile, fullgraph=True, **limit)
-    yield Library(f"torch-{device}", torch, put, get, compile=compiled)
+    with pytest.MonkeyPatch.context() as patch:
+        if device.startswith("sim"):  # no code is generated for it
+            patch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+        compiled = partial(torch.compile, fullgraph=True, **limit)
+        yield Library(f"torch-{device.partition(':')[0]}", torch, put, get, compile=compiled)
 
 
 def _jax(*, x64: bool) -> Iterator[Library]:
@@ -231,6 +238,7 @@ LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
     "numpy": _numpy,
     "torch-cpu": lambda: _torch("cpu"),
     "torch-cuda": lambda: _torch("cuda"),
+    "torch-sim": lambda: _torch("sim:1"),  # not the current device, which is the first
     "jax": lambda: _jax(x64=False),
     "jax-x64": lambda: _jax(x64=True),
     "dask": _dask,
@@ -243,6 +251,13 @@ LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
 }
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Load the simulated device before the first test, if one needs it."""
+    if any("torch-sim" in item.nodeid for item in session.items):
+        with suppress(Exception, pytest.skip.Exception):  # which each of its tests raises again
+            simulated_device.load()  # autograd's first call starts a thread for each device, and knows no later one
+
+
 @pytest.fixture(params=LIBRARIES)
 def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
     """Return each library and device; the test is skipped if it is missing."""
@@ -252,6 +267,9 @@ def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
 # For tests that are the same in both modes of JAX, such as those of layouts. They run only in the 32-bit mode, since
 # JAX compiles each operation for each shape. Tests of dtypes, tables and positions run in both modes.
 one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != "jax-x64"], indirect=True)
+
+# For tests of what torch alone has, such as its modes.
+each_torch = pytest.mark.parametrize("lib", ["torch-cpu", "torch-sim"], indirect=True)
 
 
 @pytest.fixture

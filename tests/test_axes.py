@@ -142,7 +142,7 @@ def test_blocks_rotate_like_separate_arrays(lib, rng, pairing, sizes):
 @pytest.mark.long
 @pytest.mark.parametrize("fused", [False, True])
 def test_blocks_can_be_compiled(lib, rng, fused):
-    if lib.name not in {"torch-cpu", "jax", "mlx", *(["numpy"] if fused else [])}:
+    if lib.name not in {"torch-cpu", "torch-sim", "jax", "mlx", *(["numpy"] if fused else [])}:
         pytest.skip(f"{lib.name} has no compiler, or that of another library")
     if lib.name == "numpy":
         pytest.importorskip("numba", reason="numba is not installed")

@@ -217,7 +217,7 @@ def test_a_rotation_without_gradients_is_named(torch):
 @one_jax
 def test_a_correct_function_passes_all_checks(lib):
     like = lib([1.0], "float32")
-    gradient = lib.name in {"torch-cpu", "jax", "jax-x64", "mlx"}
+    gradient = lib.name in {"torch-cpu", "torch-sim", "jax", "jax-x64", "mlx"}
     apply, call = lib.quick(correct), lib.quick(ROPE)
     report = check_rotary(apply, pairing="half", head_dim=D, longest=2000, like=like, rows=True, gradient=gradient)
     assert report.passed, report

@@ -9,6 +9,7 @@ import oracle
 import pytest
 from bits import ROPE, ROPES, bits, data, each_pairing, empty_caches, outcome, work  # noqa: F401  # a fixture
 from cases import python
+from conftest import each_torch
 
 import rope_any as ra
 
@@ -89,7 +90,7 @@ TRANSFORMS = {
     "make_fx, fake": partial(_graph, tracing_mode="fake", _allow_non_fake_inputs=True),
     "make_fx, symbolic": partial(_graph, tracing_mode="symbolic", _allow_non_fake_inputs=True),
     "jit.trace": _traced,
-    "compile": lambda torch, rotation, x: torch.compile(rotation, fullgraph=True, backend="eager")(x),
+    "compile": lambda torch, rotation, x: torch.compile(rotation, fullgraph=True, backend="aot_eager")(x),
     "dispatch mode": lambda _, rotation, x: _recorded("dispatch", rotation, x)[0],
     "function mode": lambda _, rotation, x: _recorded("function", rotation, x)[0],
     "fake tensors": _fake,
@@ -99,9 +100,10 @@ TRANSFORMS = {
 SLOW = {"compile", "jit.trace", "make_fx, before dispatch", "make_fx, fake", "make_fx, symbolic"}
 
 
-def _torch_calls(torch, rope):
-    """Return calls of one tensor ``(3, 6, 32)``, by name."""
-    at, table = torch.arange(6) + 5, rope.table(torch.arange(6))
+def _torch_calls(torch, rope, device="cpu"):
+    """Return calls of one tensor ``(3, 6, 32)`` of a device, by name."""
+    at = torch.arange(6, device=device)
+    at, table = at + 5, rope.table(at)
     return {
         "an int": lambda x: rope.apply(x, 5),
         "an array": lambda x: rope.apply(x, at),
@@ -112,9 +114,10 @@ def _torch_calls(torch, rope):
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # from torch
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name, pairing, torch):
-    x = torch.from_numpy(data(3, 6, 32))
-    calls = _torch_calls(torch, ROPES[pairing])
+@each_torch
+def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name, pairing, lib):
+    torch, x = lib.xp, lib(data(3, 6, 32))
+    calls = _torch_calls(torch, ROPES[pairing], x.device)
     for called in ["q and k"] if name in SLOW else calls:
         rotation = calls[called]
         ra.clear_caches()
@@ -168,49 +171,51 @@ def test_under_no_grad_a_plan_applies_to_leaves_that_require_gradients(torch):
     torch.testing.assert_close(gradient, ROPE.apply(x, 5, inverse=True), rtol=0, atol=1e-6)
 
 
-def _tensors(torch):
+def _tensors(lib):
     """Return special tensors ``(3, 6, 32)`` by name, whose strides do not describe them fully."""
     from torch import _efficientzerotensor, _neg_view
 
-    pairs = torch.view_as_complex(torch.from_numpy(data(3, 6, 32, 2)))
-    with torch.inference_mode():
-        of_inference = torch.from_numpy(data(3, 6, 32)).clone()
+    pairs, x = lib.xp.view_as_complex(lib(data(3, 6, 32, 2))), lib(data(3, 6, 32))
+    with lib.xp.inference_mode():
+        of_inference = x.clone()
     return {
-        "negative bit": _neg_view(torch.from_numpy(data(3, 6, 32))),
+        "negative bit": _neg_view(x.clone()),
         "imaginary of a conjugate": pairs.conj().imag,
         "real of a conjugate": pairs.conj().real,
-        "zeros without memory": _efficientzerotensor((3, 6, 32)),
+        "zeros without memory": _efficientzerotensor((3, 6, 32), device=x.device),
         "of inference": of_inference,
-        "parameter": torch.nn.Parameter(torch.from_numpy(data(3, 6, 32)), requires_grad=False),
-        "of another view": torch.from_numpy(data(4, 6, 32)).unbind(0)[0][None].expand(3, 6, 32),
+        "parameter": lib.xp.nn.Parameter(x, requires_grad=False),
+        "of another view": lib(data(4, 6, 32)).unbind(0)[0][None].expand(3, 6, 32),
     }
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("use", ["x", "out", "x in inference", "out in inference", "in place"])
-def test_special_tensors_are_rotated_after_a_plan(use, pairing, fused, torch):
-    rope = ROPES[pairing]
+@each_torch
+def test_special_tensors_are_rotated_after_a_plan(use, pairing, fused, lib):
+    torch, rope = lib.xp, ROPES[pairing]
 
     def call(name, special):
         """Rotate a special tensor, or a plain one with the same values and strides."""
-        x = _tensors(torch)[name]
+        x = _tensors(lib)[name]
         if not special:
-            x = torch.empty_strided(x.shape, x.stride()).copy_(x) if 0 not in x.stride() else x.detach().clone()
-        given = torch.from_numpy(data(3, 6, 32, seed=3)) if use.startswith("out") else x
+            strides = x.stride()
+            x = torch.empty_strided(x.shape, strides, device=x.device).copy_(x) if all(strides) else x.detach().clone()
+        given = lib(data(3, 6, 32, seed=3)) if use.startswith("out") else x
         with torch.inference_mode("inference" in use):
             return rope.apply(given, 5, out=None if use.startswith("x") else x, fused=fused).clone()
 
-    for name, x in _tensors(torch).items():
+    for name, x in _tensors(lib).items():
         ra.clear_caches()
         before = outcome(partial(call, name, True))
         ra.clear_caches()
         outcome(partial(call, name, False))
         assert outcome(partial(call, name, True)) == before, name
         if use == "x":
-            wide, *table = (part.numpy() for part in ((x.double() + 0), *rope.table(torch.arange(5, 11))))
+            wide, *table = map(lib.get, (x.double() + 0, *rope.table(range(5, 11), like=x)))
             expected = oracle.rotate_by_table(wide, *table, pairing=pairing)
-            np.testing.assert_allclose(call(name, True), expected, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(lib.get(call(name, True)), expected, rtol=0, atol=1e-6)
 
 
 _FREED = """
@@ -309,7 +314,10 @@ def test_caches_cause_no_torch_recompilation(torch):
     assert counter.frame_count == 1
 
 
-def test_batched_gradients_work_after_a_plan(torch):
+@each_torch
+def test_batched_gradients_work_after_a_plan(lib):
+    torch = lib.xp
+
     class Rotate(torch.autograd.Function):
         """A function of torch with a backward pass of its own."""
 
@@ -323,19 +331,21 @@ def test_batched_gradients_work_after_a_plan(torch):
             """Return the gradient of x."""
             return ROPE.apply(gradient, 5, inverse=True)
 
-    x = torch.tensor(data(6, 32), requires_grad=True)
+    x = lib(data(6, 32)).requires_grad_()
     ROPE.apply(x.detach(), 5, inverse=True)
     y = Rotate.apply(x)
-    many = torch.eye(y.numel()).reshape(-1, *y.shape)[:4]
+    many = torch.eye(y.numel(), device=x.device).reshape(-1, *y.shape)[:4]
     (got,) = torch.autograd.grad(y, x, many, is_grads_batched=True)
     expected = torch.stack([ROPE.apply(row, 5, inverse=True) for row in many])
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
 
 
-def test_a_default_device_changes_no_result(torch):
-    x = torch.tensor(data(6, 32))
+@each_torch
+@pytest.mark.parametrize("default", ["cpu", "meta"])
+def test_a_default_device_changes_no_result(default, lib):
+    torch, x = lib.xp, lib(data(6, 32))
     expected = bits(ROPE.apply(x, 5))
-    torch.set_default_device("cpu")
+    torch.set_default_device(default)
     try:
         assert bits(ROPE.apply(x, 5)) == bits(ROPE.apply(x, [5, 6, 7, 8, 9, 10])) == expected
     finally:
