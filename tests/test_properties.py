@@ -30,13 +30,6 @@ def at(rope, x, *positions):
     return rope.apply(x, np.asarray(positions))
 
 
-@given(ropes(), SEEDS, POSITIONS)
-def test_norms_are_preserved(rope, seed, m):
-    x = vectors(seed, rope, 3)
-    y = at(rope, x, m)
-    np.testing.assert_allclose(np.linalg.norm(y, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-14)
-
-
 @given(ropes(), SEEDS, SMALL, SMALL, SMALL)
 def test_scores_depend_only_on_the_distance(rope, seed, m, n, shift):
     q, k = vectors(seed, rope, 1), vectors(seed + 1, rope, 1)
@@ -59,12 +52,6 @@ def test_the_inverse_undoes_a_rotation_and_is_the_rotation_by_minus_m(rope, seed
     np.testing.assert_allclose(at(rope, x, -m), rope.apply(x, np.asarray([m]), inverse=True), atol=1e-14)
 
 
-@given(ropes(), SEEDS)
-def test_position_0_is_the_identity(rope, seed):
-    x = vectors(seed, rope, 2)
-    assert (at(rope, x, 0) == x).all()
-
-
 @given(st.integers(1, 9), SEEDS, POSITIONS)
 def test_the_pairings_differ_by_one_permutation(pairs, seed, m):
     f = ra.frequencies(2 * pairs)
@@ -74,16 +61,3 @@ def test_the_pairings_differ_by_one_permutation(pairs, seed, m):
     x = vectors(seed, half, 3, extra=0)
     # to the last bits: interleaved pairs are rotated as complex numbers
     np.testing.assert_allclose(at(half, x, m)[:, order], at(interleaved, x[:, order], m), rtol=0, atol=1e-15)
-
-
-@given(ropes(), SEEDS, POSITIONS)
-def test_rotation_is_linear(rope, seed, m):
-    x, y = vectors(seed, rope, 2), vectors(seed + 1, rope, 2)
-    np.testing.assert_allclose(at(rope, 2 * x - 3 * y, m), 2 * at(rope, x, m) - 3 * at(rope, y, m), atol=1e-14)
-
-
-def test_a_pair_returns_after_its_wavelength():
-    # after 2π / f positions, here 8, a pair has its first direction again
-    cos, sin = ra.cos_sin(np.arange(9), (2 * np.pi / 8,), dtype=np.float64)
-    np.testing.assert_allclose(cos[8], cos[0], atol=1e-14)
-    np.testing.assert_allclose(sin[:, 0], np.sin(np.arange(9) * np.pi / 4), atol=1e-14)
