@@ -10,11 +10,13 @@ makes tables on a CPU; other devices compile the same functions.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 from rope_any._arrays import Array, Library, State, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import warn_fallback, with_fallback
+from rope_any._caches import constants
 from rope_any._checks import NOTHING, ArgumentValueError, flag
 from rope_any._checks import attention_factor as checked_factor
 from rope_any._exact import TableMaker, exact_table, scale_and_cast, table_of_radians
@@ -276,19 +278,26 @@ def _table_by_compiler(
     if not isinstance(frequencies, PreparedFrequencies):
         return Table(*_compiled_table(lib, None, factor, dtype)(*at, frequencies))
     rows = frequencies.rows[0] if frequencies.axes is None else frequencies.rows
-    return Table(*_compiled_table(lib, rows, factor, dtype)(*at, None))
+    # As arguments: numbers in a compiled function are copied to a GPU in each call.
+    fields = ("high", "low") if lib.has_float64(at.numbers) else ()
+    of_turns = [constants(lib, frequencies, field, at.numbers, dtype=lib.xp.float64) for field in fields]
+    return Table(*_compiled_table(lib, rows, factor, dtype)(*at, None, *of_turns))
 
 
 @lru_cache(maxsize=64)
 def _compiled_table(
     lib: Library, rows: Frequencies | None, factor: float, dtype: Any
 ) -> Callable[..., tuple[Array, Array]]:
-    """Return the cached, compiled ``(numbers, rest, learned)`` → (cos, sin), of `rows`, or if None of `learned`."""
+    """Return the cached, compiled ``(numbers, rest, learned, high, low)`` → (cos, sin), of `rows` or of `learned`."""
     prepared = None if rows is None else prepare(rows)
 
-    def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
-        """Return cos and sin of ``SplitPositions(numbers, rest)``; `learned` are the frequencies if `rows` is None."""
-        frequencies = learned if prepared is None else prepared
+    def make(
+        numbers: Array, rest: Array | None, learned: Array | None, high: Any = None, low: Any = None
+    ) -> tuple[Array, Array]:
+        """Return cos and sin of ``SplitPositions(numbers, rest)``, by `learned`, or by `rows`, as `high` and `low`."""
+        frequencies: Any = learned
+        if prepared is not None:
+            frequencies = prepared if high is None else replace(prepared, high=high, low=low)
         cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
         return cos, sin
 
