@@ -9,3 +9,4 @@ CALLS = {name: row for name, row in _ROWS.items() if name not in READING}
 COPYING = {"rope(q, k, list)", "reposition, reals", "table, list of reals", "cos_sin"}
 COPYING |= {"packed", "from_starts, list", "grid", "gather_order", "mrope", "mrope, audio"}
 COPYING |= {"convert", "convert_state_dict", "pack, angles", "pack, mlx"}
+ROPE, Q, K, P = CALLS["rope(q, k, array)"]

@@ -291,7 +291,7 @@ def test_arrays_are_read_by_the_first_way_that_works(way, things, monkeypatch):
 def test_invalid_records_are_refused(types):
     with pytest.raises(TypeError, match="record must be a Library; got str"):
         register("numpy")
-    with pytest.raises(ValueError, match="types must be classes .*, of a package whose record does not come with"):
+    with pytest.raises(ValueError, match=r"types must be classes .*, of a package whose record does not come with"):
         register(Library(name="other", xp=np, types=types))
 
 

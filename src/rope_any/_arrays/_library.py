@@ -277,8 +277,8 @@ class Library:
         Its array classes, each as its top-level package and its own name: ``"mlx.array"`` is the class ``array`` of
         ``mlx.core``. Subclasses count, too.
     refusal : callable, optional
-        ``(x)``: why it is refused, as a `Refusal`; None if it is supported. By default arrays with a unit are refused, and
-        all if the namespace is older than 2023.12.
+        ``(x)``: why it is refused, as a `Refusal`; None if it is supported. By default arrays with a unit are refused,
+        and all if the namespace is older than 2023.12.
     are_plain : callable, optional
         ``(arrays)``: whether they need no further check, because all are of the library's own class, dense, and on one
         device.
