@@ -1,14 +1,16 @@
 """Any array library: its check by `check_library`, and records that are registered, as the page describes them."""
 
+import re
+import shutil
+from importlib import import_module
+from pathlib import Path
+
 import numpy as np
 import pytest
 from simulated import HostArray, Simulation, forget_libraries
 
-import rope_any as ra
-from rope_any.arrays import Library, register
+from rope_any.arrays import Library, State, register
 from rope_any.testing import calls, check_library
-
-ROPE, X = ra.Rope(ra.frequencies(8), pairing="half"), np.ones((6, 8), np.float32)
 
 
 @pytest.fixture
@@ -76,3 +78,52 @@ def test_the_field_of_a_record_that_is_wrong_is_named(field, things, monkeypatch
     report = check_library(things.asarray, things.asnumpy)
     assert field in report.fields
     assert f"  {field}: {report.fields[field]}" in str(report)
+
+
+# --- worked examples --------------------------------------------------------------------------------------------------
+
+
+def run_block(start):
+    """Run the code of the page `your-library` that contains this text."""
+    page = Path(__file__).parent.parent / "docs" / "your-library.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(next(block for block in blocks if start in block), {})  # noqa: S102  # the page is ours
+
+
+def test_a_renamed_library_of_the_standard_has_a_record_of_three_lines(tmp_path, monkeypatch):
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    shutil.copytree(Path(strict.__file__).parent, tmp_path / "mine")
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = import_module("mine")
+    forget_libraries(monkeypatch)
+    register(Library(name="mine", types=("mine.Array",), xp=mine, state=lambda *_: State.EAGER))
+    assert_passes(check_library(mine.asarray, np.from_dlpack), dtypes=("float32", "float64"), mutable=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "wrong"), [("cubed", {"convert", "grid, array"}), ("paddle", {"cumulative_angles"})])
+def test_the_records_of_the_page_are_right(name, wrong, monkeypatch):
+    library = pytest.importorskip(name, reason=f"{name} is not installed")
+    forget_libraries(monkeypatch)
+    run_block(f"import {name}")
+    put, get = (library.to_tensor, lambda x: x.numpy()) if name == "paddle" else (cubed_array, lambda x: x.compute())
+    report = check_library(put, get)
+    assert {call.partition(",")[0] for call in report.wrong} <= {call.partition(",")[0] for call in wrong}
+    assert {"apply, out"} == report.refused.keys()
+
+
+def cubed_array(data):
+    """Return an array of cubed."""
+    import cubed.array_api
+
+    return cubed.array_api.asarray(data)
+
+
+@pytest.mark.long
+def test_dpnp_needs_no_record():
+    dpnp = pytest.importorskip("dpnp", reason="dpnp is not installed")
+    try:
+        dpnp.ones(1)
+    except Exception as error:  # noqa: BLE001  # of its own kinds, if there is no device
+        pytest.skip(f"dpnp finds no device: {error}")
+    assert_passes(check_library(dpnp.asarray, dpnp.asnumpy), dtypes=("float16", "float32", "float64"), mutable=True)

@@ -1,5 +1,5 @@
 """
-One exact rotary position embedding (RoPE) for every array library.
+One exact rotary position embedding (RoPE) for any library that follows the array API 2023.12.
 
 Examples
 --------

@@ -4,11 +4,12 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from rope_any._arrays import Array, Library, State, X, is_compiling
-from rope_any._frequencies import PreparedFrequencies, prepare
+from rope_any._frequencies import Frequencies, PreparedFrequencies, prepare
 
 _MOST_PLANS = 1024
 PLANS: dict[tuple[Any, ...], Any] = {}
@@ -26,6 +27,14 @@ def keep_plan(key: tuple[Any, ...] | None, plan: X) -> X:
             PLANS.clear()  # cheaper than tracking the least recently used
         PLANS[key] = plan
     return plan
+
+
+def prepared_once(frequencies: Frequencies) -> PreparedFrequencies:
+    """Return ``prepare(frequencies)``, cached for the last 64, because their constants live as long."""
+    return prepare(frequencies) if is_compiling() else _prepare_once(frequencies)
+
+
+_prepare_once = lru_cache(maxsize=64)(prepare)
 
 
 def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[PreparedFrequencies], X]) -> X:
@@ -108,10 +117,11 @@ def clear_caches() -> None:
     Clear the caches between calls: plans and constants.
 
     Plans say how to rotate arrays of some shapes; at most 1024 are kept. Constants are the frequencies of each `Rope`
-    on each device, which live as long as the `Rope`. Both are made again when they are needed. Do not replay a CUDA
-    graph that was captured before the call.
+    on each device, which live as long as the `Rope`, and those of the last 64 calls of `cos_sin` with others. Both are
+    made again when they are needed. Do not replay a CUDA graph that was captured before the call.
     """
     with _LOCK:
         PLANS.clear()
         _CONSTANTS.clear()
         _MOVES.clear()
+        _prepare_once.cache_clear()

@@ -243,7 +243,7 @@ def _conversion_hint(name: str, x: object) -> str:
         return with_unit.hint
     ways = ["by from_dlpack() of a library that does"] * view + ["by numpy.asarray()"] * copy
     way = f"convert it {', or '.join(ways)}" if ways else "convert it to an array of one that does"
-    return way if package in _FILES else f"{package} does not follow the array API; {way}"
+    return way if package in _FILES else f"{package} does not follow the array API; {way}; or see rope_any.arrays"
 
 
 def _is_output(name: str) -> bool:

@@ -223,9 +223,8 @@ def _refuse_old_namespace(xp: Any, x: Array) -> Refusal | None:
         return None
     fault = f"lacks {', '.join(missing)}" if missing else f"is of version {version}"
     got = f"{type_name(x)}, whose namespace {fault}"
-    return Refusal(
-        f"of a library that follows the array API {_OLDEST}", got, "a newer version of the library may follow it"
-    )
+    hint = "a newer version of the library may follow it; or see rope_any.arrays"
+    return Refusal(f"of a library that follows the array API {_OLDEST}", got, hint)
 
 
 _OLDEST = "2023.12"
