@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import proof_table
 import pytest
 from simulated import HostArray, Simulation, forget_libraries
 
@@ -127,3 +128,7 @@ def test_dpnp_needs_no_record():
     except Exception as error:  # noqa: BLE001  # of its own kinds, if there is no device
         pytest.skip(f"dpnp finds no device: {error}")
     assert_passes(check_library(dpnp.asarray, dpnp.asnumpy), dtypes=("float16", "float32", "float64"), mutable=True)
+
+
+def test_the_table_of_proofs_has_every_library_of_the_tests():
+    assert proof_table.PAGE.read_text(encoding="utf-8") == f"{proof_table.table()}\n"  # else run it with --write
