@@ -148,4 +148,4 @@ def as_pair(tables: Tables) -> tuple[Table, Table]:
 
 def _like_of_table(xs: tuple[Array, ...], lib: Library) -> Array:
     """Return the array that gives a new table its dtype and device: the first if it is float64, else the last."""
-    return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
+    return xs[0] if lib.compute_dtype(xs[0]) == lib.float64 else xs[-1]

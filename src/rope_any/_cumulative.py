@@ -62,7 +62,7 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     if steps.ndim < 2:
         raise ArgumentValueError("steps", "have shape (..., seq, pairs)", tuple(steps.shape))
     xp, wide = lib.xp, lib.has_float64(steps)
-    real, integer = (xp.float64, xp.int64) if wide else (xp.float32, xp.int32)
+    real, integer = (lib.float64, xp.int64) if wide else (xp.float32, xp.int32)
     units, rest = (lib.cumulative_sum(part, -2) for part in _in_units(lib, lib.cast(steps, real), integer))
     if carry is not None:
         first = _checked_carry(lib, carry, steps, (integer, real))
@@ -84,7 +84,7 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
 def _in_units(lib: Library, s: Array, integer: Any) -> tuple[Array, Array]:
     """Convert steps `s` from radians to units of 2⁻³¹ turns, modulo one turn: (integers, rest with the gradient)."""
     xp = lib.xp
-    bits = 26 if s.dtype == xp.float64 else 11
+    bits = 26 if s.dtype == lib.float64 else 11
     high, middle, low = _INVERSE_TURN[bits]
     # s / 2π = (a + b) (high + middle + low): products with half of the digits of s are exact (Dekker 1971)
     stretched = s * (2.0 ** (bits + 1) + 1)

@@ -38,8 +38,8 @@ def exact_table(
         numbers = lib.cast(given, xp.int64)
         fixed_point = constants(lib, frequencies, "fixed_point", numbers, dtype=xp.int64)
         return table_of_angle(lib, angle_by_int64(lib, numbers, fixed_point, axes), dtype)
-    numbers = lib.cast(given, xp.float64)
-    high, low = (constants(lib, frequencies, field, numbers, dtype=xp.float64) for field in ("high", "low"))
+    numbers = lib.cast(given, lib.float64)
+    high, low = (constants(lib, frequencies, field, numbers, dtype=lib.float64) for field in ("high", "low"))
     return table_of_angle(lib, angle_by_float64(lib, numbers, high, low, axes), dtype)
 
 
@@ -59,7 +59,7 @@ def angle_by_int64(lib: Library, p: Array, fixed_point: list[Array], axes: int |
     """
     # turns times 2⁶⁴; overflow drops whole turns
     phase = _sum(n * row for n, row in zip(_columns(p, axes), fixed_point, strict=True))
-    return lib.astype(phase, lib.xp.float64) * (_TURN / 2**64)
+    return lib.astype(phase, lib.float64) * (_TURN / 2**64)
 
 
 def angle_by_float64(lib: Library, positions: Array, high: list[Array], low: list[Array], axes: int | None) -> Array:
@@ -116,7 +116,7 @@ def _table_of_learned(lib: Library, numbers: Array, rest: Array | None, frequenc
     if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
         wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
         raise ArgumentValueError("frequencies", wanted, tuple(frequencies.shape))
-    real = xp.float64 if lib.has_float64(frequencies) else xp.float32
+    real = lib.float64 if lib.has_float64(frequencies) else xp.float32
     position = lib.cast(numbers, real) if rest is None else lib.cast(numbers, real) + rest
     frequencies = lib.cast(frequencies, real)
     axes = None if frequencies.ndim == 1 else frequencies.shape[-2]
@@ -167,7 +167,7 @@ def table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
     # Rotate by the nearest float32 angle and then by the rest, below 2e-7: to the last digit, the
     # cosine of that is 1 and its sine is itself.
     near = lib.astype(angle, dtype)
-    rest = lib.astype(angle - lib.astype(near, xp.float64), dtype)
+    rest = lib.astype(angle - lib.astype(near, lib.float64), dtype)
     return _add_angle(xp.cos(near), xp.sin(near), rest)
 
 

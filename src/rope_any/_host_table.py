@@ -31,7 +31,7 @@ def numpy_maker(lib: Library, at: range | SplitPositions, frequencies: PreparedF
     host: Any = lib.host
     given = at.numbers
     view, axes = host.viewer(given), frequencies.axes
-    work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
+    work = lib.float64 if dtype == lib.float64 else lib.xp.float32
     shape, pairs, are_integers = tuple(by_axis(given, axes)[0].shape), len(frequencies.rows[0]), lib.is_integer(given)
     count, tile = prod(shape), max(tile_size() // (2 * pairs), 1)
 
@@ -68,7 +68,7 @@ def loop_maker(
         return loop
     if isinstance(at, range):
         return partial(_table_of_range, lib, _looped_rows)
-    if dtype == lib.xp.float64:
+    if dtype == lib.float64:
         return "Numba's loop is not exact enough for float64 tables"
     if lib.state(at.numbers) is not State.HOST:
         return "transforms, tracers and gradients cannot follow Numba's loop, nor does it see torch's negative bit"

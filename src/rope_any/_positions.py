@@ -139,7 +139,7 @@ def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
     numbers, rests = zip(*columns, strict=True)
     xp = lib.xp
     if not all(lib.is_integer(number) for number in numbers):
-        numbers = tuple(lib.cast(number, xp.float64) for number in numbers)
+        numbers = tuple(lib.cast(number, lib.float64) for number in numbers)
     rest = None
     if any(part is not None for part in rests):
         zero = xp.zeros((1,), dtype=xp.float32, **lib.device_kwargs(numbers[0]))
@@ -211,7 +211,7 @@ def _from_host(
     if not any(isinstance(number, float) for number in numbers):
         return array(numbers, integer_dtype), None
     if wide:
-        return array(numbers, xp.float64), None
+        return array(numbers, lib.float64), None
     nearest = [round(number) if isinstance(number, float) else number for number in numbers]
     return array(nearest, integer_dtype), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
 

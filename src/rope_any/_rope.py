@@ -421,7 +421,7 @@ class Rope:
         move = reposition_frequencies(self._prepared, source._prepared)  # noqa: SLF001  # likewise
         factor = self.attention_factor / source.attention_factor
         wide = lib.dtype_name(keys.dtype) == "float32" and lib.has_float64_cosine and lib.has_float64(keys)
-        dtype = lib.xp.float64 if wide else lib.compute_dtype(keys)
+        dtype = lib.float64 if wide else lib.compute_dtype(keys)
         made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys, lib=lib)
         call = ("keys",), axis, False, False, wide
         return self._rotate(call, (keys,), made, (out,))[0]  # type: ignore[no-any-return]  # as keys

@@ -95,7 +95,7 @@ class Rotation(NamedTuple):
 
     def dtype(self, x: Array) -> Any:
         """Return the dtype to compute in: float64 if x is float64 or `wide` asks for it, else float32."""
-        return self.lib.xp.float64 if self.wide else self.lib.compute_dtype(x)
+        return self.lib.float64 if self.wide else self.lib.compute_dtype(x)
 
     def factors(self, x: Array, table: Table) -> tuple[Array, Array]:
         """Return cos and sin of the table in the dtype to rotate x in; for the inverse rotation, sin is negated."""

@@ -149,8 +149,8 @@ def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any =
     if angles.ndim == 0:
         raise ArgumentValueError("angles", "have shape (..., pairs)", ())
     dtype, xp = _table_dtype(lib, lib.has_float64(angles), dtype, deciding=(angles,)), lib.xp
-    work = xp.float64 if dtype == xp.float64 else xp.float32
-    radians = lib.cast(angles, xp.float64 if angles.dtype == xp.float64 else work)
+    work = lib.float64 if dtype == lib.float64 else xp.float32
+    radians = lib.cast(angles, lib.float64 if angles.dtype == lib.float64 else work)
     return scale_and_cast(lib, table_of_radians(lib, radians, work), checked_factor(attention_factor), dtype)
 
 
@@ -247,7 +247,7 @@ def _table_by_functions(
     lib: Library, dtype: Any, frequencies: PreparedFrequencies | Array, factor: float, at: SplitPositions
 ) -> Table:
     """Return the table made by the functions of the library."""
-    work = lib.xp.float64 if dtype == lib.xp.float64 else lib.xp.float32
+    work = lib.float64 if dtype == lib.float64 else lib.xp.float32
     made = exact_table(lib, at, frequencies, work, wraps=lib.state(at.numbers) is not State.TRACED)
     return scale_and_cast(lib, made, factor, dtype)
 
@@ -280,7 +280,7 @@ def _table_by_compiler(
     rows = frequencies.rows[0] if frequencies.axes is None else frequencies.rows
     # As arguments: numbers in a compiled function are copied to a GPU in each call.
     fields = ("high", "low") if lib.has_float64(at.numbers) else ()
-    of_turns = [constants(lib, frequencies, field, at.numbers, dtype=lib.xp.float64) for field in fields]
+    of_turns = [constants(lib, frequencies, field, at.numbers, dtype=lib.float64) for field in fields]
     return Table(*_compiled_table(lib, rows, factor, dtype)(*at, None, *of_turns))
 
 

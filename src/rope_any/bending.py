@@ -212,7 +212,7 @@ def temperature(
         p = p + xp.astype(xp.floor(rest), p.dtype)
     p = xp.maximum(p, xp.zeros_like(p))  # array-api-compat's clip synchronises with CuPy's GPU
     # 1 + β·ln(1 + ⌊p / L⌋)
-    steps = xp.floor(p / length) if p.dtype == xp.float64 else _as_floats(lib, p // length)
+    steps = xp.floor(p / length) if p.dtype == lib.float64 else _as_floats(lib, p // length)
     return _scale_table(lib, table, (1 + b * xp.log1p(steps))[..., None])
 
 
@@ -231,7 +231,7 @@ def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, 
     check_table(lib, *table)
     numbers, rest = split_positions(lib, positions, like=table.cos)
     if lib.has_float64(table.cos):
-        numbers = lib.cast(numbers, lib.xp.float64)
+        numbers = lib.cast(numbers, lib.float64)
     if numbers.shape != table.cos.shape[:-1]:
         shape = tuple(table.cos.shape)
         wanted = f"be those of the table, {shape[:-1]} for a table {shape}"
@@ -241,7 +241,7 @@ def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, 
 
 def _as_floats(lib: Library, x: Array) -> Array:
     """Return a float64 array unchanged, and an array of any other dtype in float32."""
-    return x if x.dtype == lib.xp.float64 else lib.cast(x, lib.xp.float32)
+    return x if x.dtype == lib.float64 else lib.cast(x, lib.xp.float32)
 
 
 def _scale_table(lib: Library, table: Table, scale: Array) -> BentTable:

@@ -259,7 +259,7 @@ def pack(
     lib, f = require_array("like", like), plain_frequencies(layout, engine_layout, source)
     place = lib.device_kwargs(like)
     if engine_layout.holds == "angles":
-        work = lib.xp.float64 if lib.has_float64(like) else lib.xp.float32
+        work = lib.float64 if lib.has_float64(like) else lib.xp.float32
         at = lib.cast(consecutive(0, int32_or_symbol("length", length, least=0), like=like), work)
         angles = at[:, None] * lib.xp.asarray(f, dtype=work, **place)[None, :]
         return arranged(lib, [lib.cast(angles, lib.xp.float32)], ["seq", "pair"], engine_layout)

@@ -8,10 +8,11 @@ first array arrives. Other modules use the record and name no library.
 import importlib
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import reduce
 from numbers import Number
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_origin
 
 import array_api_compat as compat
 
@@ -75,6 +76,9 @@ def register(record: Library) -> None:
     """
     if not isinstance(record, Library):
         raise ArgumentTypeError("record", "be a Library", record)
+    for field in fields(record):
+        if get_origin(field.type) is Callable and not callable(value := getattr(record, field.name)):
+            raise ArgumentTypeError(field.name, "be a function", value)
     names = [name.split(".") for name in record.types] if isinstance(record.types, tuple) else []
     if not names or any(len(parts) != 2 or parts[0] in _FILES for parts in names):
         wanted = 'be classes as ("package.Class",), of a package whose record does not come with rope_any'

@@ -7,14 +7,14 @@ The default of a field is the answer of the array API standard, so a library set
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import array_api_compat as compat
 
-from rope_any._checks import ArgumentTypeError, Text
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
 Array: TypeAlias = Any
 """An array of any library that implements the Python array API."""
@@ -212,18 +212,20 @@ def refuse_unit(x: Array) -> Refusal | None:
     return Refusal("a plain array", f"{type_name(x)}, whose unit would be lost", f"give its {name}" if name else "")
 
 
-_NEEDED = ("__array_namespace_info__", "cumulative_sum", "maximum", "minimum", "moveaxis", "take")
+_NEEDED = "cumulative_sum", "maximum", "minimum", "moveaxis", "take"
 """Functions that are called here, and that the standard has had only since 2022.12 (`take`) or 2023.12."""
 
 
-def _refuse_old_namespace(xp: Any, x: Array) -> Refusal | None:
+def _refuse_old_namespace(record: "Library", needed: tuple[str, ...], x: Array) -> Refusal | None:
     """Return why x is refused if its namespace is older than the array API 2023.12, or lacks a function; else None."""
-    version, missing = getattr(xp, "__array_api_version__", _OLDEST), [n for n in _NEEDED if not hasattr(xp, n)]
+    xp = record.xp
+    version, missing = getattr(xp, "__array_api_version__", _OLDEST), [n for n in needed if not hasattr(xp, n)]
     if version >= _OLDEST and not missing:
         return None
     fault = f"lacks {', '.join(missing)}" if missing else f"is of version {version}"
     got = f"{type_name(x)}, whose namespace {fault}"
     hint = "a newer version of the library may follow it; or see rope_any.arrays"
+    hint = "add what is missing to the `xp` of its record" if record.types else hint
     return Refusal(f"of a library that follows the array API {_OLDEST}", got, hint)
 
 
@@ -252,6 +254,23 @@ def immutable(*_arrays: Array) -> tuple[str, str]:
     return "one whose elements cannot be assigned", "leave out `out`, and use the result"
 
 
+def _float64_by_info(xp: Any) -> Callable[[Array], bool]:
+    """Return a function: x → whether the namespace says that the device of x has float64; it is asked once for each."""
+    known: list[tuple[Any, bool]] = []  # devices can be compared in all libraries, but not hashed
+
+    def has_float64(x: Array) -> bool:
+        """Whether the device of x has float64."""
+        device = _device(x)
+        for one, found in known:
+            if one == device:
+                return found
+        found = "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
+        known.append((device, found))
+        return found
+
+    return has_float64
+
+
 def _cumulative_max(xp: Any, x: Array) -> Array:
     """Return the largest element up to each one along the last axis, by functions of the standard."""
     step = 1
@@ -274,7 +293,7 @@ class Library:
         The array API namespace: a module, or any object with its functions and dtypes.
     types : tuple of str, optional
         Its array classes, each as its top-level package and its own name: ``"mlx.array"`` is the class ``array`` of
-        ``mlx.core``. Subclasses count, too.
+        ``mlx.core``. Subclasses count, too. `register` needs them.
     refusal : callable, optional
         ``(x)``: why it is refused, as a `Refusal`; None if it is supported. By default arrays with a unit are refused,
         and all if the namespace is older than 2023.12.
@@ -329,7 +348,8 @@ class Library:
     get : callable, optional
         An array of a dtype that NumPy has → a NumPy array.
     why_read_only : callable, optional
-        ``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None.
+        ``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None. By
+        default arrays whose class lacks ``__setitem__``, and those that array-api-compat knows, can't be.
     layout : callable, optional
         ``(x)``: its (shape, strides in bytes, item size); None if its address is unknown.
     address : callable, optional
@@ -401,16 +421,18 @@ class Library:
     compiler: Compiler | None = None
     gradients: Gradients | None = None
 
+    float64: Any = field(init=False)
+    """The dtype, or None if the namespace has none."""
+
     # --- methods: the same for all libraries ---
 
     def __post_init__(self) -> None:
         """Fill the fields left at `_FROM_XP` with functions made from the array API namespace `xp`."""
         xp = self.xp
+        needed = (*_NEEDED, "__array_namespace_info__") if self.has_float64 is None else _NEEDED
         standard: dict[str, Callable[..., Any]] = {
-            "refusal": lambda x: refuse_unit(x) or _refuse_old_namespace(xp, x),
-            "has_float64": lambda x: (
-                "float64" in xp.__array_namespace_info__().dtypes(device=_device(x), kind="real floating")
-            ),
+            "refusal": lambda x: refuse_unit(x) or _refuse_old_namespace(self, needed, x),
+            "has_float64": _float64_by_info(xp),
             "concat": lambda parts: xp.concat(parts, axis=-1),
             "cumulative_sum": lambda x, axis=-1: xp.cumulative_sum(x, axis=axis, dtype=x.dtype),
             "cumulative_max": partial(_cumulative_max, xp),
@@ -418,7 +440,11 @@ class Library:
         }
         for name in ("astype", "stack", "matmul", "empty_like", *standard):
             if getattr(self, name) is None:
+                if name not in standard and not hasattr(xp, name):
+                    wanted = f"have {name} of the array API, unless the record has a field {name}"
+                    raise ArgumentValueError("xp", wanted, Text(type_name(xp)))
                 object.__setattr__(self, name, standard.get(name) or getattr(xp, name))
+        object.__setattr__(self, "float64", getattr(xp, "float64", None))
 
     def holds_numbers(self, x: Array) -> bool:
         """Whether x, an array just made of numbers, holds them, so that later calls can use it: no tracer does."""

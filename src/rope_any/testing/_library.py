@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rope_any._arrays import Array, Library, is_array, require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError
+from rope_any._arrays import Array, Library, State, is_array, require_array, type_name
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
 _BOUND, _WITHOUT_FLOAT64, _HALF = 5e-6, 2e-4, 1e-3
 """The largest accepted differences from results in float64, relative to numbers beyond 1; the last of float16."""
@@ -97,7 +97,7 @@ class LibraryReport(NamedTuple):
         """Return the report as text of several lines."""
         counts = f"{len(self.right)} right, {len(self.refused)} refused, {len(self.wrong)} wrong"
         lines = [f"{self.library}: {'passed' if self.passed else 'FAILED'}: of {self._count()} calls {counts}"]
-        for heading, entries in (("refused", self.refused), ("wrong", self.wrong), ("set these fields", self.fields)):
+        for heading, entries in (("set these fields", self.fields), ("wrong", self.wrong), ("refused", self.refused)):
             lines += [f"{heading}:"] * bool(entries) + [f"  {name}: {text}" for name, text in entries.items()]
         return "\n".join(lines)
 
@@ -125,7 +125,7 @@ def check_library(put: Callable[[Any], Array], get: Callable[[Array], Any], /) -
     Raises
     ------
     TypeError
-        If `put` returns no array, or one that is not supported.
+        If `put` returns no array, or one that is not supported, or `get` no array of NumPy with the same dtype.
 
     Notes
     -----
@@ -141,7 +141,11 @@ def check_library(put: Callable[[Any], Array], get: Callable[[Array], Any], /) -
     """
     x = put(np.zeros(1, dtype=np.float32))
     lib = require_array("put(array)", x)
-    bound = _BOUND if lib.has_float64(x) else _WITHOUT_FLOAT64
+    if not isinstance(found := get(x), np.ndarray) or found.dtype != np.float32:
+        got = Text(f"{type_name(found)} of {getattr(found, 'dtype', 'no dtype')}")
+        raise ArgumentTypeError("get(put(array))", "be an array of NumPy like the one given, float32", got)
+    fields = _wrong_fields(lib, put, get)
+    bound = _WITHOUT_FLOAT64 if "has_float64" in fields or not lib.has_float64(x) else _BOUND
     right, refused, wrong = list[str](), dict[str, str](), dict[str, str]()
     for name, call in calls().items():
         try:
@@ -160,7 +164,7 @@ def check_library(put: Callable[[Any], Array], get: Callable[[Array], Any], /) -
             right.append(name)
         else:
             wrong[name] = fault
-    return LibraryReport(lib.name, not wrong, tuple(right), refused, wrong, _wrong_fields(lib, put, get))
+    return LibraryReport(lib.name, not wrong, tuple(right), refused, wrong, fields)
 
 
 def _shown(error: Exception) -> str:
@@ -217,11 +221,18 @@ def _difference(got: Any, like: Any, wanted: Any, bound: float) -> str | None:
 
 # Functions of the namespace, of a float32 array (2, 3, 4) and the int32 numbers 0 to 3; NumPy has them too.
 _OF_NAMESPACE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "broadcast_arrays": lambda xp, x, _: xp.broadcast_arrays(x, x[:1, :, :1])[1],
     "broadcast_to": lambda xp, x, _: xp.broadcast_to(x, (2, 2, 3, 4)),
     "concat": lambda xp, x, _: xp.concat([x, x[:, :1, :]], axis=-2),
     "cos": lambda xp, x, _: xp.cos(x),
+    "exp": lambda xp, x, _: xp.exp(x),
     "expand_dims": lambda xp, x, _: xp.expand_dims(x, axis=-3),
+    "floor": lambda xp, x, _: xp.floor(x),
+    "log": lambda xp, x, _: xp.log(x + 3),
+    "log1p": lambda xp, x, _: xp.log1p(x + 3),
     "maximum": lambda xp, x, _: xp.maximum(x, -x),
+    "meshgrid": lambda xp, _, i: xp.meshgrid(i, i, indexing="ij")[0],
+    "minimum": lambda xp, x, _: xp.minimum(x, -x),
     "moveaxis": lambda xp, x, _: xp.moveaxis(x, 0, -1),
     "permute_dims": lambda xp, x, _: xp.permute_dims(x, (2, 0, 1)),
     "reshape": lambda xp, x, _: xp.reshape(x, (6, -1)),
@@ -231,18 +242,30 @@ _OF_NAMESPACE: dict[str, Callable[[Any, Any, Any], Any]] = {
     "sum": lambda xp, x, _: xp.sum(x, axis=(0, 1)),
     "take": lambda xp, x, i: xp.take(x, i * 3 % 4, axis=2),
     "where": lambda xp, x, _: xp.where(x > 0, x, -x),
+    "zeros_like": lambda xp, x, _: xp.zeros_like(x),
 }
 
 
 def _wrong_fields(lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]) -> dict[str, str]:
     """Return the fields of a record that raise or return something else than they should, and what they do."""
+    found = _failing(_probes_of_arrays(lib, put, get) | _namespace_probes(lib, put, get))
+    operations = _failing(_probes_of_operations(lib, put, get))
+    if "has_float64" in operations:
+        operations.pop("has_float64_cosine", None)
+    if any(name.startswith("xp.") for name in found):  # by default these are made from the namespace: see its faults
+        operations = {name: text for name, text in operations.items() if name == "has_float64"}
+    return found | operations
+
+
+def _failing(probes: dict[str, Callable[[], bool]]) -> dict[str, str]:
+    """Return the names of the probes that return False or raise, and what is wrong."""
     found = {}
-    for field, probe in {**_probes(lib, put, get), **_namespace_probes(lib, put, get)}.items():
+    for name, probe in probes.items():
         try:
             if not probe():
-                found[field] = "does not return what it should"
+                found[name] = "does not return what it should"
         except Exception as error:  # noqa: BLE001  # libraries raise their own kinds
-            found[field] = _shown(error)
+            found[name] = _shown(error)
     return found
 
 
@@ -270,8 +293,53 @@ def _namespace_probes(
     return {f"xp.{name}": partial(probe, function) for name, function in _OF_NAMESPACE.items()}
 
 
-def _probes(lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]) -> dict[str, Callable[[], bool]]:
-    """Return a test of each field that can be tested by itself, by its name."""
+def _probes_of_arrays(
+    lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]
+) -> dict[str, Callable[[], bool]]:
+    """Return a test of each field that tells what arrays are, by its name."""
+    data, counts = _samples()
+    x, i = put(data.copy()), put(counts.copy())
+
+    def has_parts_of_state() -> bool:
+        """Whether the state of x is one, and the record has the part that it needs."""
+        parts = {State.HOST: lib.host, State.RECORDED: lib.gradients, State.PARTITIONED: lib.map_partitions}
+        return isinstance(state := lib.state(x), State) and parts.get(state, lib) is not None
+
+    def tells_apart() -> bool:
+        """Whether the facts of arrays are the same for the same kind, and others for another dtype or shape."""
+        facts = list[tuple[Any, ...]]()
+        for array in (x, put(data.copy()), put(data.astype(np.int32)), x[:1, ...]):
+            found: list[Any] = []
+            if not lib.add_facts((array,), found):
+                return array is x
+            facts.append(tuple(found))
+        return facts[0] == facts[1] and len({*facts}) == 3
+
+    def can_be_written() -> bool:
+        """Whether x can be assigned to, or the record says that it can't."""
+        if lib.why_read_only(x) is None:
+            x[...] = x + 0
+        return True
+
+    def makes_like() -> Array:
+        """Return a new array on the device of x, added to one of x."""
+        return lib.xp.asarray([1.0], dtype=lib.xp.float32, **lib.device_kwargs(x)) + x[0, 0, :1]
+
+    return {
+        "state": has_parts_of_state,
+        "add_facts": tells_apart,
+        "placement": lambda: bool(lib.placement(x) == lib.placement(i)),
+        "dtype_name": lambda: [lib.dtype_name(a.dtype) for a in (x, i)] == ["float32", "int32"],
+        "get": lambda: _equal(lib.get(x), data),
+        "device_kwargs": lambda: _equal(get(makes_like()), data[0, 0, :1] + 1),
+        "why_read_only": can_be_written,
+    }
+
+
+def _probes_of_operations(
+    lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]
+) -> dict[str, Callable[[], bool]]:
+    """Return a test of each field that computes, by its name."""
     data, counts = _samples()
     x, i, xp = put(data.copy()), put(counts.copy()), lib.xp
 
@@ -283,34 +351,19 @@ def _probes(lib: Library, put: Callable[[Any], Array], get: Callable[[Array], An
         """Whether cosines of float64, if the device has it, are as exact as `bound`."""
         if not lib.has_float64(x):
             return True
-        angles = xp.astype(x, xp.float64)
-        cosines = get(xp.cos(angles))
+        cosines = get(xp.cos(xp.astype(x, xp.float64)))
         return cosines.dtype == np.float64 and bool(np.max(np.abs(cosines - np.cos(data.astype(np.float64)))) < bound)
 
-    def can_be_written() -> bool:
-        """Whether x can be assigned to, or the record says that it can't."""
-        if lib.why_read_only(x) is None:
-            x[...] = x + 0
-        return True
-
-    def makes_like() -> Array:
-        """Return a new array on the device of x, added to one of x."""
-        return xp.asarray([1.0], dtype=xp.float32, **lib.device_kwargs(x)) + x[0, 0, :1]
-
     return {
-        "dtype_name": lambda: [lib.dtype_name(a.dtype) for a in (x, i)] == ["float32", "int32"],
-        "get": lambda: _equal(lib.get(x), data),
-        "device_kwargs": lambda: is_like(makes_like(), data[0, 0, :1] + 1),
         "has_float64": lambda: has_cosine(bound=1e-6),
         "has_float64_cosine": lambda: not lib.has_float64_cosine or has_cosine(bound=1e-15),
         "astype": lambda: is_like(lib.astype(i, xp.float32), counts.astype(np.float32)),
         "concat": lambda: is_like(lib.concat([x, x[..., :1]]), np.concatenate([data, data[..., :1]], -1)),
         "stack": lambda: is_like(lib.stack([x, x], axis=-2), np.stack([data, data], -2)),
-        "matmul": lambda: is_like(lib.matmul(x, xp.permute_dims(x[0, ...], (1, 0))), data @ data[0].T),
+        "matmul": lambda: is_like(lib.matmul(x, put(data[0].T.copy())), data @ data[0].T),
         "cumulative_sum": lambda: is_like(lib.cumulative_sum(x, axis=1), np.cumsum(data, 1, dtype=np.float32)),
         "cumulative_max": lambda: is_like(lib.cumulative_max(i), counts),
         "reshape_last_axes": lambda: is_like(lib.reshape_last_axes(x, 1, 2, 2), data.reshape(2, 3, 2, 2)),
         "broadcast_to_rank": lambda: is_like(lib.broadcast_to_rank(x[0, 0, :], 3) + x, data[0, 0] + data),
         "empty_like": lambda: get(lib.empty_like(x)).dtype == data.dtype,
-        "why_read_only": can_be_written,
     }
