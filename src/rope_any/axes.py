@@ -1,7 +1,7 @@
 """
 Divide the pairs among several position axes: one row of frequencies for each axis.
 
-The functions return a tuple W with a row of frequencies, in radians per position, for each axis. The angle of a pair is
+The functions return the rows as a tuple W, in radians per position. The angle of a pair is
 ``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed` and `golden`, a pair has its frequency in the row of one
 axis and 0 in the others, so equal positions on all axes give the rotation of the frequencies themselves. An argument of
 a wrong type raises TypeError, and a number out of range ValueError.
@@ -24,7 +24,7 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     Parameters
     ----------
     *frequencies : tuple of float
-        Radians per position, those of the first axis, of the second, ...; their lengths may differ.
+        Radians per position, for each axis; their lengths may differ.
 
     Returns
     -------
@@ -191,7 +191,7 @@ def golden(frequencies: Sequence[float], axes: int, /, *, heads: int) -> tuple[t
     frequencies : tuple of float
         Radians per position along the direction of each pair, in all heads.
     axes, heads : int
-        The number m of axes, and that of heads, each with its own directions.
+        The number m of axes, and that of heads.
 
     Returns
     -------
@@ -239,7 +239,7 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     rotary_dim : int
         The number of rotated features of a head; a positive multiple of 4.
     heads : int
-        The number of heads, each with its own direction.
+        The number of heads.
     rng : random.Random or numpy.random.Generator
         Draws the directions: one ``rng.random()`` for each head.
     base : float, optional

@@ -179,7 +179,7 @@ def wavelengths(
     lengths : mapping of str to float or sequence of float, optional
         Lengths in tokens to draw as horizontal lines, by name.
     ax : matplotlib.axes.Axes, optional
-        Where to draw, with the legend inside; in a new figure, the legend of several recipes is below.
+        Where to draw, with the legend inside; a new figure has that of several recipes below.
 
     Returns
     -------
