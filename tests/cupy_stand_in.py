@@ -178,6 +178,7 @@ def _function(of_numpy: Any, name: str, signature: str | None) -> Callable[..., 
     """Return CuPy's function or method, which takes its own arguments and does what that of NumPy does."""
     bind = eval(f"lambda {(signature or '(*_, **__)')[1:-1]}: None")  # noqa: S307  # of our own file
     takes_arrays = next(iter(inspect.signature(bind).parameters), "") in _ARRAYS
+    is_ufunc = isinstance(of_numpy, np.ufunc)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         """Check the arguments, and run NumPy's function."""
@@ -185,6 +186,8 @@ def _function(of_numpy: Any, name: str, signature: str | None) -> Callable[..., 
         if name in _COPYING and not isinstance(args[0], ndarray):
             _log("from the host")
             return ndarray(np.array(of_numpy(*args, **kwargs)))
+        if is_ufunc and any(isinstance(one, tuple | list) for one in args):
+            raise TypeError("Unsupported type <class 'list'>")
         if name in _WAITING:
             _log("waited")
         elif takes_arrays and name not in _COPYING:

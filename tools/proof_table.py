@@ -27,12 +27,13 @@ ROWS = {
     "mlx": ("MLX", "a CPU with Linux", EACH, "never on Apple's GPUs"),
     "cupy (stand-in)": ("CuPy", "a stand-in", EACH, "names and signatures of CuPy 14.2; g++ compiles the kernels"),
     "cupy": ("CuPy", "CUDA", "27 November 2026", "on an H200"),
+    "ndonnx": ("ndonnx", "ONNX Runtime on a CPU", EACH, "exported models, by tests of their own"),
     "array-api-strict": STRICT,
     "array-api-strict-device1": STRICT,
     "array-api-strict-no_float64": STRICT,
     "array-api-strict-no_x64": STRICT,
-    "cubed": ("cubed", "a CPU", EACH, "by `check_library`"),
-    "dpnp": ("dpnp", "a CPU by OpenCL", "28 November 2026", "by `check_library`"),
+    "cubed": ("cubed", "a CPU", EACH, "79 of the 82 calls of `check_library`"),
+    "dpnp": ("dpnp", "a CPU by OpenCL", "28 November 2026", "all calls of `check_library`"),
 }
 
 

@@ -30,7 +30,7 @@ def keep_plan(key: tuple[Any, ...] | None, plan: X) -> X:
 
 
 def prepared_once(frequencies: Frequencies) -> PreparedFrequencies:
-    """Return ``prepare(frequencies)``, cached for the last 64, because their constants live as long."""
+    """Return ``prepare(frequencies)``; the last 64 are kept, and with them their constants, unless a tracer runs."""
     return prepare(frequencies) if is_compiling() else _prepare_once(frequencies)
 
 

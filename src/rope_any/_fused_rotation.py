@@ -96,14 +96,18 @@ def _plan_copies(rotation: Rotation, xs: tuple[Array, ...], table: Table) -> Pla
 
     def copy(x: X) -> X:
         """Return a contiguous copy of x."""
-        return lib.xp.asarray(host.contiguous(x, x.dtype), copy=True)  # type: ignore[no-any-return]  # as x
+        copied: X = host.contiguous(x, x.dtype)
+        if copied is x:  # contiguous, but maybe not aligned
+            copied = lib.xp.asarray(x, copy=True)
+        return copied
+
+    rotate = _plan_loop(rotation, tuple(map(copy, xs)), Table(*map(copy, table)), new)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate copies of all arrays of a call, and assign the results to `outs` or new arrays."""
         rotated = rotate(tuple(map(copy, xs)), Table(*map(copy, table)), new)
         return tuple(map(assign, results_like(lib, xs, outs), rotated))
 
-    rotate = _plan_loop(rotation, tuple(map(copy, xs)), Table(*map(copy, table)), new)
     return run
 
 

@@ -56,7 +56,7 @@ def register(record: Library) -> None:
     Parameters
     ----------
     record : Library
-        The record. It replaces an earlier one of the same `name`.
+        The record. It replaces an earlier one of the same `name` or class.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def register(record: Library) -> None:
 
     Notes
     -----
-    Register at import, before the first call: threads that run calls meanwhile may use either record.
+    Threads that run calls meanwhile may use either record.
 
     Examples
     --------
@@ -76,17 +76,21 @@ def register(record: Library) -> None:
     """
     if not isinstance(record, Library):
         raise ArgumentTypeError("record", "be a Library", record)
+    for part, kind in (("host", HostMemory), ("compiler", Compiler), ("gradients", Gradients)):
+        if not isinstance(value := getattr(record, part), kind | None):
+            raise ArgumentTypeError(part, f"be a {kind.__name__}, or None", value)
     for field in fields(record):
         if get_origin(field.type) is Callable and not callable(value := getattr(record, field.name)):
             raise ArgumentTypeError(field.name, "be a function", value)
-    names = [name.split(".") for name in record.types] if isinstance(record.types, tuple) else []
+    names = [str(name).split(".") for name in record.types] if isinstance(record.types, tuple) else []
     if not names or any(len(parts) != 2 or parts[0] in _FILES for parts in names):
         wanted = 'be classes as ("package.Class",), of a package whose record does not come with rope_any'
         raise ArgumentValueError("types", wanted, record.types)
+    global _BY_TYPE  # noqa: PLW0603  # see below
     for name in [name for name, known in _BY_CLASS.items() if known.name == record.name]:
         del _BY_CLASS[name]
     _BY_CLASS.update(dict.fromkeys(record.types, record))
-    _BY_TYPE.clear()
+    _BY_TYPE = {}  # a thread that looks an array up meanwhile writes to the old one
 
 
 def find(x: object) -> Library | None:
@@ -96,10 +100,11 @@ def find(x: object) -> Library | None:
         from rope_any._arrays.torch import LIBRARY
 
         return LIBRARY if issubclass(kind, LIBRARY.xp.Tensor) else _look_up(kind, x)
-    if kind in _BY_TYPE:
-        return _BY_TYPE[kind]
+    known = _BY_TYPE
+    if kind in known:
+        return known[kind]
     found = _look_up(kind, x)
-    return None if found is None else _BY_TYPE.setdefault(kind, found)  # only array types are cached
+    return None if found is None else known.setdefault(kind, found)  # only array types are cached
 
 
 def is_compiling() -> bool:

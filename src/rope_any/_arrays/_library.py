@@ -234,7 +234,9 @@ _OLDEST = "2023.12"
 
 def _why_read_only(x: Array, *_: Array) -> tuple[str, str] | None:
     """Return (got, hint) of an error for x if its elements can't be assigned, by its class; else None."""
-    return None if hasattr(type(x), "__setitem__") and compat.is_writeable_array(x) else immutable()
+    has_namespace = compat.is_array_api_obj(x)  # else array-api-compat calls no array writeable
+    can_be_written = hasattr(type(x), "__setitem__") and (compat.is_writeable_array(x) or not has_namespace)
+    return None if can_be_written else immutable()
 
 
 def immutable(*_arrays: Array) -> tuple[str, str]:
@@ -252,23 +254,6 @@ def immutable(*_arrays: Array) -> tuple[str, str]:
         What they are, and what to do instead.
     """
     return "one whose elements cannot be assigned", "leave out `out`, and use the result"
-
-
-def _float64_by_info(xp: Any) -> Callable[[Array], bool]:
-    """Return a function: x → whether the namespace says that the device of x has float64; it is asked once for each."""
-    known: list[tuple[Any, bool]] = []  # devices can be compared in all libraries, but not hashed
-
-    def has_float64(x: Array) -> bool:
-        """Whether the device of x has float64."""
-        device = _device(x)
-        for one, found in known:
-            if one == device:
-                return found
-        found = "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
-        known.append((device, found))
-        return found
-
-    return has_float64
 
 
 def _cumulative_max(xp: Any, x: Array) -> Array:
@@ -309,7 +294,7 @@ class Library:
     dtype_name : callable, optional
         A dtype → its name, such as ``"float32"``.
     has_float64 : callable, optional
-        ``(x)``: whether its device computes in float64.
+        ``(x)``: whether its device computes in float64. By default the namespace is asked, in each call.
     has_float64_cosine : bool, optional
         Whether the cosine of float64 has float64 precision.
     has_fast_float64_cosine : callable, optional
@@ -318,8 +303,8 @@ class Library:
         ``(*arrays)``, some None: their `State`; without arrays, what observes all functions of the library, if
         anything does.
     add_facts : callable, optional
-        ``(arrays, facts)``: append what tells arrays apart but their values, such as dtypes, shapes, strides and
-        devices, to the list `facts`, and return True; or return False. Calls with equal facts are planned once.
+        ``(arrays, facts)``: append all that distinguishes arrays except their values, such as dtypes, shapes, strides
+        and devices, to the list `facts`, and return True; or return False. Calls with equal facts are planned once.
     constant_context : callable, optional
         A context to make kept arrays in, so that later calls can use them in any mode, stream and with gradients.
     is_capturing : callable, optional
@@ -349,7 +334,7 @@ class Library:
         An array of a dtype that NumPy has → a NumPy array.
     why_read_only : callable, optional
         ``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None. By
-        default arrays whose class lacks ``__setitem__``, and those that array-api-compat knows, can't be.
+        default arrays whose class lacks ``__setitem__``, and those that array-api-compat calls read-only, can't be.
     layout : callable, optional
         ``(x)``: its (shape, strides in bytes, item size); None if its address is unknown.
     address : callable, optional
@@ -432,7 +417,9 @@ class Library:
         needed = (*_NEEDED, "__array_namespace_info__") if self.has_float64 is None else _NEEDED
         standard: dict[str, Callable[..., Any]] = {
             "refusal": lambda x: refuse_unit(x) or _refuse_old_namespace(self, needed, x),
-            "has_float64": _float64_by_info(xp),
+            "has_float64": lambda x: (
+                "float64" in xp.__array_namespace_info__().dtypes(device=_device(x), kind="real floating")
+            ),
             "concat": lambda parts: xp.concat(parts, axis=-1),
             "cumulative_sum": lambda x, axis=-1: xp.cumulative_sum(x, axis=axis, dtype=x.dtype),
             "cumulative_max": partial(_cumulative_max, xp),

@@ -61,9 +61,10 @@ def plan_outs(
 
 def _pairs_to_compare(extents: list[tuple[int, int, bool] | None], count: int) -> list[tuple[int, int, int, int]]:
     """
-    Return (i, j, least, most) for out i and array j of all outs, then as many xs, then the table; own xs come first.
+    Return (i, j, least, most) for out i and array j of all outs, then as many xs, then the table.
 
-    They can share memory only if j begins more than `least` and less than `most` bytes after i.
+    They can share memory only if j begins more than `least` and less than `most` bytes after i. For each out its own x
+    comes first, because a call in place is the common one.
     """
     pairs = []
     for i, one in enumerate(extents[:count]):

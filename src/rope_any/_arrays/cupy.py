@@ -49,6 +49,7 @@ LIBRARY = Library(
     types=("cupy.ndarray",),
     xp=xp,
     check_placement=_check_placement,
+    has_float64=lambda _: True,
     state=lambda *_: State.EAGER,  # nothing traces
     add_facts=_add_facts,
     constant_context=_constant_context,
