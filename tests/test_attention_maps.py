@@ -59,20 +59,6 @@ def test_maps_equal_their_formulas(lib, position_map, shape):
     assert_columns(function(p.tolist(), like=lib([0.0], "float32"), **options), formula, options, p, lib.get)
 
 
-def test_maps_can_be_compiled(lib):
-    lib.need(compiler=True)
-    compiled = lib.trace(lambda p: [tuple(FUNCTIONS[name](p, **options)) for name, (options, _) in MAPS.items()])
-    for got, (options, formula) in zip(compiled(lib(P, "int32")), MAPS.values(), strict=True):
-        assert_columns(got, formula, options, P, lib.get)
-
-
-def test_maps_are_lazy_on_dask(position_map, monkeypatch):
-    da = pytest.importorskip("dask.array")
-    monkeypatch.setattr(da.Array, "compute", lambda *_: pytest.fail("computed"))
-    function, options, _ = position_map
-    assert all(field.shape == (8,) for field in function(da.from_array(np.asarray(P), chunks=3), **options))
-
-
 small, size = st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=9), st.integers(1, 5000)
 
 

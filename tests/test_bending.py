@@ -294,39 +294,6 @@ def test_tables_by_batch_head_and_token_are_applied(lib, rng, batch, heads, seq)
 # --- compilers, gradients and types -------------------------------------------------------------------------
 
 
-def bend_all(q, k, p, c, s):
-    """Return q and k rotated by tables of two schemes, and the tables of all schemes."""
-    for_q, for_k = bending.xpos(HALF.table(p), p, centre=4)
-    kept = ra.cos_sin(p, F[:KEPT], like=q)
-    bent = bending.fope(kept, c, s, pairs=N, sine_padding=0.0)
-    two_axes = ra.Rope((F, F[::-1]), pairing="half")
-    table = two_axes.table(positions.unscaled_first(p, 5), like=q)
-    with_temperature = bending.temperature(table, p, beta=0.1, original_length=4)
-    return HALF(q, k, (bent, for_k)), for_q, bending.fope(kept, s, c, pairs=N, sine_padding=1.0), with_temperature
-
-
-@pytest.mark.long
-def test_compiled_results_equal_eager_ones(lib, qk, coefficients):
-    lib.need(compiler=True)
-    arrays = (*map(lib, qk), lib(P, "int32"), *map(lib, coefficients))
-    expected = bend_all(*map(np.asarray, (*qk, P, *coefficients)))
-    got = lib.trace(bend_all)(*arrays)
-    if lib.name != "mlx":  # its graphs return plain lists
-        assert {type(table) for table in got[1:]} == {ra.BentTable}
-    for tables, numpy_tables in zip(got, expected, strict=True):
-        for x, y in zip(tables, numpy_tables, strict=True):
-            assert_close(lib.get(x), y, atol=5e-6)
-
-
-def test_bending_is_lazy_on_dask(qk, coefficients):
-    pytest.importorskip("dask.array", reason="dask is not installed")
-    import dask
-    import dask.array as da
-
-    with dask.config.set(scheduler=lambda *_, **__: pytest.fail("computed inside the call")):
-        bend_all(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
-
-
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_bent_tables_keep_their_type_in_torch(torch):
     pytree = pytest.importorskip("torch.utils._pytree")

@@ -62,17 +62,6 @@ def test_large_steps_and_leading_axes(lib, rng):
 
 
 @one_jax
-def test_sums_can_be_compiled(lib, rng):
-    lib.need(compiler=True)
-    steps = lib(example_steps(rng, 30), "float32")
-    angles, carry = lib.trace(ra.cumulative_angles)(steps)
-    expected, last = ra.cumulative_angles(steps)
-    np.testing.assert_allclose(lib.get(angles), lib.get(expected), atol=2e-7)
-    assert lib.get(carry[0]).tolist() == lib.get(last[0]).tolist()
-    np.testing.assert_allclose(lib.get(carry[1]), lib.get(last[1]), atol=1e-4)  # in units of 2⁻³¹ turns
-
-
-@one_jax
 def test_an_empty_sequence_keeps_the_carry(lib, rng):
     _, carry = ra.cumulative_angles(lib(example_steps(rng, 5), "float32"))
     none = lib(np.zeros((0, 3)), "float32")

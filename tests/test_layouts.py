@@ -325,23 +325,6 @@ def test_meta_rotates_by_packed_complex_numbers(torch, rng):
     torch.testing.assert_close(got, rope.apply(x, seq_axis=1), atol=1e-6, rtol=0)
 
 
-@pytest.mark.long
-@one_jax
-def test_pack_and_unpack_can_be_compiled(lib):
-    lib.need(compiler=True)
-    table = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
-    for layout in ("vllm", "tensorrt-llm-duplicated", "torchtune"):
-        expected = lib.get(pack(table, layout))
-
-        def pack_and_unpack(cos, sin, layout=layout):
-            """Return the cache of a table, and the cosines and sines from the cache."""
-            cache = pack(ra.Table(cos, sin), layout)
-            return cache, *unpack(cache, layout, rotary_dim=D)
-
-        got = [lib.get(x) for x in lib.trace(pack_and_unpack)(*table)]
-        assert all(identical(a, b) for a, b in zip(got, (expected, *map(lib.get, table)), strict=True))
-
-
 # --- refusals ---------------------------------------------------------------------------------------------
 
 

@@ -112,17 +112,6 @@ def test_masks_lengths_and_ranks_can_have_every_integer_dtype(lib):
     check(lib, positions.from_starts(lib([[250], [255]], "uint8"), 2), [[[250, 251]], [[255, 256]]])
 
 
-def test_nothing_is_computed_on_dask():
-    da = pytest.importorskip("dask.array", reason="dask is not installed")
-    dask = pytest.importorskip("dask", reason="dask is not installed")
-    host = map(da.asarray, example_arrays(np.asarray))
-    lazy = [da.map_blocks(lambda _: 1 / 0, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in host]
-    found = from_arrays(*lazy)
-    assert all(isinstance(p, da.Array) for p in found)
-    with pytest.raises(ZeroDivisionError):
-        dask.compute(found[0])
-
-
 # --- packed -------------------------------------------------------------------------------------------------
 
 

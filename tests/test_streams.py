@@ -76,19 +76,6 @@ def test_a_stream_can_continue_at_its_end(one, other):
     np.testing.assert_array_equal(np.concatenate(parts), positions.mrope([*one, *other], like=LIKE))
 
 
-def test_streams_are_constants_in_compiled_functions(lib):
-    lib.need(compiler=True)
-    x = lib(np.arange(3), "int32")
-    got = lib.trace(lambda x: positions.mrope(STREAM, like=x)[:3, ...] + x[:, None])(x)
-    np.testing.assert_array_equal(lib.get(got), np.asarray(numbered(STREAM)[0][:3]) + np.arange(3)[:, None])
-
-
-def test_streams_are_lazy_on_dask(monkeypatch):
-    da = pytest.importorskip("dask.array")
-    monkeypatch.setattr(da.Array, "compute", lambda *_: pytest.fail("computed"))
-    assert positions.mrope(STREAM, like=da.zeros(1)).shape == (len(numbered(STREAM)[0]), 3)
-
-
 def test_long_videos_use_little_host_memory():
     p = positions.mrope([10**6, (100, 100, 100)], like=LIKE)
     assert p.shape == (2 * 10**6, 3)

@@ -42,31 +42,53 @@ def assert_close(got, expected, atol=1.5e-6):
         np.testing.assert_allclose(x, y, rtol=0, atol=atol)
 
 
+def leaves(result):
+    """Return the arrays of a result, nested or not, as a flat list."""
+    return [leaf for part in result for leaf in leaves(part)] if isinstance(result, tuple | list) else [result]
+
+
+EAGER = [name for name in CALLS if "fused" not in name]  # with `fused`, a mode makes calls warn
+
+
+# --- all calls ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
+def test_all_calls_can_be_compiled_in_one_graph(lib):
+    lib.need(compiler=True)
+    sys.modules["torch"].compiler.reset() if lib.name.startswith("torch") else None
+    refused = {"convert_state_dict"} | ({"apply, out"} if not lib.mutable else set())
+    calls = [CALLS[name] for name in EAGER if name not in refused]
+
+    def call_all(*arrays):
+        """Return the results of all calls."""
+        left = iter(arrays)
+        return [call(*(next(left) for _ in given)) for call, *given in calls]
+
+    got = lib.trace(call_all)(*(lib(x) for _, *given in calls for x in given))
+    expected = [call(*given) for call, *given in calls]
+    assert_close(map(lib.get, leaves(got)), leaves(expected), atol=5e-6 if lib.has_float64 else 1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "apply, out"])  # Dask has no `out`
+@pytest.mark.filterwarnings("ignore:fused=True falls back")
+def test_calls_are_lazy_on_dask(name):
+    dask, da = (pytest.importorskip(name, reason="dask is not installed") for name in ("dask", "dask.array"))
+    call, *arrays = CALLS[name]
+    with dask.config.set(scheduler=lambda *_, **__: pytest.fail("computed inside the call")):
+        call(*(da.from_array(x, chunks=2) for x in arrays))
+
+
 # --- torch ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-@pytest.mark.parametrize(
-    ("rope", "positions"),
-    [(ROPES[0], form) for form in ("array", "int", "none", "table", "rows", "list")]
-    + [(ROPES[1], form) for form in ("array", "table", "range")],
-    ids=lambda given: getattr(given, "pairing", given),
-)
-def test_torch_compile_makes_one_graph(torch, rng, rope, positions):
+def test_torch_generates_code_of_one_graph(torch, rng, rope):
     q, k = qk(rng, torch.tensor)
     tokens = torch.arange(70_000, 70_006)
-    given = {
-        "array": tokens[0],
-        "int": 70_000,
-        "none": None,
-        "table": rope.table(tokens),
-        "list": tokens.tolist(),
-        "range": range(70_000, 70_006),
-        "rows": tokens[None, :] + torch.tensor([[0], [5]]),
-    }[positions]
-    # inductor for one case of each pairing; the graphs of the others differ only in the form of the positions
-    backend = "inductor" if (positions, rope.pairing) in {("array", "half"), ("table", "interleaved")} else "aot_eager"
-    counter = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend(backend)
+    given = tokens[0] if rope.pairing == "half" else rope.table(tokens)
+    counter = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend("inductor")
     torch.compiler.reset()
     assert_close(torch.compile(rope, fullgraph=True, backend=counter)(q, k, given), rope(q, k, given))
     assert counter.frame_count == 1
@@ -141,14 +163,6 @@ def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
     with torch.no_grad():
         expected = rope.apply(x)
         assert_close([rope.apply(x, out=x)], [expected])
-
-
-def leaves(result):
-    """Return the arrays of a result, nested or not, as a flat list."""
-    return [leaf for part in result for leaf in leaves(part)] if isinstance(result, tuple) else [result]
-
-
-EAGER = [name for name in CALLS if "fused" not in name]  # with `fused`, a mode makes calls warn
 
 
 def of_table(change):
@@ -353,18 +367,6 @@ def test_constants_that_mlx_keeps_while_it_traces_can_be_used_later(trace, rng):
     traced = np.array(calls[trace]())
     np.testing.assert_allclose(np.array(rope.apply(x, at)), want, atol=1e-6)  # with the constants of the trace
     np.testing.assert_allclose(np.array(calls[trace]()), traced, atol=1e-6)  # and read by another trace
-
-
-def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
-    dask, da = (pytest.importorskip(name, reason="dask is not installed") for name in ("dask", "dask.array"))
-    q, k = qk(rng)
-    lazy = [da.from_array(x, chunks=(1, 1, 3, 10)) for x in (q, k)]
-    with dask.config.set(scheduler=lambda *_, **__: pytest.fail("computed inside the call")):
-        positions = da.arange(70_000, 70_006, chunks=4)
-        results = [rope(*lazy, given) for given in (70_000, positions, rope.table(positions))]
-    assert [y.chunks for y in results[0]] == [x.chunks for x in lazy]
-    for result in results:
-        assert_close([y.compute(scheduler="sync") for y in result], rope(q, k, 70_000))
 
 
 # --- imports of libraries ---------------------------------------------------------------------------------

@@ -94,22 +94,6 @@ def test_a_round_trip_keeps_all_bits_of_any_dtype(rng, library, dtypes):
         assert (weights.convert(converted, 8, **HALVES).view(xp.uint8) == raw).all()
 
 
-def test_convert_can_be_compiled_and_stays_lazy(lib, rng):
-    w = lib(rng.standard_normal((12, 5)), "float32")
-
-    def permute(w):
-        """Convert weights from interleaved to half pairs."""
-        return weights.convert(w, 6, **HALVES, rotary_dim=4, heads=(1, 2))
-
-    if lib.name == "dask":
-        w = w.map_blocks(lambda _: pytest.fail("it was computed"), dtype=w.dtype, meta=np.empty((0, 0), w.dtype))
-        assert permute(w).shape == (12, 5)
-    elif lib.compile is None:
-        pytest.skip(f"{lib.name} has no compiler")
-    else:
-        np.testing.assert_array_equal(lib.get(lib.trace(permute)(w)), lib.get(permute(w)))
-
-
 @one_jax
 def test_converted_weights_give_the_same_scores(lib, rng):
     """With grouped queries, a rotary slice and a bias."""
