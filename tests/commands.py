@@ -84,11 +84,12 @@ def write_configs(folder, **models):
     return folder
 
 
-def write_safetensors(file, **tensors):
-    """Write a file of tensors, each a dtype of the format and an array."""
-    header, end = {}, 0
-    for name, (dtype, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": data.shape, "data_offsets": [end, end + data.nbytes]}
-        end += data.nbytes
-    head = json.dumps(header).encode()
-    file.write_bytes(len(head).to_bytes(8, "little") + head + b"".join(x.tobytes() for _, x in tensors.values()))
+def write_safetensors(file, metadata=None, /, **tensors):
+    """Write a file of tensors, each a dtype of the format, a shape, and bytes or an array; return the file."""
+    header, end = {} if metadata is None else {"__metadata__": metadata}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end := end + len(bytes(data))]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(bytes(data) for *_, data in tensors.values()))
+    return file

@@ -82,7 +82,7 @@ def page_files(files):
     (files / "mine.py").write_text("import rope_any as ra\nrotary = ra.Rope(ra.frequencies(128), pairing='half').apply")
     table = ra.Rope.from_config(llama).table(range(4096), like=np.zeros(1, dtype=np.float32))
     np.save(files / "cache.npy", ra.layouts.pack(table, "vllm"))
-    weights = "F32", np.zeros((128, 4), dtype=np.float32)
+    weights = "F32", (128, 4), bytes(4 * 128 * 4)
     tensors = {f"model.layers.{i}.self_attn.{x}_proj.weight": weights for i in range(2) for x in "qkv"}
     for file in (files / "in.safetensors", write_configs(files / "in") / "model.safetensors"):
         write_safetensors(file, **tensors)

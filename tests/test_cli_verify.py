@@ -117,8 +117,9 @@ def caches(tmp_path):
     for name, array in {"vllm": packed, "other": other, "cos": table.cos, "sin": table.sin, "meta": meta}.items():
         np.save(tmp_path / f"{name}.npy", array)
     bfloat16 = (packed.view(np.uint32) + 0x8000 >> 16).astype(np.uint16)
-    write_safetensors(tmp_path / "one.safetensors", cache=("BF16", bfloat16))
-    parts = {"cos": ("F32", table.cos), "sin": ("F32", table.sin), "n": ("I16", bfloat16)}
+    write_safetensors(tmp_path / "one.safetensors", cache=("BF16", bfloat16.shape, bfloat16))
+    arrays = {"cos": ("F32", table.cos), "sin": ("F32", table.sin), "n": ("I16", bfloat16)}
+    parts = {name: (dtype, data.shape, data) for name, (dtype, data) in arrays.items()}
     write_safetensors(tmp_path / "several.safetensors", **parts)
     write_safetensors(tmp_path / "empty.safetensors")
     (tmp_path / "half.pt").write_bytes(b"PK\x03\x04")
