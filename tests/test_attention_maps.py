@@ -97,54 +97,49 @@ def arrays(rng):
 
 
 @pytest.fixture
-def rotated_scores(lib, arrays):
-    """Return scores of q at some positions with k at others, rotated by a library."""
-    q, k = (lib(x, "float64" if lib.has_float64 else "float32") for x in arrays)
+def rotated_scores(arrays):
+    """Return a function that returns scores of q at some positions with k at others."""
 
     def scores(query_positions, key_positions, rope=ROPE):
         """Return the scores of queries and keys rotated at positions."""
-        rotated = rope.apply(q, query_positions), rope.apply(k, key_positions)
-        return np.einsum("...md,...nd->...mn", *(np.asarray(lib.get(x), np.float64) for x in rotated))
+        q, k = (rope.apply(x, at) for x, at in zip(arrays, (query_positions, key_positions), strict=True))
+        return np.einsum("...md,...nd->...mn", q, k)
 
     return scores
 
 
-def assert_equals_dense(lib, arrays, got, relative):
+def assert_equals_dense(arrays, got, relative):
     """Compare causal scores with the dense computation."""
     expected, causal = dense_scores(*arrays, relative), distance >= 0
-    atol = 1e-12 if lib.has_float64 else 2e-5
-    np.testing.assert_allclose(got[..., causal], expected[..., causal], rtol=0, atol=atol)
+    np.testing.assert_allclose(got[..., causal], expected[..., causal], rtol=0, atol=1e-12)
 
 
-@one_jax
 @pytest.mark.parametrize(("group", "window"), [(3, 4), (4, 10), (1, 5), (2, 0), (5, 40)])
-def test_self_extend_equals_its_dense_matrix(lib, rotated_scores, arrays, group, window):
-    p = lib(POSITIONS, "int32")
-    far = positions.self_extend(p, group=group, window=window)
-    got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*far))
+def test_self_extend_equals_its_dense_matrix(rotated_scores, arrays, group, window):
+    far = positions.self_extend(POSITIONS, group=group, window=window)
+    got = np.where(distance < window, rotated_scores(POSITIONS, POSITIONS), rotated_scores(*far))
     relative = np.where(distance < window, distance, M // group - N // group + window - window // group)
-    assert_equals_dense(lib, arrays, got, relative)
+    assert_equals_dense(arrays, got, relative)
 
 
 @pytest.mark.parametrize("window", [1, 6, 50])
-def test_rerope_equals_its_dense_matrix(lib, rotated_scores, arrays, window):
-    p = lib(POSITIONS, "int32")
-    got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*positions.rerope(p, window=window)))
-    assert_equals_dense(lib, arrays, got, np.minimum(distance, window))
+def test_rerope_equals_its_dense_matrix(rotated_scores, arrays, window):
+    far = positions.rerope(POSITIONS, window=window)
+    got = np.where(distance < window, rotated_scores(POSITIONS, POSITIONS), rotated_scores(*far))
+    assert_equals_dense(arrays, got, np.minimum(distance, window))
 
 
 @pytest.mark.parametrize(("window", "factor"), [(6, 3), (1, 16), (5, 1)])
-def test_leaky_rerope_equals_its_dense_matrix(lib, rotated_scores, arrays, window, factor):
-    p = lib(POSITIONS, "int32")
-    far = positions.leaky_rerope(p, window=window, factor=factor)
+def test_leaky_rerope_equals_its_dense_matrix(rotated_scores, arrays, window, factor):
+    far = positions.leaky_rerope(POSITIONS, window=window, factor=factor)
     slow = ra.Rope(scaling.linear(F, float(factor)), pairing="half")
-    got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*far, rope=slow))
-    assert_equals_dense(lib, arrays, got, np.where(distance < window, distance, window + (distance - window) / factor))
+    got = np.where(distance < window, rotated_scores(POSITIONS, POSITIONS), rotated_scores(*far, rope=slow))
+    assert_equals_dense(arrays, got, np.where(distance < window, distance, window + (distance - window) / factor))
 
 
 @pytest.mark.parametrize(("chunk_size", "local_size"), [(9, 3), (10, 4), (5, 4), (6, 0), (40, 8)])
-def test_dual_chunk_equals_its_dense_matrix(lib, rotated_scores, arrays, chunk_size, local_size):
-    chunked = positions.dual_chunk(lib(POSITIONS, "int32"), chunk_size=chunk_size, local_size=local_size)
+def test_dual_chunk_equals_its_dense_matrix(rotated_scores, arrays, chunk_size, local_size):
+    chunked = positions.dual_chunk(POSITIONS, chunk_size=chunk_size, local_size=local_size)
     c = chunk_size - local_size
     between = M // c - N // c
     near, next_to, far = (rotated_scores(q, chunked.keys) for q in (chunked.intra, chunked.successive, chunked.inter))
@@ -152,7 +147,7 @@ def test_dual_chunk_equals_its_dense_matrix(lib, rotated_scores, arrays, chunk_s
     # the distance is exact in the same chunk, and in the next one if the query is not clamped
     clamped = np.minimum(distance, chunk_size - N % c)
     further = min(2 * c - 1, chunk_size) - N % c
-    assert_equals_dense(lib, arrays, got, np.where(between == 0, distance, np.where(between == 1, clamped, further)))
+    assert_equals_dense(arrays, got, np.where(between == 0, distance, np.where(between == 1, clamped, further)))
 
 
 def test_dual_chunk_equals_the_papers_figure():

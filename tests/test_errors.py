@@ -396,17 +396,6 @@ def test_an_error_shows_the_whole_shape_of_positions(heads, axes, shape):
 # --- libraries and devices --------------------------------------------------------------------------------------------
 
 
-def test_dtypes_shapes_and_lists_are_checked_in_each_library(lib):
-    cos, sin = ra.cos_sin(lib(P, "int32"), F)
-    for dtype in ("int32", "complex64"):
-        with pytest.raises(TypeError, match=f"x must be floating-point .* got {dtype}"):
-            ra.rotate(lib(np.ones((3, 8)), dtype), cos, sin, pairing="half")
-    with pytest.raises(ValueError, match=r"broadcast to \(4, 4\), .* got \(3, 4\)"):
-        ra.rotate(lib(np.ones((4, 8)), "float32"), cos, sin, pairing="half")
-    with pytest.raises(ValueError, match=r"positions must be \(seq,\)"):
-        ROPE.apply(lib(np.ones((4, 8)), "float32"), lib(P, "int32"))
-
-
 def test_arrays_of_two_libraries_are_refused(lib):
     if lib.name == "numpy":
         pytest.skip("the other libraries are mixed with NumPy")

@@ -224,14 +224,6 @@ def test_errors_of_a_float64_table_have_the_float64_bound():
     assert "1e−15" in bound.get_label() and (ours.get_ydata() <= bound.get_ydata()).all()
 
 
-@one_jax
-def test_errors_of_any_library_are_drawn(lib):
-    rope = ra.Rope(ra.axes.chunked(F[::4], [2, 2]), pairing="half")
-    _, ours, _ = plot.errors(rope, longest=2**31 - 1, like=lib([0.0], "float32")).lines
-    assert 0 < max(ours.get_ydata()) <= 1.2e-7
-    assert ours.get_xdata()[-1] == 2**31 - 1
-
-
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 

@@ -142,30 +142,6 @@ def test_q_and_k_can_have_different_numbers_of_axes(lib, rng):
 # --- frequencies, factor and dtype ------------------------------------------------------------------------------------
 
 
-@one_jax
-def test_several_axes_add_their_angles(lib, rng):
-    rows = ((*F[:2], 0.0, 0.0), (0.0, 0.0, *F[:2]))
-    rope = ra.Rope(rows, pairing="half")
-    x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
-    grid = np.asarray([[0, 5], [1, 4], [2, 3], [3, 2]])
-
-    def expected(p):
-        """Return x rotated along one axis after the other."""
-        once = oracle.rotate(x, p[..., 0], rows[0], pairing="half")
-        return oracle.rotate(once, p[..., 1], rows[1], pairing="half")
-
-    apply = lib.quick(rope.apply)
-    on_host = lib.quick(lambda x: [rope.apply(x, given) for given in (grid.tolist(), 9)])(lib(x))
-    assert_close(lib, apply(lib(x), lib(grid, "int32")), expected(grid))
-    assert_close(lib, on_host[0], expected(grid))
-    batch = np.stack([grid, grid[::-1] + 7])
-    assert_close(lib, apply(lib(x), lib(batch, "int32")), expected(batch[:, None]))
-    # consecutive positions are equal on all axes: plain RoPE with the sum of the rows
-    count = np.stack([np.arange(9, 13)] * 2, -1)
-    assert_close(lib, on_host[1], expected(count))
-    assert_close(lib, apply(lib(x), lib(9, "int32")), expected(count))
-
-
 def test_float64_arrays_get_float64_tables(lib, rng):
     lib.need(dtype="float64")
     x = rng.uniform(-2, 2, (3, 8))
