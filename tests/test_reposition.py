@@ -140,6 +140,14 @@ def test_moves_in_place_and_into_out_are_exact(lib, keys):
     np.testing.assert_array_equal(lib.get(k), expected)
 
 
+@pytest.mark.long
+def test_a_move_from_another_rope_can_be_compiled(lib, keys):
+    lib.need(compiler=True)
+    k, new = lib(ROPE.apply(keys, 5), "float32"), lib(np.arange(6))
+    got = lib.trace(lambda k, new: LONG.reposition(k, 5, new, source=ROPE))(k, new)
+    np.testing.assert_allclose(lib.get(got), LONG.apply(keys, 0), rtol=0, atol=3e-6)
+
+
 def test_gradients_reach_the_keys(torch, keys):
     k = torch.asarray(keys).requires_grad_()
     assert torch.autograd.gradcheck(lambda k: LONG.reposition(k, 3, 9, source=ROPE), (k,))
