@@ -1,5 +1,7 @@
 """CuPy without a GPU, on the stand-in: its copies, waits and devices, and the kernel of ``fused=True`` on a CPU."""
 
+import json
+
 import cupy_stand_in
 import numpy as np
 import pytest
@@ -32,6 +34,15 @@ def given(cupy):
 
 
 # --- the stand-in -----------------------------------------------------------------------------------------------------
+
+
+def test_the_list_of_names_is_that_of_the_real_cupy():
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed")
+    if cupy.__version__ != NAMES["version"]:
+        pytest.skip(f"the list is of CuPy {NAMES['version']}, and this is {cupy.__version__}")
+    import cupy_names
+
+    assert json.loads(json.dumps(cupy_names.names())) == NAMES
 
 
 def test_the_stand_in_has_names_of_cupy_only(cupy):

@@ -14,7 +14,6 @@ import cupy
 import numpy as np
 
 CLASSES = {"ndarray": cupy.ndarray, "Device": cupy.cuda.Device, "Stream": cupy.cuda.Stream}
-CLASSES |= {"MemoryPointer": cupy.cuda.MemoryPointer, "RawKernel": cupy.RawKernel}
 
 
 def signature(function: Any) -> str | None:
