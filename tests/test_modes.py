@@ -253,20 +253,12 @@ def test_a_freed_tensor_raises():
 
 
 _LOCKED = """
-import os, signal, threading
+import os, signal
 import torch
-
-cos, started, parent = torch.cos, threading.Event(), os.getpid()
-def waiting(x):
-    if os.getpid() == parent:
-        started.set()
-        threading.Event().wait()
-    return cos(x)
-torch.cos = waiting
 import rope_any as ra
+from rope_any._caches import _LOCK
 
-threading.Thread(target=ra.cos_sin, args=(torch.arange(2), (1.0, 0.5)), daemon=True).start()  # its first table
-assert started.wait(60)
+_LOCK.acquire()  # as a thread may have, at the moment of a fork
 child = os.fork()
 if child == 0:
     signal.alarm(60)
