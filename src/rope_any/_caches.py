@@ -30,7 +30,7 @@ def keep_plan(key: tuple[Any, ...] | None, plan: X) -> X:
 
 
 def prepared_once(frequencies: Frequencies) -> PreparedFrequencies:
-    """Return ``prepare(frequencies)``; the last 64 are kept, and with them their constants, unless a tracer runs."""
+    """Return ``prepare(frequencies)``; the last 64 are kept, so that their constants are too, unless torch traces."""
     return prepare(frequencies) if is_compiling() else _prepare_once(frequencies)
 
 

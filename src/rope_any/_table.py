@@ -178,12 +178,11 @@ def table(
     if sharded is not None:
         positions = _as_dtensor(positions, frequencies, like=sharded)
 
-    def joined_table(positions: Any, reference: Array, right: PreparedFrequencies | Array) -> Table:
+    def joined_table(at: Any, reference: Array, frequencies: PreparedFrequencies | Array) -> Table:
         """Return the table, with one last axis for the pairs of all heads, head by head, if these are prepared."""
-        at = positions
-        if not is_consecutive(at) or not has_fast_ranges(lib, reference, right, dtype):
+        if not is_consecutive(at) or not has_fast_ranges(lib, reference, frequencies, dtype):
             at = split_positions(lib, at, like=reference)
-        return table_maker(lib, reference, at, right, dtype, fused=fused)(right, factor, at)
+        return table_maker(lib, reference, at, frequencies, dtype, fused=fused)(frequencies, factor, at)
 
     if learned is not None:
         return joined_table(positions, reference, _sharding.replicated(learned, like=positions))

@@ -224,8 +224,9 @@ def _refuse_old_namespace(record: "Library", needed: tuple[str, ...], x: Array) 
         return None
     fault = f"lacks {', '.join(missing)}" if missing else f"is of version {version}"
     got = f"{type_name(x)}, whose namespace {fault}"
-    hint = "a newer version of the library may follow it; or see rope_any.arrays"
-    hint = "add what is missing to the `xp` of its record" if record.types else hint
+    is_registered = bool(record.types)
+    newer = "a newer version of the library may follow it; or see rope_any.arrays"
+    hint = "add what is missing to the `xp` of its record" if is_registered else newer
     return Refusal(f"of a library that follows the array API {_OLDEST}", got, hint)
 
 
