@@ -17,6 +17,8 @@ PLANS: dict[tuple[Any, ...], Any] = {}
 _CONSTANTS: WeakKeyDictionary[PreparedFrequencies, dict[Hashable, Any]] = WeakKeyDictionary()
 _MOVES: WeakKeyDictionary[PreparedFrequencies, WeakKeyDictionary[PreparedFrequencies, PreparedFrequencies]]
 _MOVES = WeakKeyDictionary()
+_CAPTURED: set[PreparedFrequencies] = set()
+"""Frequencies whose constants a captured CUDA graph reads. They live on, because nothing tells how long it does."""
 _LOCK = threading.Lock()
 
 
@@ -67,6 +69,8 @@ def constants(
         key, device = (lib, field), lib.placement(positions)
         for known, rows in _CONSTANTS.get(prepared, {}).get(key, ()):
             if known == device:
+                if lib.is_capturing(positions):
+                    _CAPTURED.add(prepared)
                 return rows  # type: ignore[no-any-return]  # as `make` returns them
         if lib.is_capturing(positions):
             msg = (
@@ -77,7 +81,6 @@ def constants(
         with lib.constant_context():
             made = make()
         if state is not State.UNKNOWN or all(map(lib.holds_numbers, made)):
-            # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
             rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, lambda _: [])
             rows_by_device.append((device, made))
         return made
@@ -124,4 +127,5 @@ def clear_caches() -> None:
         PLANS.clear()
         _CONSTANTS.clear()
         _MOVES.clear()
+        _CAPTURED.clear()
         _prepare_once.cache_clear()

@@ -187,9 +187,10 @@ def table(
     if learned is not None:
         return joined_table(positions, reference, _sharding.replicated(learned, like=positions))
     if sharded is None:
-        return _split_heads(lib, joined_table(positions, reference, frequencies), frequencies, positions)
-    of_shards = _sharding.tables_by_shard(lambda own: joined_table(own, own, frequencies), positions)
-    return _split_heads(lib, Table(*of_shards), frequencies, positions)
+        joined = joined_table(positions, reference, frequencies)
+    else:
+        joined = Table(*_sharding.tables_by_shard(lambda own: joined_table(own, own, frequencies), positions))
+    return _split_heads(lib, joined, frequencies, positions)
 
 
 def _split_heads(lib: Library, joined: Table, frequencies: PreparedFrequencies, positions: Any) -> Table:
