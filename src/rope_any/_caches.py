@@ -4,12 +4,11 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from rope_any._arrays import Array, Library, State, X, is_compiling
-from rope_any._frequencies import Frequencies, PreparedFrequencies, prepare
+from rope_any._frequencies import PreparedFrequencies, prepare
 
 _MOST_PLANS = 1024
 PLANS: dict[tuple[Any, ...], Any] = {}
@@ -17,8 +16,6 @@ PLANS: dict[tuple[Any, ...], Any] = {}
 _CONSTANTS: WeakKeyDictionary[PreparedFrequencies, dict[Hashable, Any]] = WeakKeyDictionary()
 _MOVES: WeakKeyDictionary[PreparedFrequencies, WeakKeyDictionary[PreparedFrequencies, PreparedFrequencies]]
 _MOVES = WeakKeyDictionary()
-_CAPTURED: set[PreparedFrequencies] = set()
-"""Frequencies whose constants a captured CUDA graph reads. They live on, because nothing tells how long it does."""
 _LOCK = threading.Lock()
 
 
@@ -29,14 +26,6 @@ def keep_plan(key: tuple[Any, ...] | None, plan: X) -> X:
             PLANS.clear()  # cheaper than tracking the least recently used
         PLANS[key] = plan
     return plan
-
-
-def prepared_once(frequencies: Frequencies) -> PreparedFrequencies:
-    """Return ``prepare(frequencies)``; the last 64 are kept, so that their constants are too, unless torch traces."""
-    return prepare(frequencies) if is_compiling() else _prepare_once(frequencies)
-
-
-_prepare_once = lru_cache(maxsize=64)(prepare)
 
 
 def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[PreparedFrequencies], X]) -> X:
@@ -69,8 +58,6 @@ def constants(
         key, device = (lib, field), lib.placement(positions)
         for known, rows in _CONSTANTS.get(prepared, {}).get(key, ()):
             if known == device:
-                if lib.is_capturing(positions):
-                    _CAPTURED.add(prepared)
                 return rows  # type: ignore[no-any-return]  # as `make` returns them
         if lib.is_capturing(positions):
             msg = (
@@ -81,6 +68,7 @@ def constants(
         with lib.constant_context():
             made = make()
         if state is not State.UNKNOWN or all(map(lib.holds_numbers, made)):
+            # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
             rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, lambda _: [])
             rows_by_device.append((device, made))
         return made
@@ -120,12 +108,10 @@ def clear_caches() -> None:
     Clear the caches between calls: plans and constants.
 
     Plans say how to rotate arrays of some shapes; at most 1024 are kept. Constants are the frequencies of each `Rope`
-    on each device, which live as long as the `Rope`, and those of the last 64 calls of `cos_sin` with others. Both are
-    made again when they are needed. Do not replay a CUDA graph that was captured before the call.
+    on each device, which live as long as the `Rope`. Both are made again when they are needed. Do not replay a CUDA
+    graph that was captured before the call.
     """
     with _LOCK:
         PLANS.clear()
         _CONSTANTS.clear()
         _MOVES.clear()
-        _CAPTURED.clear()
-        _prepare_once.cache_clear()

@@ -16,7 +16,7 @@ from typing import Any
 
 from rope_any._arrays import Array, Library, State, _sharding, is_array, library, refuse_foreign
 from rope_any._arrays._compilers import warn_fallback, with_fallback
-from rope_any._caches import constants, prepared_once
+from rope_any._caches import constants
 from rope_any._checks import NOTHING, ArgumentValueError, flag
 from rope_any._checks import attention_factor as checked_factor
 from rope_any._exact import TableMaker, exact_table, scale_and_cast, table_of_radians
@@ -101,7 +101,7 @@ def cos_sin(
     [1.         0.5403023  0.93675214]
     """
     refuse_foreign("frequencies", frequencies)
-    source = frequencies if is_array(frequencies) else prepared_once(as_frequencies(frequencies))
+    source = frequencies if is_array(frequencies) else prepare(as_frequencies(frequencies))
     fused = flag("fused", fused)
     return table(positions, source, attention_factor=attention_factor, dtype=dtype, like=like, fused=fused)
 
@@ -187,10 +187,9 @@ def table(
     if learned is not None:
         return joined_table(positions, reference, _sharding.replicated(learned, like=positions))
     if sharded is None:
-        joined = joined_table(positions, reference, frequencies)
-    else:
-        joined = Table(*_sharding.tables_by_shard(lambda own: joined_table(own, own, frequencies), positions))
-    return _split_heads(lib, joined, frequencies, positions)
+        return _split_heads(lib, joined_table(positions, reference, frequencies), frequencies, positions)
+    of_shards = _sharding.tables_by_shard(lambda own: joined_table(own, own, frequencies), positions)
+    return _split_heads(lib, Table(*of_shards), frequencies, positions)
 
 
 def _split_heads(lib: Library, joined: Table, frequencies: PreparedFrequencies, positions: Any) -> Table:
