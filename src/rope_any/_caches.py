@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,7 +13,8 @@ from rope_any._frequencies import PreparedFrequencies, prepare
 _MOST_PLANS = 1024
 PLANS: dict[tuple[Any, ...], Any] = {}
 """Cached plans by the `signature` of the arrays and the options of a call; filled by `keep_plan`."""
-_CONSTANTS: WeakKeyDictionary[PreparedFrequencies, dict[Hashable, Any]] = WeakKeyDictionary()
+Store = MutableMapping[PreparedFrequencies, dict[Hashable, Any]]
+_CONSTANTS: Store = WeakKeyDictionary()
 _MOVES: WeakKeyDictionary[PreparedFrequencies, WeakKeyDictionary[PreparedFrequencies, PreparedFrequencies]]
 _MOVES = WeakKeyDictionary()
 _LOCK = threading.Lock()
@@ -28,13 +29,15 @@ def keep_plan(key: tuple[Any, ...] | None, plan: X) -> X:
     return plan
 
 
-def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[PreparedFrequencies], X]) -> X:
+def cached(
+    prepared: PreparedFrequencies, key: Hashable, make: Callable[[PreparedFrequencies], X], store: Store = _CONSTANTS
+) -> X:
     """Return ``make(prepared)``, or its cached result for `prepared` and `key`, which lives as long as `prepared`."""
-    found = _CONSTANTS.get(prepared)
+    found = store.get(prepared)
     if found is None or key not in found:
         made = make(prepared)
         with _LOCK:
-            return _CONSTANTS.setdefault(prepared, {}).setdefault(key, made)  # type: ignore[no-any-return]  # an X
+            return store.setdefault(prepared, {}).setdefault(key, made)  # type: ignore[no-any-return]  # an X
     return found[key]  # type: ignore[no-any-return]  # likewise
 
 
@@ -44,7 +47,8 @@ def constants(
     """
     Return rows of `field`, as arrays that columns of `positions` can be multiplied by, on their device.
 
-    They are kept for later calls if `lib` can keep arrays now. Raises if a graph capture must make them.
+    They are kept for later calls if `lib` can keep arrays now, or by the mode that makes them (`Library.mode_store`).
+    Raises if a graph capture must make them.
     """
 
     def make() -> list[Array]:
@@ -52,11 +56,11 @@ def constants(
         place = lib.device_kwargs(positions)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
-    def kept() -> list[Array]:
+    def kept(store: Store) -> list[Array]:
         """Return the rows that are kept for the device of the positions, or make them; raise in a graph capture."""
         # By field, which decides the dtype; then by device, which can be compared in all libraries, but not hashed.
         key, device = (lib, field), lib.placement(positions)
-        for known, rows in _CONSTANTS.get(prepared, {}).get(key, ()):
+        for known, rows in store.get(prepared, {}).get(key, ()):
             if known == device:
                 return rows  # type: ignore[no-any-return]  # as `make` returns them
         if lib.is_capturing(positions):
@@ -69,12 +73,13 @@ def constants(
             made = make()
         if state is not State.UNKNOWN or all(map(lib.holds_numbers, made)):
             # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
-            rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, lambda _: [])
+            rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, lambda _: [], store)
             rows_by_device.append((device, made))
         return made
 
     state = lib.state()
-    rows = kept() if state.can_keep_arrays else make()
+    store = _CONSTANTS if state.can_keep_arrays else lib.mode_store()
+    rows = make() if store is None else kept(store)
     rank = positions.ndim + (prepared.axes is None)
     return [lib.broadcast_to_rank(row, rank) for row in rows]
 

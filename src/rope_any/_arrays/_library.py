@@ -5,7 +5,7 @@ The default of a field is the answer of the array API standard, so a library set
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, MutableMapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -306,6 +306,9 @@ class Library:
     add_facts : callable, optional
         ``(arrays, facts)``: append all that distinguishes arrays except their values, such as dtypes, shapes, strides
         and devices, to the list `facts`, and return True; or return False. Calls with equal facts are planned once.
+    mode_store : callable, optional
+        ``()``: where constants are kept as long as the active mode lives, though the state is TRANSFORMED; None if they
+        must not be.
     constant_context : callable, optional
         A context to make kept arrays in, so that later calls can use them in any mode, stream and with gradients.
     is_capturing : callable, optional
@@ -379,6 +382,7 @@ class Library:
     # --- state beyond the array type: tracing, transforms, gradients ---
     state: Callable[..., State] = lambda *_: State.UNKNOWN
     add_facts: Callable[[tuple[Array | None, ...], list[Any]], bool] = _no
+    mode_store: Callable[[], MutableMapping[Any, dict[Hashable, Any]] | None] = _return_none
     constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext
     is_capturing: Callable[[Array], bool] = _no
 

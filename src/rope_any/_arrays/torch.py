@@ -4,10 +4,11 @@ import ctypes
 import inspect
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, MutableMapping
 from functools import cache, partial
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import array_api_compat.torch
 import torch
@@ -24,6 +25,8 @@ _are_transforms_active: Any = torch._C._are_functorch_transforms_active  # noqa:
 _count_dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
 _count_function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
 _function_mode_at: Any = torch._C._get_function_stack_at  # noqa: SLF001  # likewise
+_dispatch_mode: Any = torch._C._get_dispatch_mode  # noqa: SLF001  # likewise
+_MODES: Any = torch._C._TorchDispatchModeKey  # noqa: SLF001  # likewise
 _is_functional: Any = torch._is_functional_tensor  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -107,6 +110,18 @@ def _is_any_mode_active() -> bool:
             and any(type(_function_mode_at(i)) is not DeviceContext for i in range(count))
         )
     )
+
+
+def _fake_store() -> MutableMapping[Any, dict[Hashable, Any]] | None:
+    """Return where constants of the active FakeTensorMode are kept; None in another mode, a tracer or a transform."""
+    if torch.compiler.is_compiling() or _is_transforming():
+        return None
+    mode, *tracers = map(_dispatch_mode, (_MODES.FAKE, _MODES.PROXY, _MODES.FUNCTIONAL))
+    if mode is None or any(tracers):
+        return None
+    # by the mode itself: its tensors hold it, so that a weak key of ours would keep it alive
+    found: MutableMapping[Any, dict[Hashable, Any]] = vars(mode).setdefault("_rope_any_constants", WeakKeyDictionary())
+    return found
 
 
 _LOWEST_ADDRESS = 2**40  # a lower one may be an offset from a null pointer; Linux processes have no memory so low
@@ -371,8 +386,9 @@ LIBRARY = Library(
     has_fast_float64_cosine=_has_fast_float64_cosine,
     state=_state,
     add_facts=_add_facts,
+    mode_store=_fake_store,
     constant_context=lambda: torch.inference_mode(mode=False),
-    is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
+    is_capturing=lambda x: x.is_cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing(),
     map_partitions=_sharding.map_shards,
     astype=torch.Tensor.type,  # faster than `to`, which reads more kinds of arguments
     concat=lambda parts: _without_autocast(torch.cat, parts, dim=-1),  # the only name with a batching rule
