@@ -141,7 +141,7 @@ def only(file: Path, explanations: tuple[Explanation, ...]) -> tuple[Rope, int]:
     """Return the one rotation of a config file and its head_dim; raise if it has none, or several that differ."""
     found = {(one.rope, one.facts["head_dim"].value): title(one) for one in explanations if one.rope is not None}
     if not found:
-        raise inside(printed(file), no_rotation(explanations[0].facts["rotary"]))
+        raise inside(printed(file), no_rotation(explanations[0].facts["rotary"].source))
     if len(found) > 1:
         got = f"several, of {'; '.join(found.values())}: choose by --layer-type"
         raise ArgumentValueError("the config", "have one rotation", Text(got))

@@ -21,6 +21,8 @@ from rope_any._rope import Rope
 from rope_any.config import _parts, _published
 from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, outlook, sum_over_axes, unscaled
 from rope_any.config._canonical import (
+    EXTENDED,
+    SIZES,
     Layers,
     class_defaults,
     common_value,
@@ -32,11 +34,11 @@ from rope_any.config._canonical import (
     without_rotary,
 )
 from rope_any.config._gguf import is_gguf
-from rope_any.config._load import Fact, load, same
+from rope_any.config._load import Fact, Values, load, same
 from rope_any.config._models import WITHOUT_ATTENTION
 from rope_any.config._params import form_of
 from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
-from rope_any.config._recipe import make_rope, no_rotation, recipe, require_length, rotary_slice_width
+from rope_any.config._recipe import has_rotary_slice, make_rope, no_rotation, recipe, require_length
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
 
@@ -214,7 +216,9 @@ def explain(
             if old is not new:
                 found[rope] = old._replace(layers=tuple(sorted([*(old.layers or ()), *(new.layers or ())])))
         reasons = [group.unrotated for group in same_label if group.unrotated]
-        unrotated = [Explanation(label or layer_type, None, {"rotary": reason}, ()) for reason in reasons[:1]]
+        unrotated = [
+            Explanation(label or layer_type, None, {"rotary": Fact(None, reason)}, ()) for reason in reasons[:1]
+        ]
         explanations += found.values() or unrotated
     return tuple(explanations)
 
@@ -346,12 +350,12 @@ def score_scale(
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part)
     groups = reader.layers()
     if any(not group.unrotated for group in groups):  # then attention without rotary has a score scale too
-        attends = [group.sizes and group.layer_type not in WITHOUT_ATTENTION for group in groups]
+        attends = [bool(group.values) and group.layer_type not in WITHOUT_ATTENTION for group in groups]
         groups = tuple(
             each._replace(unrotated=None) if yes else each for each, yes in zip(groups, attends, strict=True)
         )
     scale = common_value(reader.part, groups_of_type(groups, layer_type), reader.score, key=lambda fact: fact.value)
-    if scale.value is None:
+    if isinstance(scale, str):
         raise no_rotation(scale)
     return float(scale.value)
 
@@ -362,11 +366,16 @@ _LENGTH_RATIO = {"linear", "dynamic", "yarn", "longrope"}
 
 def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """Return ``trained_length`` and ``extended_length`` if known; ``stated_length`` is one that may be either."""
-    parameters, own = [each.parameters for each in groups], group.parameters
+    parameters, own = [each.values for each in groups], group.values
     # a group without scaling has the lengths of those with it
     scaled = own if _extends_context(own) else next(filter(_extends_context, parameters), own)
-    outer, inner = _token_count(first_value(part, LENGTHS)), _token_count(scaled.get("max_position_embeddings"))
-    originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *parameters))]
+    outer = _token_count(first_value(part, LENGTHS))
+    inner = _token_count(scaled.facts(EXTENDED).get(EXTENDED))
+    originals = [
+        facts.get(ORIGINAL),
+        part.get(ORIGINAL),
+        *(one.facts(ORIGINAL).get(ORIGINAL) for one in (scaled, *parameters)),
+    ]
     trained = next(filter(None, map(_token_count, originals)), None)
     # with scaling, max_position_embeddings may be either length; for rope type dynamic, `outer` is the trained one
     is_dynamic = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
@@ -378,15 +387,15 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
         undecided = outer if outer and (inner is None or outer.value > inner.value) else None
         return {name: fact for name, fact in (("extended_length", inner), ("stated_length", undecided)) if fact}
     is_ratio = rope_type_of(scaled) in _LENGTH_RATIO and "alpha" not in scaled
-    factor = _token_count(scaled.get("factor")) if is_ratio else None
+    factor = _token_count(scaled.facts("factor").get("factor")) if is_ratio else None
     derived = factor and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
     extended = [n for n in (inner, outer, _token_count(derived)) if n is not None and n.value > trained.value]
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
 
 
-def _extends_context(parameters: Mapping[str, Fact]) -> bool:
+def _extends_context(parameters: Values) -> bool:
     """Whether parameters scale the context: they give a trained length, or a `factor` or `alpha` that is not 1."""
-    given = [parameters[name].value for name in ("factor", "alpha") if name in parameters]
+    given = [parameters[name] for name in ("factor", "alpha") if name in parameters]
     return ORIGINAL in parameters or not all(same(value, 1) for value in given)
 
 
@@ -530,7 +539,7 @@ def advise(
     advices = []
     explanations = explain(whole, layer_type=layer_type, pairing=pairing, factor=factor)
     if all(each.rope is None for each in explanations):
-        raise no_rotation(explanations[0].facts["rotary"])
+        raise no_rotation(explanations[0].facts["rotary"].source)
     for each in explanations:
         known = each.facts.get("trained_length")
         trained = given or known
@@ -630,12 +639,13 @@ def modernize(config: object, /) -> dict[str, Any]:
 def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
     """Return today's ``rope_parameters`` of one label; None or a null base if none rotates. Raise if groups differ."""
     found = common_value(part, groups, partial(recipe, part), key=make_rope)
-    if isinstance(found, Fact):  # none rotates
+    if isinstance(found, str):  # none rotates
         return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None
-    given, sizes = next((group.parameters, group.sizes) for group in groups if not group.unrotated)
-    values = {key: fact.value for key, fact in {**class_defaults(part, label), **given}.items()}
+    given = next(group.values for group in groups if not group.unrotated)
+    values = {key: fact.value for key, fact in class_defaults(part, label).items()}
+    values |= {LENGTHS[0] if key == EXTENDED else key: value for key, value in given.items() if key not in SIZES}
     counted = COUNT in part.model.sizes or any(name in part.keys for name in part.key_names(COUNT))
-    if counted and rotary_slice_width(part, sizes) is None and rope_type_of(given) != "proportional":
+    if counted and not has_rotary_slice(part, given) and rope_type_of(given) != "proportional":
         rotary, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = rotary / head  # today's form has a share instead of a count
         values[SHARE] = share if int(head * share) == rotary else math.nextafter(share, 1)

@@ -25,6 +25,7 @@ from rope_any._names import did_you_mean
 from rope_any.config._load import (
     MOST_LAYERS,
     Fact,
+    Values,
     agreed,
     checked,
     entry_of,
@@ -46,6 +47,14 @@ from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, LENGTHS, OBJECTS,
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, REQUIRED, SCHEMES, unknown_name
 
 MOST_KINDS = 64  # kinds of layers
+EXTENDED = "extended_length"  # the plain name of max_position_embeddings inside of the parameters
+SIZES = {
+    **{name: (name,) for name in ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim")},
+    HIDDEN[0]: HIDDEN,
+    HEADS[0]: HEADS,
+    LENGTHS[0]: LENGTHS,
+}
+"""The plain names of sizes, and the keys of each."""
 _NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.layers gives a Rope for each"
 
 T = TypeVar("T")
@@ -60,12 +69,13 @@ class Layers(NamedTuple):
     """Their type, if layers have types."""
     indices: tuple[int, ...] | None = None
     """Their indices, counted from 0; None if the config does not give the number of layers."""
-    unrotated: Fact | None = None
+    unrotated: str | None = None
     """Why they have no rotary embedding; None if they have it."""
-    parameters: Mapping[str, Fact] = {}
-    """The values of ``rope_parameters`` by today's names, with the base and the share of the head from anywhere."""
-    sizes: Mapping[str, Fact] = {}
-    """All other values of the config, and the defaults of the class."""
+    values: Values = Values()
+    """
+    Their values by today's names: sizes (`SIZES`), and those of ``rope_parameters`` with the base and the share of the
+    head from anywhere. An unknown key of the parameters has a point before it. Empty if they are not needed.
+    """
     counts: tuple[Fact, ...] = ()
     """The values that sum to the number of layers, in parts that are not read as text is."""
 
@@ -115,20 +125,21 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     return tuple(sorted(groups, key=lambda each: order.index(each.label)))
 
 
-def _why_unrotated(part: Part, layer_type: str | None, indices: list[int]) -> Fact:
-    """Return a Fact without value, whose source says which layers have no rotary: their type, or their first index."""
+def _why_unrotated(part: Part, layer_type: str | None, indices: list[int]) -> str:
+    """Return which layers have no rotary embedding: those of their type, or the first of their indices."""
     which = f"layers of type {layer_type} have" if layer_type else f"layer {indices[0]} has"
-    return Fact(None, f"{which} no rotary embedding in {part.model_type}")
+    return f"{which} no rotary embedding in {part.model_type}"
 
 
 def _fill_in(part: Part, group: Layers, written: "Written") -> Layers:
-    """Return a group with its sizes and rotary parameters; if these are null, sizes and the reason in `unrotated`."""
+    """Return a group with its values: only sizes, and the reason in `unrotated`, if the parameters are null."""
     if group.unrotated and (not part.model.rotary or (written.by_layer and group.label not in written.content)):
         return group
-    parameters, sizes = _parameters(part, group.label, written), _with_common_names(part, group.label)
-    if isinstance(parameters, Fact):
-        return group._replace(unrotated=group.unrotated or parameters, sizes=sizes)
-    return group._replace(parameters=parameters, sizes=sizes)
+    parameters, values = _parameters(part, group.label, written), _sizes(part, group.label)
+    if isinstance(parameters, str):
+        return group._replace(unrotated=group.unrotated or parameters, values=values)
+    values.take(parameters)
+    return group._replace(values=values)
 
 
 def groups_by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
@@ -153,7 +164,7 @@ def groups_of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[L
 
 def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
-) -> T | Fact:
+) -> T | str:
     """Return the first ``read(group)``, or why none rotates. Raise if `key` differs or only some labels rotate."""
     found = groups_by_label(groups)
     read_of = {label: [read(group) for group in given if not group.unrotated] for label, given in found.items()}
@@ -237,61 +248,62 @@ def _is_by_layer(content: Mapping[str, Any]) -> bool:
     return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
 
 
-def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
+def _parameters(part: Part, label: str | None, written: Written) -> Values | str:
     """Return a label's parameters by today's names, or why it doesn't rotate. Raise for a wrong form, not value."""
     (name, content, by_layer), model = written, part.model
-    if by_layer:
-        if name != OBJECTS[0] and model.layers:
-            raise ArgumentValueError(part.name(name), f"be {OBJECTS[0]}, since it is by kind of layer", content)
-        entry = content[label or ""]
-        if entry is None:
-            return Fact(None, f"{part.name(name, label or '')} is null")
-        facts = _with_outer_values(part, label, _with_rope_type(part, entry, name, label or ""), by_layer=True)
-        _require_complete(part, facts, entry, name, label or "")
-        _require_truncation(facts)
-        return facts
-    return _common_parameters(part, label, written)
+    if not by_layer:
+        return _common_parameters(part, label, written)
+    if name != OBJECTS[0] and model.layers:
+        raise ArgumentValueError(part.name(name), f"be {OBJECTS[0]}, since it is by kind of layer", content)
+    entry = content[label or ""]
+    if entry is None:
+        return f"{part.name(name, label or '')} is null"
+    values = _with_outer_values(part, label, _read_object(part, entry, name, label or ""), by_layer=True)
+    _require_complete(part, values, entry, name, label or "")
+    _require_truncation(values)
+    return values
 
 
-def _common_parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
+def _common_parameters(part: Part, label: str | None, written: Written) -> Values | str:
     """Return a label's parameters, if not given by kind of layer, or why it doesn't rotate; raise as `_parameters`."""
     (name, content, _), model = written, part.model
-    base = {**part.keys, **content}
-    if model.optional_rotary and BASE in base and base[BASE] is None:
-        return Fact(None, f"{part.name(name)} is null")
+    if model.optional_rotary and {**part.keys, **content}.get(BASE, 0) is None:
+        return f"{part.name(name)} is null"
     if not content and model.needs_parameters:
         raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}")
     if content and model.layers and (name == OBJECTS[0] or model.one_base_if_flat):
         wanted = f"be by kind of layer for {part.model_type}: {', '.join(model.layers)}"
         raise ArgumentValueError(part.name(name), wanted)
-    facts = _with_rope_type(part, content, name)
+    values = _read_object(part, content, name)
     if not _is_scaled(part, label):
-        facts = {key: facts[key] for key in (BASE, SHARE) if key in facts and not model.layers}
+        values = Values({} if model.layers else values.facts(BASE, SHARE))
     original = first_value(part, (ORIGINAL,))  # some classes have a default, which transformers prefers to `content`
-    if original is not None and ORIGINAL in SCHEMES.get(rope_type_of(facts), SCHEMES["default"]).keys:
-        facts[ORIGINAL] = agreed(original, facts.get(ORIGINAL)) or original
+    if original is not None and ORIGINAL in SCHEMES.get(rope_type_of(values), SCHEMES["default"]).keys:
+        if ORIGINAL in values:
+            agreed(original, values.fact(ORIGINAL))
+        values.put(ORIGINAL, *original)
     factor = layer.attention_factor if (layer := model.layers.get(label or "")) else None
-    if factor is not None and rope_type_of(facts) == "yarn":
-        facts.setdefault("attention_factor", Fact(factor, part.default))
+    if factor is not None and rope_type_of(values) == "yarn" and "attention_factor" not in values:
+        values.put("attention_factor", factor, part.default)
     if model.layers:
-        _require_truncation(facts)
-    return _with_outer_values(part, label, facts, by_layer=False)
+        _require_truncation(values)
+    return _with_outer_values(part, label, values, by_layer=False)
 
 
-def _require_complete(part: Part, facts: Mapping[str, Fact], entry: Mapping[str, Any], *path: str) -> None:
+def _require_complete(part: Part, values: Values, entry: Mapping[str, Any], *path: str) -> None:
     """Raise if the parameters of a kind of layers lack a value whose default depends on the form of the config."""
     missing = [BASE] if part.model.layers and entry.get(BASE) is None else []
-    missing += [SHARE] if (part.model.partial or 1) < 1 and SHARE not in facts else []
+    missing += [SHARE] if (part.model.partial or 1) < 1 and SHARE not in values else []
     for key in missing:
         wanted = f"be given: in this form, the default of {part.model_type} is not that of its layers"
         raise ArgumentValueError(part.name(*path, key), wanted)
 
 
-def _require_truncation(facts: Mapping[str, Fact]) -> None:
+def _require_truncation(values: Values) -> None:
     """Raise if a kind of layers has ``truncate`` false, which transformers reads only if layers don't differ."""
-    if (fact := facts.get("truncate")) and fact.value is False:
+    if values.get("truncate") is False:
         wanted = "not be false for a kind of layers: there, transformers does not read it, and truncates"
-        raise ArgumentValueError(fact.source, wanted, NOTHING, "leave it out for that reading")
+        raise ArgumentValueError(values.sources["truncate"], wanted, NOTHING, "leave it out for that reading")
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
@@ -304,44 +316,50 @@ def _is_scaled(part: Part, label: str | None) -> bool:
     return bool(scaled.value)
 
 
-def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
-    """Return the object `entry`, at `path`, as Facts, with today's rope type. Raise if two differ or one is wrong."""
+def _read_object(part: Part, entry: Mapping[str, Any], *path: str) -> Values:
+    """Return the object `entry`, at `path`, by today's names. Raise if two rope types differ or one is wrong."""
     require_names(entry)
-    facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
-    kinds = []
-    for fact in (facts.pop("rope_type", None), facts.pop("type", None)):
-        if fact is not None and fact.value is not None:
-            if not isinstance(fact.value, str):
-                raise ArgumentTypeError(fact.source, "be a name", fact.value)
-            if fact.value == "mrope" and part.model_type in MODELS and not part.model.axes:
+    values, kinds = Values(), []
+    for key, value in entry.items():
+        if key not in ("rope_type", "type"):
+            # that of the object is the extended length, whatever the one outside is
+            name = EXTENDED if key == LENGTHS[0] else key if key in KEYS else f".{key}"
+            values.put(name, value, part.name(*path, key))
+    for key in ("rope_type", "type"):
+        if (kind := entry.get(key)) is not None:
+            source = part.name(*path, key)
+            if not isinstance(kind, str):
+                raise ArgumentTypeError(source, "be a name", kind)
+            if kind == "mrope" and part.model_type in MODELS and not part.model.axes:
                 wanted = f"be that of positions with one axis, as {part.model_type} has"
-                raise ArgumentValueError(fact.source, wanted, fact.value, several_axes_hint(part.model_type))
-            today = ALIASES.get(fact.value, fact.value)
+                raise ArgumentValueError(source, wanted, kind, several_axes_hint(part.model_type))
+            today = ALIASES.get(kind, kind)
             today = part.model.types.get(today, today)
-            kinds.append(Fact(today, fact.source if today == fact.value else f"{fact.source} {fact.value}"))
-    kind = agreed(*kinds)
-    return facts | ({"rope_type": kind} if kind else {})
+            kinds.append(Fact(today, source if today == kind else f"{source} {kind}"))
+    if (fact := agreed(*kinds)) is not None:
+        values.put("rope_type", *fact)
+    return values
 
 
-def rope_type_of(facts: Mapping[str, Fact]) -> str:
-    """Return the rope type in parameters by today's names; "default" if it is not given."""
-    return str(facts["rope_type"].value) if "rope_type" in facts else "default"
+def rope_type_of(values: Mapping[str, Any]) -> str:
+    """Return the rope type in plain values; "default" if it is not given."""
+    return str(values.get("rope_type", "default"))
 
 
-def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
+def _with_outer_values(part: Part, label: str | None, values: Values, *, by_layer: bool) -> Values:
     """Return parameters with base and share from outside; inner ones win if `by_layer` (or by model), or must agree."""
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
-    found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
+    found = Values({key: fact for key, fact in values.facts().items() if fact.value is not None or key == "factor"})
     names_of = {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}
     if by_index is not None:  # from a list with a base for each layer
-        found[BASE] = _require_scalar(by_index)
+        found.put(BASE, *_require_scalar(by_index))
         del names_of[BASE]
     for key, names in names_of.items():
         outside = [_require_scalar(fact) for name in names if (fact := part.get(name))]
-        if key in found:  # parameters by kind of layer: the value outside is for kinds that have none
-            outside = [found[key]] if by_layer or part.model.parameters_win else [found[key], *outside]
-        if (fact := agreed(*outside)) is not None:
-            found[key] = fact
+        if key in found and (by_layer or part.model.parameters_win):
+            continue  # the value outside is for kinds of layers that have none
+        for fact in outside:
+            found.agree(key, fact)
     return found
 
 
@@ -504,18 +522,24 @@ def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list
     return types if types is not None or labels or not counted else [None] * layer_count(part)
 
 
-def without_rotary(part: Part, /) -> Fact | None:
-    """Return the reason why a model has no rotary embedding, as a Fact: its type, or a key that is off; else None."""
+def without_rotary(part: Part, /) -> str | None:
+    """Return why a model has no rotary embedding: its type, or a key that is off; None if it has."""
     if not part.model.rotary:
-        return Fact(None, f"{part.model_type} has no rotary embedding")
+        return f"{part.model_type} has no rotary embedding"
     if part.model.switch is None:
         return None
     key, on, default = part.model.switch
     fact = Fact(part.keys[key], part.name(key)) if key in part.keys else Fact(default, f"{key}, {part.default},")
-    return None if same(fact.value, on) else Fact(None, f"{fact.source} is {shown(fact.value)}")
+    return None if same(fact.value, on) else f"{fact.source} is {shown(fact.value)}"
 
 
 # --- sizes ------------------------------------------------------------------------------------------------
+
+
+def _sizes(part: Part, label: str | None) -> Values:
+    """Return the sizes of layers with a label by today's names, with class defaults."""
+    known = _with_common_names(part, label)
+    return Values({name: fact for name, names in SIZES.items() if (fact := first(known, names))})
 
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:

@@ -29,7 +29,7 @@ from rope_any._positions import Coordinates
 from rope_any.axes import assigned, axial, strided_axes
 from rope_any.config import _data
 from rope_any.config._canonical import Layers, all_layers
-from rope_any.config._load import Fact, agreed, checked, grid_shape, joined, same, typed
+from rope_any.config._load import Fact, Values, agreed, checked, grid_shape, joined, same, typed
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 from rope_any.scaling import linear, longrope, longrope_attention_factor
@@ -123,17 +123,17 @@ def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
     """Return a component's layers as one group; without rotary, only `unrotated`. Raise for a refused class or key."""
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
-        return (Layers(unrotated=Fact(None, f"{name} has no rotary embedding")),)
+        return (Layers(unrotated=f"{name} has no rotary embedding"),)
     component = _component(part, rotation_name)
     counts = tuple(Fact(part.keys.get(key), part.name(key)) for key in component.row.layers)
-    parameters, sizes = {"rope_theta": component.read(component.row.base)}, {"head_dim": _head_dim(component)}
-    return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=counts),)
+    values = Values({"rope_theta": component.read(component.row.base), "head_dim": _head_dim(component)})
+    return (Layers(indices=all_layers(counts), values=values, counts=counts),)
 
 
 def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, rotation_name: str = "") -> Recipe:
     """Return the recipe from the group of `canonical`; `sequence_length` (None: as trained) is for OmniGen only."""
     component = _component(part, rotation_name)._replace(length=sequence_length)
-    head, base = layers.sizes["head_dim"], layers.parameters["rope_theta"]
+    head, base = layers.values.fact("head_dim"), layers.values.fact("rope_theta")
     made = _KINDS[component.row.kind](component, head.value, positive(base.source, base.value))
     covers = Fact(component.row.covers, component.default)
     return made._replace(facts={"head_dim": head, "rope_theta": base, **made.facts, "covers": covers})

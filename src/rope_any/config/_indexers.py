@@ -203,14 +203,14 @@ def why_no_rotation(part: Part, /) -> str | None:
     return None
 
 
-def recipe(part: Part, main: "Recipe | Fact", /) -> "Recipe | Fact":
+def recipe(part: Part, main: "Recipe | str", /) -> "Recipe | str":
     """Return the indexers' recipe from the main attention's, or why they don't rotate. Raise if heads are too small."""
     row, reason = _indexer(part), why_no_rotation(part)
     if row is None or reason is not None:
-        return Fact(None, str(reason))
+        return str(reason)
     head, pairing, name = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"
-    if isinstance(main, Fact):
-        return Fact(None, f"the indexer rotates as the main attention does: {main.source}")
+    if isinstance(main, str):
+        return f"the indexer rotates as the main attention does: {main}"
     rotary_dim = 2 * len(as_rows(main.frequencies)[0])
     width = main.facts.get("rotary_dim", Fact(None, "the main attention")).source
     if rotary_dim > head.value:

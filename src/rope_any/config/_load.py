@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer
@@ -57,6 +58,50 @@ class Fact(NamedTuple):
     """The value; None if there is none."""
     source: str
     """The key that gives it, how it is derived, or why there is none."""
+
+
+class Values(dict[str, Any]):
+    """
+    The plain form of a config: values by today's names of transformers, for layers that have the same values.
+
+    `sources` has the source of each: the key that gives it, or how it is derived.
+    """
+
+    def __init__(self, facts: Mapping[str, Fact] = MappingProxyType({}), /) -> None:
+        """Take the values and sources of facts."""
+        super().__init__()
+        self.sources: dict[str, str] = {}
+        for name, (value, source) in facts.items():
+            self.put(name, value, source)
+
+    def put(self, name: str, value: Any, source: str) -> None:
+        """Set a value and its source."""
+        self[name], self.sources[name] = value, source
+
+    def take(self, other: "Values") -> None:
+        """Set all values of another `Values`, with their sources."""
+        self.update(other)
+        self.sources.update(other.sources)
+
+    def agree(self, name: str, fact: Fact) -> None:
+        """Set a value that is not given yet; raise if it is given with another value."""
+        if name not in self:
+            self.put(name, *fact)
+        elif not same(fact.value, self[name]):
+            raise ArgumentValueError(fact.source, f"agree with {self.sources[name]}, {brief(self[name])}", fact.value)
+
+    def check(self, name: str, check: Callable[[str, Any], Any], /) -> Any:
+        """Replace a value by ``check(source, value)``, and return it; `check`, such as `integer`, raises if wrong."""
+        self[name] = check(self.sources[name], self[name])
+        return self[name]
+
+    def fact(self, name: str) -> Fact:
+        """Return a value with its source; raise a KeyError if there is none."""
+        return Fact(self[name], self.sources[name])
+
+    def facts(self, *names: str) -> dict[str, Fact]:
+        """Return those of the values that are given, with their sources: all without `names`."""
+        return {name: self.fact(name) for name in names or self if name in self}
 
 
 def same(a: object, b: object) -> bool:

@@ -217,7 +217,7 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
     raise ArgumentValueError("part", f"be given, since the config has several: one of {', '.join(rotating)}")
 
 
-def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
+def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | str:
     """Return the recipe of all rotating layers (of one type), or why none rotates. Raise if they differ."""
     length, layers = require_length(sequence_length), groups_of_type(reader.layers(), layer_type)
     return common_value(reader.part, layers, lambda group: reader.recipe(group, length), key=make_rope)
@@ -319,15 +319,15 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
     first = next((group for group in main if not group.unrotated), None)
     if first is None:
         why = reason or "the indexer rotates as the main attention does, which has no rotary embedding in any layer"
-        return (Layers(unrotated=Fact(None, why)),)
+        return (Layers(unrotated=why),)
     groups = canonical(text)
-    rotating = Layers(parameters=first.parameters, sizes=first.sizes)
+    rotating = Layers(values=first.values)
     if any(group.indices is None for group in groups):
         return (rotating,)
     indexed = _indexers.layers_with_indexer(text)
     having = {i for g in groups if not g.unrotated for i in g.indices or () if indexed[i]}
     others = {i for g in groups for i in g.indices or ()} - having
-    reason_of_others = Fact(None, f"these layers of {text.model_type} have no indexer of their own")
+    reason_of_others = f"these layers of {text.model_type} have no indexer of their own"
     return (
         rotating._replace(indices=tuple(sorted(having))),
         Layers(indices=tuple(sorted(others)), unrotated=reason_of_others),
@@ -339,6 +339,6 @@ def _read_indexer(text: Part, unused_group: Layers, length: int | None) -> Recip
     del unused_group
     main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)
     made = _indexers.recipe(text, main)
-    if isinstance(made, Fact):
+    if isinstance(made, str):
         raise no_rotation(made)
     return made

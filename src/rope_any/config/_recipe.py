@@ -1,13 +1,13 @@
 """
-Compute a rotation from the canonical parameters of a config, and make a `Rope` of it.
+Compute a rotation from the plain values of a config, and make a `Rope` of it.
 
-In order: the sizes of the head (`_head_sizes`), the values of the scheme that scales the frequencies (`_values`), and
-the division of the pairs among several axes (`_frequencies_by_axis`).
+In order: the values of the scheme that scales the frequencies (`_complete_scheme`), the sizes of the head
+(`_complete_head`), and the division of the pairs among several axes (`_frequencies_by_axis`).
 """
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from rope_any import axes
 from rope_any._checks import (
@@ -29,18 +29,19 @@ from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._canonical import (
+    EXTENDED,
+    SIZES,
     Layers,
     canonical,
     class_defaults,
-    first,
-    first_value,
     groups_by_label,
     rope_type_of,
     written_parameters,
 )
-from rope_any.config._load import LARGEST_HEAD, Fact, checked, same
+from rope_any.config._load import LARGEST_HEAD, Fact, Values, same
 from rope_any.config._models import CHANGES_ATTENTION, MODELS, several_axes_hint
 from rope_any.config._part import (
+    BASE,
     COUNT,
     FLAGS,
     HEADS,
@@ -72,7 +73,8 @@ from rope_any.config._score import score_scale
 
 LONGEST = 2**53  # tokens
 LENGTH_KINDS = ("trained", "extended", "stated")  # facts such as "trained_length"
-OUTSIDE = ("rope_theta", "partial_rotary_factor")  # keys that may be outside of the parameters
+SLICE = "qk_rope_head_dim"
+_OF_HEADS = ("head_dim", "rotary_dim", "start")
 
 
 def longest_length(facts: Mapping[str, Fact]) -> int | None:
@@ -81,9 +83,6 @@ def longest_length(facts: Mapping[str, Fact]) -> int | None:
     if "length" in facts:  # frequencies depend on it: beyond the lengths in the file, engines make other tables
         known = [fact for fact in known if "*" not in fact.source]
     return max((int(fact.value) for fact in known), default=None)
-
-
-Sizes: TypeAlias = Mapping[str, Fact]
 
 
 class Recipe(NamedTuple):
@@ -100,63 +99,66 @@ class Recipe(NamedTuple):
 # --- the sizes of the head --------------------------------------------------------------------------------
 
 
-def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, rope_type: str) -> dict[str, Fact]:
-    """Return ``head_dim``, ``rotary_dim`` (in MLA both the slice's), any ``start``. Raise if they don't fit."""
-    if rope_type == "proportional" and "qk_rope_head_dim" in sizes:
+def _complete_head(part: Part, v: Values) -> None:
+    """Set ``head_dim``, ``rotary_dim`` (in MLA both the slice's) and any ``start``. Raise if they don't fit."""
+    rope_type = rope_type_of(v)
+    if rope_type == "proportional" and SLICE in v:
         name = part.name(written_parameters(part).name, "rope_type")
         raise ArgumentValueError(name, "not be proportional with a rotary slice: that type is for whole heads")
-    own_slice = rotary_slice_width(part, sizes)
-    if own_slice is not None:  # a share must agree with it
-        width = _width(own_slice)
-        _require_slice(part, sizes, share, width, rope_type)
-        return {"head_dim": width, "rotary_dim": width}
-    head = _width(_head_dim(part, sizes))
+    if has_rotary_slice(part, v):  # a share must agree with it
+        _require_slice(part, v, v.check(SLICE, width), rope_type)
+        for name in ("head_dim", "rotary_dim"):
+            v.put(name, *v.fact(SLICE))
+        return
+    complete_head_dim(part, v)
+    head = v["head_dim"]
     if rope_type == "proportional":
-        return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head; some have frequency 0")}
-    rotary = _rotary_dim(part, share, head)
-    if not 0 < rotary.value <= head.value:
-        raise ArgumentValueError(rotary.source, f"be from 1 to {head.value} features", rotary.value)
-    if rope_type == "default" and share is not None and rotary.value < head.value:
-        _require_class_reads_share(part, share, rotary.value, head.value)
-    if rotary.value % 2 and (rotary.value == head.value or rope_type != "default"):
-        raise ArgumentValueError(rotary.source, "give an even number of features", rotary.value)
-    start = {"start": Fact(head.value - rotary.value, part.default)} if part.model.trailing else {}
-    return {"head_dim": head, "rotary_dim": rotary, **start}
+        v.put("rotary_dim", head, "all pairs of the head; some have frequency 0")
+        return
+    rotary, source = _rotary_dim(part, v)
+    v.put("rotary_dim", rotary, source)
+    if not 0 < rotary <= head:
+        raise ArgumentValueError(source, f"be from 1 to {head} features", rotary)
+    if rope_type == "default" and SHARE in v and rotary < head:
+        _require_class_reads_share(part, v)
+    if rotary % 2 and (rotary == head or rope_type != "default"):
+        raise ArgumentValueError(source, "give an even number of features", rotary)
+    if part.model.trailing:
+        v.put("start", head - rotary, part.default)
 
 
-def rotary_slice_width(part: Part, sizes: Sizes, /) -> Fact | None:
-    """Return the width of the separate rotary slice of a head (MLA), unchecked; None if no slice is separate."""
-    return None if part.model.trailing else sizes.get("qk_rope_head_dim")
+def has_rotary_slice(part: Part, v: Values, /) -> bool:
+    """Whether a slice of the head with a width of its own rotates (MLA)."""
+    return SLICE in v and not part.model.trailing
 
 
-def _width(fact: Fact) -> Fact:
-    """Return a number of features, a fact, with an int as value; raise unless it is from 2 to `LARGEST_HEAD`."""
-    return Fact(integer_between(fact.source, fact.value, 2, LARGEST_HEAD), fact.source)
+def width(name: str, value: object) -> int:
+    """Return a number of features as an int; raise unless it is from 2 to `LARGEST_HEAD`."""
+    return integer_between(name, value, 2, LARGEST_HEAD)
 
 
-def _head_dim(part: Part, sizes: Sizes) -> Fact:
-    """Return the width of the head: as given, unchecked, or hidden size // heads; raise if these are missing or < 1."""
-    given = sizes.get("head_dim")
-    if given is not None:
-        return given
-    hidden, heads = first(sizes, HIDDEN), first(sizes, HEADS)
-    if hidden is None or heads is None:
-        missing = HIDDEN[0] if hidden is None else HEADS[0]
-        wanted = f"be given, or {part.name(missing)} to derive it"
-        raise ArgumentValueError(part.name("head_dim"), wanted, NOTHING, other_file_hint(part.keys))
-    d, n = integer(hidden.source, hidden.value), integer(heads.source, heads.value)
-    if d < 1 or n < 1:
-        raise ArgumentValueError(f"{hidden.source} and {heads.source}", "be positive", Text(f"{d} and {n}"))
-    return Fact(d // n, f"{hidden.source} // {heads.source}" + (", rounded down" if d % n else ""))
+def complete_head_dim(part: Part, v: Values, /) -> None:
+    """Check the width of the head, or set it to hidden size // heads; raise if these are missing or < 1."""
+    if "head_dim" not in v:
+        missing = [name for name in (HIDDEN[0], HEADS[0]) if name not in v]
+        if missing:
+            wanted = f"be given, or {part.name(missing[0])} to derive it"
+            raise ArgumentValueError(part.name("head_dim"), wanted, NOTHING, other_file_hint(part.keys))
+        d, n = v.check(HIDDEN[0], integer), v.check(HEADS[0], integer)
+        hidden, heads = v.sources[HIDDEN[0]], v.sources[HEADS[0]]
+        if d < 1 or n < 1:
+            raise ArgumentValueError(f"{hidden} and {heads}", "be positive", Text(f"{d} and {n}"))
+        v.put("head_dim", d // n, f"{hidden} // {heads}" + (", rounded down" if d % n else ""))
+    v.check("head_dim", width)
 
 
-def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
-    """Return how many features rotate, by formula, else count or `share` (raise if they disagree), else default."""
-    model = part.model
+def _rotary_dim(part: Part, v: Values) -> Fact:
+    """Return how many features rotate, by formula, else count or share (raise if they disagree), else default."""
+    model, head = part.model, v["head_dim"]
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")
-    by_share = None if share is None else Fact(_share_of_head(head, share), share.source)
-    names = (*part.key_names(COUNT), *(["qk_rope_head_dim"] if model.trailing else []))
+    by_share = Fact(_share_of(v, head), v.sources[SHARE]) if SHARE in v else None
+    names = (*part.key_names(COUNT), *([SLICE] if model.trailing else []))
     counts = [fact for name in names if (fact := part.get(name))]
     for fact in counts:
         count = integer(fact.source, fact.value)
@@ -166,21 +168,22 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
     if counts:
         return counts[0]
     if by_share is not None:
-        return by_share if by_share.value < head.value else head
+        return by_share if by_share.value < head else v.fact("head_dim")
     if model.partial is not None and model.partial < 1:
-        return Fact(int(head.value * model.partial), part.default)
+        return Fact(int(head * model.partial), part.default)
     default = model.sizes.get(COUNT) if COUNT not in part.keys else None
-    return head if default is None else Fact(default, part.default)
+    return v.fact("head_dim") if default is None else Fact(default, part.default)
 
 
-def _require_class_reads_share(part: Part, share: Fact, rotary_dim: int, head_dim: int) -> None:
+def _require_class_reads_share(part: Part, v: Values) -> None:
     """Raise if the model's class ignores the share without scaling, and no count of features in the config agrees."""
     known, counted = part.model_type in MODELS, any(map(part.get, part.key_names(COUNT)))
     if known and part.model.partial is None and part.model.rotary_dim is None and not counted:
-        wanted = f"be 1: without scaling, transformers rotates all {head_dim} features of {part.model_type}"
-        rope = f"Rope(ra.frequencies({rotary_dim}, base=...), ...)"
-        hint = f"leave it out; or if only the first {rotary_dim} shall rotate, as in vLLM, write {rope}"
-        raise ArgumentValueError(share.source, wanted, share.value, hint)
+        head, rotary = v["head_dim"], v["rotary_dim"]
+        wanted = f"be 1: without scaling, transformers rotates all {head} features of {part.model_type}"
+        rope = f"Rope(ra.frequencies({rotary}, base=...), ...)"
+        hint = f"leave it out; or if only the first {rotary} shall rotate, as in vLLM, write {rope}"
+        raise ArgumentValueError(v.sources[SHARE], wanted, v[SHARE], hint)
 
 
 def _required_size(part: Part, key: str) -> int:
@@ -188,115 +191,127 @@ def _required_size(part: Part, key: str) -> int:
     fact = part.get(key)
     if fact is None:
         raise ArgumentValueError(part.name(key), "be given")
-    return int(_width(fact).value)
+    return width(fact.source, fact.value)
 
 
-def _share_of_head(head: Fact, share: Fact) -> int:
-    """Return the features in a share of the head, rounded down; raise unless the share is over 0 and at most 1."""
-    p = positive(share.source, share.value)
+def _share_of(v: Values, features: int) -> int:
+    """Return the features in the share of so many, rounded down; raise unless the share is over 0 and at most 1."""
+    p = positive(v.sources[SHARE], v[SHARE])
     if p > 1:
-        raise ArgumentValueError(share.source, "be at most 1", p)
-    return int(head.value * p)
+        raise ArgumentValueError(v.sources[SHARE], "be at most 1", p)
+    return int(features * p)
 
 
-def _require_slice(part: Part, sizes: Sizes, share: Fact | None, width: Fact, rope_type: str) -> None:
-    """Raise unless the class's table has `width` features (MLA), by `share` of a slice, the head or both."""
+def _require_slice(part: Part, v: Values, features: int, rope_type: str) -> None:
+    """Raise unless the class's table has so many features (MLA), by the share of a slice, the head or both."""
     by_share, known = part.model.slice_by_share, part.model_type in MODELS
-    if by_share == "given" and (rope_type == "default" or (share is None and part.keys.get(OBJECTS[1]))):
+    if by_share == "given" and (rope_type == "default" or (SHARE not in v and part.keys.get(OBJECTS[1]))):
         wanted = "be given, with a rope type other than default: if not, the class's table is as wide as the whole head"
-        raise ArgumentValueError(part.name(OBJECTS[0], SHARE), wanted, None if share is None else share.value)
-    if share is None or _share_of_head(width, share) == width.value:
+        raise ArgumentValueError(part.name(OBJECTS[0], SHARE), wanted, v.get(SHARE))
+    if SHARE not in v or _share_of(v, features) == features:
         return
-    head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
-    whole = [_width(head)] if head else [Fact(_width(plain).value + width.value, plain.source)] if plain else []
+    whole = []
+    if "head_dim" in v:
+        whole = [v.check("head_dim", width)]
+    elif "qk_nope_head_dim" in v:
+        whole = [v.check("qk_nope_head_dim", width) + features]
     is_read = known and not by_share and rope_type != "default"  # as a share of the slice alone
-    if is_read or not any(_share_of_head(each, share) == width.value for each in whole):
-        raise ArgumentValueError(share.source, f"give the {width.value} features of {width.source}", share.value)
+    if is_read or not any(_share_of(v, each) == features for each in whole):
+        wanted = f"give the {features} features of {v.sources[SLICE]}"
+        raise ArgumentValueError(v.sources[SHARE], wanted, v[SHARE])
 
 
 # --- the values of the scheme -----------------------------------------------------------------------------
 
 
-def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
-    """Return the rope type's scheme and checked parameters, with defaults and any "length" (None: trained length)."""
-    kind = rope_type_of(facts)
+def _complete_scheme(part: Part, v: Values, length: int | None) -> tuple[Scheme, list[str]]:
+    """
+    Check the parameters, set their defaults and any "length"; None means the trained length.
+
+    Return the scheme of the rope type, and the names of parameters without effect, whose sources say so.
+    """
+    kind = rope_type_of(v)
     if kind not in SCHEMES:
         wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
         hint = f"write {ours}" if ours else did_you_mean(kind, SCHEMES)
-        raise ArgumentValueError(facts["rope_type"].source, wanted, kind, hint)
-    with_alpha = kind == "dynamic" and "alpha" in part.model.parameters and "alpha" in facts
+        raise ArgumentValueError(v.sources["rope_type"], wanted, kind, hint)
+    with_alpha = kind == "dynamic" and "alpha" in part.model.parameters and "alpha" in v
     scheme = WITH_ALPHA if with_alpha else SCHEMES[kind]
-    ignored = _ignored(part, facts, scheme)
-    values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
-    if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
-        extended, trained = first_value(part, LENGTHS), values[ORIGINAL]
-        if extended is None:
+    ignored = _ignored(part, v, scheme)
+    for key, default in scheme.keys.items():
+        _complete_value(part, v, key, default)
+    if "factor" in scheme.keys and v["factor"] is None and not _may_lack_factor(v):
+        if LENGTHS[0] not in v:
             raise ArgumentValueError(part.name(LENGTHS[0]), f"be given for rope type {kind!r} without a factor")
-        quotient = positive(extended.source, extended.value) / trained.value
-        values["factor"] = Fact(quotient, f"{extended.source} / {trained.source}")
+        extended = v.check(LENGTHS[0], positive)
+        v.put("factor", extended / v[ORIGINAL], f"{v.sources[LENGTHS[0]]} / {v.sources[ORIGINAL]}")
     if scheme.trained:
-        trained = values[scheme.trained]
-        values["length"] = Fact(length, "sequence_length") if length else Fact(trained.value, "the trained length")
-    return scheme, values | ignored
+        v.put("length", *(Fact(length, "sequence_length") if length else Fact(v[scheme.trained], "the trained length")))
+    return scheme, ignored
 
 
-def _without_factor(rope_type: str, values: Mapping[str, Fact]) -> bool:
+def _may_lack_factor(v: Values) -> bool:
     """Whether ``factor`` may be missing: only in longrope, if the attention factor or both mscales are given."""
-    given = {key for key, fact in values.items() if fact.value is not None}
-    return rope_type == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
+    given = {key for key, value in v.items() if value is not None}
+    return v["rope_type"] == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
-def _ignored(part: Part, facts: Mapping[str, Fact], scheme: Scheme) -> dict[str, Fact]:
-    """Return the parameters without effect, with the reason; raise for one that the scheme or the model lacks."""
-    ignored = {}
-    for key, fact in facts.items():
-        if key in OF_FEW_MODELS and key not in part.model.parameters and fact.value is not None:
+def _ignored(part: Part, v: Values, scheme: Scheme) -> list[str]:
+    """Return the parameters without effect, with the reason in `sources`; raise for one the scheme or model lacks."""
+    ignored = []
+    for name, value in v.items():
+        if name in SIZES:
+            continue
+        key, source = LENGTHS[0] if name == EXTENDED else name.removeprefix("."), v.sources[name]
+        if key in OF_FEW_MODELS and key not in part.model.parameters and value is not None:
             wanted = f"not be given for {part.model_type}, whose code does not read it: others {OF_FEW_MODELS[key]}"
-            raise ArgumentValueError(fact.source, wanted, fact.value, "leave it out to get what its code computes")
+            raise ArgumentValueError(source, wanted, value, "leave it out to get what its code computes")
         if key not in KEYS:
             if key in CHANGES_ATTENTION:
                 wanted, hint = "not be given here: it is a key of the config itself", f"{key}: {CHANGES_ATTENTION[key]}"
-                raise ArgumentValueError(fact.source, wanted, NOTHING, hint)
-            known = {"type", *COMMON, *IGNORED, *scheme.keys, *scheme.unread} if "rope_type" in facts else KEYS
-            raise unknown_name(fact.source, key, known)
-        if key in COMMON or key in scheme.keys or fact.value is None:
+                raise ArgumentValueError(source, wanted, NOTHING, hint)
+            known = {"type", *COMMON, *IGNORED, *scheme.keys, *scheme.unread} if "rope_type" in v else KEYS
+            raise unknown_name(source, key, known)
+        if key in COMMON or key in scheme.keys or value is None:
             continue
         if key not in IGNORED and key not in scheme.unread:
             kinds = ", ".join(name for name, scheme in SCHEMES.items() if key in scheme.keys)
-            hint = "" if "rope_type" in facts else f"give rope_type too, one of {kinds}"
-            raise ArgumentValueError(fact.source, f"not be given for {_type_name(facts)}", NOTHING, hint)
-        ignored[key] = Fact(fact.value, f"{fact.source}; {IGNORED.get(key, 'not read here')}")
+            hint = "" if "rope_type" in v else f"give rope_type too, one of {kinds}"
+            raise ArgumentValueError(source, f"not be given for {_type_name(v)}", NOTHING, hint)
+        v.sources[name] = f"{source}; {IGNORED.get(key, 'not read here')}"
+        ignored.append(name)
     return ignored
 
 
-def _type_name(facts: Mapping[str, Fact]) -> str:
+def _type_name(v: Values) -> str:
     """Return the rope type for an error, with the key that gives it, and the name there if it is an older one."""
-    return f"rope type {rope_type_of(facts)!r}" + (f" ({facts['rope_type'].source})" if "rope_type" in facts else "")
+    return f"rope type {rope_type_of(v)!r}" + (f" ({v.sources['rope_type']})" if "rope_type" in v else "")
 
 
-def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, rope_type: str) -> Fact:
-    """Return the value of a parameter, checked; if missing or null, `default`, or raise if that is `REQUIRED`."""
-    fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
-    if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
+def _complete_value(part: Part, v: Values, key: str, default: Any) -> None:
+    """Check a parameter; if it is missing or null, set it to `default`, or raise if that is `REQUIRED`."""
+    if v.get(key) is None or (key.startswith("mscale") and v[key] == 0):
         if default is not REQUIRED:
-            return Fact(default, f"default of {rope_type}")
-        if rope_type == "yarn" and key == "factor" and fact is not None:
-            return fact  # null: the factor is derived from the lengths
-        name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
-        raise ArgumentValueError(name, f"be given for {_type_name(facts)}")
-    if isinstance(default, bool):
-        return checked(fact, flag)
-    if key not in ("short_factor", "long_factor"):
-        number = checked(fact, positive)
-        if key == "factor" and number.value < 1:  # other programs have its reciprocal
-            hint = f"write {1 / number.value}" if (1 / number.value).is_integer() else ""
-            raise ArgumentValueError(fact.source, "be at least 1", number.value, hint)
-        return number
-    if not isinstance(fact.value, list | tuple):
-        raise ArgumentTypeError(fact.source, "be a list of numbers", fact.value)
-    if len(fact.value) > LARGEST_HEAD:
-        raise ArgumentValueError(fact.source, "have one number for each pair", len(fact.value))
-    return Fact(tuple(positive(fact.source, value) for value in fact.value), fact.source)
+            v.put(key, default, f"default of {rope_type_of(v)}")
+        elif rope_type_of(v) != "yarn" or key != "factor" or key not in v:  # null: it is derived from the lengths
+            name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
+            raise ArgumentValueError(name, f"be given for {_type_name(v)}")
+    elif isinstance(default, bool):
+        v.check(key, flag)
+    elif key in ("short_factor", "long_factor"):
+        v.check(key, _number_of_each_pair)
+    elif v.check(key, positive) < 1 and key == "factor":  # other programs have its reciprocal
+        hint = f"write {1 / v[key]}" if (1 / v[key]).is_integer() else ""
+        raise ArgumentValueError(v.sources[key], "be at least 1", v[key], hint)
+
+
+def _number_of_each_pair(name: str, value: object) -> tuple[float, ...]:
+    """Return a list of positive numbers as a tuple; raise if it is none, or longer than any head."""
+    if not isinstance(value, list | tuple):
+        raise ArgumentTypeError(name, "be a list of numbers", value)
+    if len(value) > LARGEST_HEAD:
+        raise ArgumentValueError(name, "have one number for each pair", len(value))
+    return tuple(positive(name, number) for number in value)
 
 
 # --- the recipe -------------------------------------------------------------------------------------------
@@ -353,30 +368,31 @@ def _given_and_ignored(part: Part, label: str | None) -> list[str]:
 
 def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Recipe:
     """Return the recipe of a group, by one reading of its part. Raise if values are wrong."""
-    given = group.parameters
-    scheme, values = _values(part, given, length)
-    sizes = _head_sizes(part, group.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
-    values = {**class_defaults(part, group.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
-    values["rope_theta"] = checked(values["rope_theta"], positive)
-    row, factor = _frequencies_by_scheme(scheme, sizes["rotary_dim"], values)
+    v = Values(group.values.facts())
+    scheme, ignored = _complete_scheme(part, v, length)
+    _complete_head(part, v)
+    for name, fact in class_defaults(part, group.label).items():
+        if name not in v:
+            v.put(name, *fact)
+    v.check(BASE, positive)
+    row, factor = _frequencies_by_scheme(scheme, v)
     if part.model.backwards:
         row = tuple(-f for f in row)
-    freqs, arrangement = _frequencies_by_axis(part, given, row)
     pairing = _pairing(part)
+    freqs, arrangement = _frequencies_by_axis(part, v, row)
+    shown = (*_OF_HEADS, BASE, SHARE, *scheme.keys, "length", *ignored)
     facts = {
         "model_type": Fact(part.model_type, part.name("model_type")),
         "pairing": pairing,
-        "rope_type": given.get("rope_type", Fact("default", "no scaling is given")),
-        **sizes,
-        **values,
+        "rope_type": v.fact("rope_type") if "rope_type" in v else Fact("default", "no scaling is given"),
+        **{LENGTHS[0] if name == EXTENDED else name: fact for name, fact in v.facts(*shown).items()},
         "attention_factor": factor,
         **arrangement,
         **({"frequencies": Fact(part.model.learned, pairing.source)} if part.model.learned else {}),
         **_about_attention(part),
     }
-    start = sizes["start"].value if "start" in sizes else 0
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
-    return Recipe(freqs, pairing.value, attention_factor(factor.value), start, known)
+    return Recipe(freqs, pairing.value, attention_factor(factor.value), v.get("start", 0), known)
 
 
 def _about_attention(part: Part) -> dict[str, Fact]:
@@ -393,15 +409,15 @@ def require_length(sequence_length: object, /) -> int | None:
     return None if sequence_length is None else integer_between("sequence_length", sequence_length, 1, LONGEST)
 
 
-def _frequencies_by_scheme(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
+def _frequencies_by_scheme(scheme: Scheme, v: Values) -> tuple[Row, Fact]:
     """Return the frequencies as a scheme scales them, and its attention factor; raise if a value is wrong."""
-    row = without_scaling(rotary_dim.value, values["rope_theta"].value)
+    row = without_scaling(v["rotary_dim"], v[BASE])
     try:
-        row, factor = scheme.scale(row, {key: fact.value for key, fact in values.items()})
+        row, factor = scheme.scale(row, v)
     except ArgumentError as error:  # it names an argument of a function of `scaling`
         key = ARGUMENTS.get(error.argument, error.argument)
-        raise type(error)(values[key].source if key in values else error.argument, *error.args[1:]) from None
-    return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
+        raise type(error)(v.sources.get(key, error.argument), *error.args[1:]) from None
+    return row, v.fact(factor) if isinstance(factor, str) else Fact(factor, "derived from these")
 
 
 def without_scaling(rotary_dim: int, base: float, /) -> Row:
@@ -429,10 +445,10 @@ def _pairing(part: Part) -> Fact:
     return found
 
 
-def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
+def _frequencies_by_axis(part: Part, v: Values, row: Row) -> tuple[Frequencies, dict[str, Fact]]:
     """Return a row per M-RoPE axis and facts, or `row` if one axis or default sections misfit. Given ones must fit."""
-    given = next((facts[key] for key in SECTIONS if key in facts), None)
-    kind = _arrangement(part, facts, given)
+    given = next((v.fact(key) for key in SECTIONS if key in v), None)
+    kind = _arrangement(part, v, given)
     sections = given or Fact(part.model.sections, part.default)
     if kind not in _ARRANGEMENTS or not sections.value:
         return row, {}
@@ -447,10 +463,10 @@ def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tup
     return rows, {"axes": Fact(len(rows), f"{kind} sections"), **section}
 
 
-def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -> str:
+def _arrangement(part: Part, v: Values, sections: Fact | None) -> str:
     """Return how axes divide pairs, such as "chunked"; "" if nothing says so. Raise if config and model disagree."""
     model = part.model
-    given = next((facts[key] for key in STRIDED if key in facts), None)
+    given = next((v.fact(key) for key in STRIDED if key in v), None)
     asked = "" if given is None else "strided" if flag(given.source, given.value) else "chunked"
     kind = model.axes or asked or ("chunked" if sections else "")
     if given is not None and asked != kind:
@@ -515,22 +531,23 @@ _ARRANGEMENTS = {
 
 def score(part: Part, group: Layers, /) -> Fact:
     """Return the factor by which layers multiply q·k (without attention factor) and its formula; raise if unknown."""
-    sizes = group.sizes
-    head = {} if rotary_slice_width(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
-    return score_scale(part, {**sizes, **head}, group.parameters, group.label)
+    v = Values(group.values.facts())
+    if not has_rotary_slice(part, v):
+        complete_head_dim(part, v)
+    return score_scale(part, v.facts(), v.facts(), group.label)
 
 
 # --- the rotation -----------------------------------------------------------------------------------------
 
 
-def no_rotation(fact: Fact, /) -> ArgumentValueError:
-    """Return the error that a config has no rotary embedding; the source of `fact` is the reason."""
-    return ArgumentValueError("config", "have rotary embedding to make a Rope of", Text(f"none: {fact.source}"))
+def no_rotation(reason: str, /) -> ArgumentValueError:
+    """Return the error that a config has no rotary embedding, for a reason."""
+    return ArgumentValueError("config", "have rotary embedding to make a Rope of", Text(f"none: {reason}"))
 
 
-def make_rope(recipe_or_reason: Recipe | Fact, /) -> Rope:
-    """Return the `Rope` of a recipe; raise if it is a `Fact`, the reason why there is no rotary embedding."""
-    if isinstance(recipe_or_reason, Fact):
+def make_rope(recipe_or_reason: Recipe | str, /) -> Rope:
+    """Return the `Rope` of a recipe; raise if it is a text, the reason why there is no rotary embedding."""
+    if isinstance(recipe_or_reason, str):
         raise no_rotation(recipe_or_reason)
     freqs, pairing, factor, start, facts = recipe_or_reason
     blocks = facts["blocks"].value if "blocks" in facts else 1

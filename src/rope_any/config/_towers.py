@@ -15,7 +15,7 @@ from rope_any._frequencies import Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.config import _data
 from rope_any.config._canonical import Layers, all_layers
-from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, grid_shape, joined, require_names, typed
+from rope_any.config._load import LARGEST_HEAD, Fact, Values, agreed, checked, grid_shape, joined, require_names, typed
 from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
@@ -90,22 +90,22 @@ PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in A
 def canonical(part: Part, /) -> tuple[Layers, ...]:
     """Return a tower's layers as one group; without rotary, only `unrotated`. Raise for a refused type or key."""
     if part.model_type in UNROTATED:
-        return (Layers(unrotated=Fact(None, f"{part.model_type} has no rotary embedding")),)
+        return (Layers(unrotated=f"{part.model_type} has no rotary embedding"),)
     require_names(part.keys)
     tower = _tower_facts(part)
     kind, base = _type_and_base(part, tower)
     given = {"rope_theta": _number_by_axis(part, tower.axis_bases) or base, "pairs": _number_by_axis(part, tower.pairs)}
-    parameters = {"rope_type": kind, **{name: fact for name, fact in given.items() if fact}}
     counts = [next(filter(None, map(part.get, tower.layers)), Fact(None, part.name(*tower.layers[:1])))]
-    sizes = {"head_dim": _head_dim(part, tower)}
-    return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=tuple(counts)),)
+    values = Values({"rope_type": kind, **{name: fact for name, fact in given.items() if fact}})
+    values.put("head_dim", *_head_dim(part, tower))
+    return (Layers(indices=all_layers(counts), values=values, counts=tuple(counts)),)
 
 
 def recipe(part: Part, group: Layers, /) -> Recipe:
     """Return a tower's recipe from the group of `canonical`: a row for each axis. Raise if a size does not fit."""
-    tower, head = _tower_facts(part), group.sizes["head_dim"]
+    tower, given = _tower_facts(part), group.values.facts()
+    head, base, pairs = given["head_dim"], given["rope_theta"], given.get("pairs")
     n, d = len(tower.axes), head.value
-    base, pairs = group.parameters["rope_theta"], group.parameters.get("pairs")
     multiple = 2 if tower.layout == "one row" else 2 * n
     if n == 2 and d % multiple:
         raise ArgumentValueError(head.source, f"give a head dimension that is a multiple of {multiple}", d)
@@ -119,7 +119,7 @@ def recipe(part: Part, group: Layers, /) -> Recipe:
     facts = {
         "model_type": Fact(part.model_type, source),
         "pairing": Fact(tower.pairing, f"{by_model}; {tower.note}" if tower.note else by_model),
-        "rope_type": group.parameters["rope_type"],
+        "rope_type": given["rope_type"],
         "head_dim": head,
         "rotary_dim": Fact(2 * len(rows[0]), head.source),
         "rope_theta": base,
@@ -223,7 +223,7 @@ def score(part: Part, group: Layers, /) -> Fact:
     """Return the factor by which a tower multiplies q·k before the softmax, with its formula as the source."""
     if not _tower_facts(part).scaled:
         return Fact(1.0, f"{part.model_type} does not scale q·k")
-    head = group.sizes["head_dim"]
+    head = group.values.fact("head_dim")
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
