@@ -216,9 +216,8 @@ def explain(
             if old is not new:
                 found[rope] = old._replace(layers=tuple(sorted([*(old.layers or ()), *(new.layers or ())])))
         reasons = [group.unrotated for group in same_label if group.unrotated]
-        unrotated = [
-            Explanation(label or layer_type, None, {"rotary": Fact(None, reason)}, ()) for reason in reasons[:1]
-        ]
+        facts = {"rotary": Fact(None, reason) for reason in reasons[:1]}
+        unrotated = [Explanation(label or layer_type, None, facts, ())] if facts else []
         explanations += found.values() or unrotated
     return tuple(explanations)
 
@@ -371,11 +370,8 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
     scaled = own if _extends_context(own) else next(filter(_extends_context, parameters), own)
     outer = _token_count(first_value(part, LENGTHS))
     inner = _token_count(scaled.facts(EXTENDED).get(EXTENDED))
-    originals = [
-        facts.get(ORIGINAL),
-        part.get(ORIGINAL),
-        *(one.facts(ORIGINAL).get(ORIGINAL) for one in (scaled, *parameters)),
-    ]
+    of_parameters = (one.facts(ORIGINAL).get(ORIGINAL) for one in (scaled, *parameters))
+    originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *of_parameters]
     trained = next(filter(None, map(_token_count, originals)), None)
     # with scaling, max_position_embeddings may be either length; for rope type dynamic, `outer` is the trained one
     is_dynamic = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
