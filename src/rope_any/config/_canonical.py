@@ -538,44 +538,32 @@ def without_rotary(part: Part, /) -> str | None:
 
 def _sizes(part: Part, label: str | None) -> Values:
     """Return the sizes of layers with a label by today's names, with class defaults."""
-    known = _with_common_names(part, label)
-    return Values({name: fact for name, names in SIZES.items() if (fact := first(known, names))})
+    return Values({name: fact for name, names in SIZES.items() if (fact := first_value(part, names, label))})
 
 
-def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
-    """Return non-null values as Facts, by the config's keys and common names for `label`, with class defaults."""
-    model, prefix = part.model, f"{label}."
-    facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
-    for name in _names_for_label(model.sizes, prefix):
-        key = given = name.removeprefix(prefix)
-        if key != name and "per_layer_config" not in part.keys:  # which replaces the sizes by kind of layer
-            given = model.keys.get(name, key)
+def first_value(part: Part, names: Iterable[str], label: str | None = None) -> Fact | None:
+    """Return the first of these names that the config or its class gives, for layers with a label or all; or None."""
+    return next((fact for name in names if (fact := _value(part, name, label))), None)
+
+
+def _value(part: Part, key: str, label: str | None) -> Fact | None:
+    """Return the value of a key, under its own name in the model if it has one, or the class default; or None."""
+    model, fact = part.model, part.get(key)
+    names = [key] if label is None else [key, f"{label}.{key}"]
+    for name in names:
+        # `per_layer_config` replaces the sizes by kind of layer
+        given = key if name == key or "per_layer_config" in part.keys else model.keys.get(name, key)
         # a whole model must give its own sizes: their defaults are for sub-configs
-        if given not in part.keys and (part.path or key not in WHOLE):
-            facts[key] = Fact(model.sizes[name], part.default)
-    for name in _names_for_label(model.keys, prefix):
-        if name != "rope_theta" and (own := part.model_value(name)) is not None:
-            same_width = {"head_dim": part.get(name), "qk_rope_head_dim": facts.get(name)}.get(name)
-            facts[name.removeprefix(prefix)] = agreed(same_width, own) or own
-    return facts
-
-
-def _names_for_label(names: Iterable[str], prefix: str) -> list[str]:
-    """Return, unchanged, the names without a point, then those that begin with `prefix`, "label."; drop the others."""
-    return sorted((name for name in names if "." not in name or name.startswith(prefix)), key=lambda name: "." in name)
+        if name in model.sizes and given not in part.keys and (part.path or key not in WHOLE):
+            fact = Fact(model.sizes[name], part.default)
+    for name in names:
+        if (own := part.model_value(name)) is not None:
+            same_width = {"head_dim": part.get(name), "qk_rope_head_dim": fact}.get(name)
+            fact = agreed(same_width, own) or own
+    return fact
 
 
 _OF_HEADS = ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", *HIDDEN, *HEADS)
-
-
-def first(sizes: Mapping[str, Fact], names: Iterable[str]) -> Fact | None:
-    """Return the fact of the first of `names` that `sizes` has; None if it has none of them."""
-    return next((sizes[name] for name in names if name in sizes), None)
-
-
-def first_value(part: Part, names: Iterable[str]) -> Fact | None:
-    """Return the fact of the first of these common names that the config or its class gives for all layers, or None."""
-    return first(_with_common_names(part, None), names)
 
 
 _Sizes: TypeAlias = Mapping[int, Mapping[str, Fact]]

@@ -109,7 +109,8 @@ def _base_by_class(kind: _Kind) -> Found:
     part, label = kind.part, kind.group.label
     if BASE not in kind.group.values and part.model_type in MODELS and BASE not in part.model.ignored:
         base, source = class_defaults(part, label)[BASE]
-        key = part.model.layers[label].key if label in part.model.layers else BASE
+        layer = part.model.layers.get(label or "")
+        key = layer.key if layer else BASE
         others = "" if base == 10_000 else ", while other programs may take 10000"
         yield f"the file gives no {key}: {base:.0f} is the {source}{others}", f"write {key} {base:.0f} if that is right"
 
