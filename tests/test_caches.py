@@ -19,7 +19,7 @@ from newer import is_absent, skip_if_absent  # noqa: E402
 from test_replace import CACHE, IDS, MLA, MROPE, built, config_of  # noqa: E402  # it imports torch
 
 from rope_any.config import layers  # noqa: E402
-from rope_any.config._models import MODELS  # noqa: E402
+from rope_any.config.tables.models import MODELS  # noqa: E402
 from rope_any.integrations import _transformers_caches as ours  # noqa: E402
 from rope_any.integrations.transformers import reposition  # noqa: E402
 

@@ -40,7 +40,7 @@ def test_the_wheel_contains_only_the_package_and_its_data(tmp_path):
     files = [file for file in (ROOT / "src/rope_any").rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     assert "rope_any/py.typed" in package  # so type checkers read the annotations
     assert {*package} == {file.relative_to(ROOT / "src").as_posix() for file in files}
-    assert {name.rpartition(".")[2] for name in package} <= {"json", "npz", "py", "toml", "typed"}
+    assert {name.rpartition(".")[2] for name in package} <= {"json", "npz", "py", "typed"}
     about = [name.partition(".dist-info/")[2] for name in names if name not in package]
     assert sorted(about) == ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
     assert Path(wheel).stat().st_size < 1_000_000

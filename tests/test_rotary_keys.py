@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import tomllib
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,11 +100,10 @@ def test_new_and_removed_names_are_listed():
 
 
 def source_words():
-    """Return the words in strings and data files of the reader of configs."""
+    """Return the words in strings of the reader of configs."""
     folder = Path(config.__file__).parent
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in folder.rglob("*.py")]
     constants = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    constants |= {str(tomllib.loads(file.read_text(encoding="utf-8"))) for file in folder.glob("*.toml")}
     return {word for text in constants if isinstance(text, str) for word in re.findall(r"\w+", text)}
 
 

@@ -35,12 +35,12 @@ from rope_any.config._canonical import (
 )
 from rope_any.config._gguf import is_gguf
 from rope_any.config._load import Fact, Values, load, same
-from rope_any.config._models import WITHOUT_ATTENTION
 from rope_any.config._params import form_of
 from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
 from rope_any.config._recipe import has_rotary_slice, make_rope, no_rotation, recipe, require_length
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
+from rope_any.config.tables.words import WITHOUT_ATTENTION
 
 __all__ = [
     "Advice",

@@ -35,16 +35,11 @@ from rope_any.config._load import (
     same,
     typed,
 )
-from rope_any.config._models import (
-    MODELS,
-    OTHER_VALUES,
-    RENAMED_TYPES,
-    WITH_ATTENTION,
-    WITHOUT_ATTENTION,
-    several_axes_hint,
-)
+from rope_any.config._models import several_axes_hint
 from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, LENGTHS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, REQUIRED, SCHEMES, unknown_name
+from rope_any.config.tables.models import MODELS
+from rope_any.config.tables.words import OTHER_VALUES, RENAMED_TYPES, WITH_ATTENTION, WITHOUT_ATTENTION
 
 MOST_KINDS = 64  # kinds of layers
 EXTENDED = "extended_length"  # the plain name of max_position_embeddings inside of the parameters

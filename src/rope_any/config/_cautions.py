@@ -8,11 +8,11 @@ from rope_any._checks import positive
 from rope_any._frequencies import as_rows
 from rope_any.config._canonical import EXTENDED, Layers, canonical, class_defaults, groups_by_label, rope_type_of
 from rope_any.config._load import Values
-from rope_any.config._models import MODELS
 from rope_any.config._part import BASE, LENGTHS, OBJECTS, Part
 from rope_any.config._parts import PartReader
 from rope_any.config._recipe import Recipe, recipe
 from rope_any.config._schemes import ORIGINAL
+from rope_any.config.tables.models import MODELS
 
 Found: TypeAlias = Iterator[tuple[str, str]]
 

@@ -1,9 +1,9 @@
 """
 Translate the metadata of a GGUF file into a config with the names of transformers.
 
-The names are in ``gguf.toml``. GGUF files store the factors of LongRoPE and of Llama 3 as tensors, which metadata does
-not include. A file with LongRoPE is refused, and so are one of Llama 3.1 or later and one of an architecture whose
-models have that scaling, unless its factor is given.
+`tables.gguf` has the names and the facts about architectures. GGUF files store the factors of LongRoPE and of Llama 3
+as tensors, which metadata does not include. A file with LongRoPE is refused, and so are one of Llama 3.1 or later and
+one of an architecture whose models have that scaling, unless its factor is given.
 """
 
 import re
@@ -11,18 +11,17 @@ from collections.abc import Mapping
 from functools import partial
 from math import isclose
 from numbers import Integral
-from typing import Any, get_args
+from typing import Any
 
 from rope_any._checks import NOTHING, ArgumentValueError, integer, positive, real
-from rope_any._pairing import Pairing
-from rope_any.config import _data
 from rope_any.config._load import typed
-from rope_any.config._models import MODELS, Model
 from rope_any.config._schemes import ORIGINAL, unknown_name
+from rope_any.config.tables.gguf import ARCHITECTURES, KEYS, READ_BY_FEW, SCALING
+from rope_any.config.tables.models import MODELS
+from rope_any.config.tables.rows import Model
 from rope_any.scaling import yarn_attention_factor
 
 Keys = Mapping[str, Any]
-ARCHITECTURES = _data.entries_by_name("gguf.toml", "architecture", Model, dict, lambda: {"pairing": get_args(Pairing)})
 
 _ARCHITECTURE = "general.architecture"
 _BASE, _SLIDING_BASE, _COUNT = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
@@ -50,8 +49,8 @@ def translated(keys: Keys, /, *, factor: float | None = None) -> tuple[dict[str,
 
     `factor` is that of Llama 3's scaling, 1 for none. It is required if the model may have this scaling.
     """
-    facts, arch = _data.content("gguf.toml"), _architecture(keys)
-    if factor is not None and arch not in facts["llama3"]:
+    arch = _architecture(keys)
+    if factor is not None and not ARCHITECTURES[arch].llama3:
         raise ArgumentValueError(
             "factor", f"be left out: no model of architecture {arch} has Llama 3's scaling", factor
         )
@@ -61,14 +60,14 @@ def translated(keys: Keys, /, *, factor: float | None = None) -> tuple[dict[str,
     theirs = _names_in_file(arch, arch_keys, model)
     config = {ours: arch_keys[key] for ours, key in theirs.items() if key in arch_keys}
     config |= _heads_and_layers(arch, arch_keys)
-    if arch == "exaone4" and not arch_keys.get(_WINDOW):
-        config["sliding_window"] = None  # then every layer rotates
+    if ARCHITECTURES[arch].windowless and not arch_keys.get(_WINDOW):
+        config["sliding_window"] = None
     if indexer := {key: value for key, value in arch_keys.items() if key.startswith(_INDEXER)}:
         config["indexer_config"] = indexer
     swa = config.pop("rope_theta_swa", None)
     if swa is not None and swa != config.get("rope_theta"):
         raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"equal {_BASE}: {arch} has one base", swa)
-    theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
+    theirs |= {f"rope_scaling.{ours}": key for ours, key in SCALING.items()}
     kinds = next((key for key in (_PATTERN, _RECURRENT) if key in arch_keys), _KV_HEADS)
     theirs |= {"layer_types": kinds, "indexer_config": f"{_INDEXER}*"}
     names = {ours: f"{arch}.{key}" for ours, key in theirs.items()}
@@ -77,7 +76,7 @@ def translated(keys: Keys, /, *, factor: float | None = None) -> tuple[dict[str,
     else:
         _require_known_keys(arch, arch_keys)
         config["layer_types"] = _layer_types(arch, arch_keys)
-        config["rope_scaling"] = _scaling(arch, arch_keys, facts["scaling"])
+        config["rope_scaling"] = _scaling(arch, arch_keys)
         if llama3 := _llama3(keys, arch, arch_keys, factor, is_scaled="rope_type" in config["rope_scaling"]):
             config["rope_scaling"] |= llama3
             names |= {f"rope_scaling.{key}": "constant of Llama 3's scaling" for key in llama3}
@@ -100,9 +99,9 @@ def _keys_of(arch: str, keys: Keys) -> dict[str, Any]:
 def _names_in_file(arch: str, arch_keys: Keys, model: Model) -> dict[str, str]:
     """Return the names of keys in the file, without the architecture, by their names in transformers."""
     full, sliding = (model.layers[kind].key if model.layers else "" for kind in ("full_attention", "sliding_attention"))
-    has_slice = arch == "deepseek2" or {"attention.kv_lora_rank", "attention.key_length_mla"} & arch_keys.keys()
+    has_slice = ARCHITECTURES[arch].mla or {"attention.kv_lora_rank", "attention.key_length_mla"} & arch_keys.keys()
     return {
-        **_data.content("gguf.toml")["keys"],
+        **KEYS,
         full or "rope_theta": _BASE,
         sliding if sliding != full else "rope_theta_swa": _SLIDING_BASE,
         "qk_rope_head_dim" if has_slice else "rotary_dim": _COUNT,  # MLA: the rotary features are a separate slice
@@ -123,8 +122,8 @@ def _heads_and_layers(arch: str, arch_keys: Keys) -> dict[str, Any]:
 
 def _with_period(model: Model, arch_keys: Keys) -> Model:
     """Return a model with the file's period of layers with full attention, if it gives one and the model has any."""
-    given: dict[str, Any] = {"every": _period(arch_keys), "key": ""}
-    return model._replace(pattern=partial(model.pattern, **given)) if model.pattern and given["every"] else model
+    given: dict[str, Any] = {"n": _period(arch_keys), "key": ""}
+    return model._replace(pattern=partial(model.pattern, **given)) if model.pattern and given["n"] else model
 
 
 def _period(arch_keys: Keys) -> int:
@@ -134,15 +133,15 @@ def _period(arch_keys: Keys) -> int:
 
 
 def _architecture(keys: Keys) -> str:
-    """Return ``general.architecture``; raise if it is missing (a KeyError), no string, "clip" or of unknown pairing."""
+    """Return ``general.architecture``; raise if it is missing (a KeyError), no string or of unknown pairing."""
     arch: str = typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
     wanted = "be one whose pairing is known"
-    if arch == "clip":
-        kind = next((keys[key] for key in ("clip.projector_type", "clip.vision.projector_type") if key in keys), None)
-        bases = _data.content("gguf.toml")["projectors"]
+    if arch in ARCHITECTURES and (bases := ARCHITECTURES[arch].projectors):
+        names = (f"{arch}.projector_type", f"{arch}.vision.projector_type")
+        kind = next((keys[key] for key in names if key in keys), None)
         fixed = f" ({bases[kind]} for {kind})" if isinstance(kind, str) and kind in bases else ""
         why = f"its file has no key for the axes, nor for the base, which llama.cpp sets by the projector type{fixed}"
-        hint = f"clip is a vision or audio tower, and {why}: read its config.json"
+        hint = f"{arch} is a vision or audio tower, and {why}: read its config.json"
         raise ArgumentValueError(_ARCHITECTURE, wanted, arch, hint)
     if arch not in ARCHITECTURES:
         raise ArgumentValueError(_ARCHITECTURE, wanted, arch, _READ_CONFIG)
@@ -151,23 +150,21 @@ def _architecture(keys: Keys) -> str:
 
 def _require_known_keys(arch: str, arch_keys: Keys) -> None:
     """Raise if a key about the rotation or the kinds of layers is unknown, or known only for other architectures."""
-    facts = _data.content("gguf.toml")
-    readers = {key: names.split() for key, names in facts["readers"].items()}
-    known = {*facts["keys"].values(), *facts["scaling"].values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR}
+    row, known = ARCHITECTURES[arch], {*KEYS.values(), *SCALING.values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR}
     for key in filter(_ABOUT_ROTATION.search, arch_keys):
-        group = key if key in readers else key.split(".")[0]
-        if group not in readers and key not in known:
+        group = key if key in READ_BY_FEW else key.split(".")[0]
+        if group not in READ_BY_FEW and key not in known:
             raise unknown_name(f"{arch}.{key}", key, known)
-        if arch not in readers.get(group, [arch]):
+        if group in READ_BY_FEW and group not in row.reads:
             wanted = f"not be given for architecture {arch}, where its meaning is not known"
             raise ArgumentValueError(f"{arch}.{key}", wanted, arch_keys[key], _READ_CONFIG)
-    if arch == "llama4" and arch_keys.get(_WINDOW) == 0:  # llama.cpp then rotates all layers but the last
+    if row.needs_window and arch_keys.get(_WINDOW) == 0:
         raise ArgumentValueError(f"{arch}.{_WINDOW}", "not be 0", 0, _READ_CONFIG)
 
 
 def _require_values(arch: str, arch_keys: Keys) -> None:
     """Raise if the count is odd, sections or kinds of layers are no list, or a scaling value is no number."""
-    numbers = {*_data.content("gguf.toml")["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
+    numbers = {*SCALING.values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
     if isinstance(count := arch_keys.get(_COUNT), Integral) and int(count) % 2:
         raise ArgumentValueError(f"{arch}.{_COUNT}", "be even", count)
     for key, value in arch_keys.items():
@@ -183,7 +180,7 @@ def _layer_types(arch: str, arch_keys: Keys) -> list[str] | None:
     for key, kind in ((_PATTERN, "sliding_attention"), (_RECURRENT, "linear_attention")):
         if isinstance(flags := arch_keys.get(key), list | tuple):
             return [kind if flag else "full_attention" for flag in flags]
-    without = _data.content("gguf.toml")["without_heads"].get(arch)
+    without = ARCHITECTURES[arch].without_heads
     key, heads = f"{arch}.{_KV_HEADS}", arch_keys.get(_KV_HEADS)
     if not isinstance(heads, list | tuple):
         if without and arch_keys.get("rope.scaling.finetuned") is not False:
@@ -197,37 +194,34 @@ def _layer_types(arch: str, arch_keys: Keys) -> list[str] | None:
 
 def _model(arch: str, arch_keys: Keys) -> Model:
     """Return an architecture's facts, with layer rules of a model type like it; sections make axes chunked for some."""
-    facts, sections = _data.content("gguf.toml"), arch_keys.get(_SECTIONS)
+    row, sections = ARCHITECTURES[arch], arch_keys.get(_SECTIONS)
     first = sections[:2] if isinstance(sections, list | tuple) else []
-    if first and all(first) and arch in facts["multimodal"]["names"].split():
+    if first and all(first) and row.multimodal:
         return Model("half", axes="chunked")
-    windowed = arch == "olmo2" and arch_keys.get(_WINDOW)
-    kin = MODELS.get("olmo3" if windowed else facts["kin"].get(arch, ""))
-    model = ARCHITECTURES[arch]
-    return model._replace(layers=kin.layers, has_rotary=kin.has_rotary, pattern=kin.pattern) if kin else model
+    kin = MODELS.get((arch_keys.get(_WINDOW) and row.windowed_like) or row.like)
+    return row.model._replace(layers=kin.layers, has_rotary=kin.has_rotary, pattern=kin.pattern) if kin else row.model
 
 
 def _llama3(keys: Keys, arch: str, arch_keys: Keys, factor: float | None, *, is_scaled: bool) -> dict[str, Any]:
     """Return the parameters of Llama 3's scaling by `factor`, {} for 1 or if the model has none; raise if unknown."""
-    factors = _data.content("gguf.toml")["llama3"]
+    row = ARCHITECTURES[arch]
     if factor is not None and is_scaled:
         raise ArgumentValueError("factor", "be left out: the file has another scaling", factor)
-    if factor is None and (is_scaled or arch not in factors or not _may_lack_scaling(keys, arch, arch_keys)):
+    if factor is None and (is_scaled or not row.llama3 or not _may_lack_scaling(keys, arch, arch_keys)):
         return {}
     if factor is None:
         wanted = "be given: the tensor rope_freqs.weight may scale this model, which the metadata does not say"
-        hint = f"it is {factors[arch]}; give 1 if the file has no such tensor; or, for the layers that rotate, "
+        hint = f"it is {row.llama3}; give 1 if the file has no such tensor; or, for the layers that rotate, "
         raise ArgumentValueError("factor", wanted, NOTHING, hint + _unpack_hint(arch, arch_keys))
     if positive("factor", factor) == 1:
         return {}
-    high = 1.0 if arch == "llama4" else 4.0
-    found = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": high}
+    found = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": row.high_freq_factor}
     return {**found, ORIGINAL: _ORIGINAL_OF_LLAMA3}
 
 
 def _unpack_hint(arch: str, arch_keys: Keys) -> str:
     """Return how to read the rotation from a tensor of the file, or from the config.json, for an error."""
-    base, pairing = arch_keys.get(_BASE, 10_000.0), ARCHITECTURES[arch].pairing
+    base, pairing = arch_keys.get(_BASE, 10_000.0), ARCHITECTURES[arch].model.pairing
     call = f'rope = rope_any.layouts.unpack(tensor, "llama.cpp", base={base!r}, pairing="{pairing}")'
     factor = arch_keys.get("rope.scaling.attn_factor", 1)
     more = "" if factor == 1 else f" and dataclasses.replace(rope, attention_factor={factor!r})"
@@ -235,10 +229,10 @@ def _unpack_hint(arch: str, arch_keys: Keys) -> str:
 
 
 def _may_lack_scaling(keys: Keys, arch: str, arch_keys: Keys) -> bool:
-    """Whether a model is longer than Llama 3's original length, and if a Llama or of unknown length, has its tokens."""
+    """Whether a model is longer than Llama 3's original length, if known, and has its tokens, if that is required."""
     if _LENGTH in arch_keys and real(f"{arch}.{_LENGTH}", arch_keys[_LENGTH]) <= _ORIGINAL_OF_LLAMA3:
         return False
-    if arch not in ("llama", "llama-embed"):
+    if not ARCHITECTURES[arch].by_tokens:
         return True
     tokens = keys.get("tokenizer.ggml.tokens")
     size = arch_keys.get("vocab_size", len(tokens) if isinstance(tokens, list | tuple) else None)
@@ -247,15 +241,15 @@ def _may_lack_scaling(keys: Keys, arch: str, arch_keys: Keys) -> bool:
     return keys.get("tokenizer.ggml.pre") == "llama-bpe" or size in _LLAMA3_TOKENS
 
 
-def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return transformers' ``rope_scaling``, {} if none; `names` has the file's keys. Raise if tensors hold it."""
-    given = {ours: arch_keys[key] for ours, key in names.items() if key in arch_keys}
-    kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
-    attention_factor = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
+def _scaling(arch: str, arch_keys: Keys) -> dict[str, Any]:
+    """Return transformers' ``rope_scaling``, {} if none. Raise if tensors hold it."""
+    row, given = ARCHITECTURES[arch], {ours: arch_keys[key] for ours, key in SCALING.items() if key in arch_keys}
+    kind = typed(f"{arch}.{SCALING['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
+    attention_factor = positive(f"{arch}.{SCALING['attention_factor']}", given.pop("attention_factor", 1.0))
     length, is_yarn = arch_keys.get(_LENGTH), kind == "yarn"
-    original = given.get(ORIGINAL, 4096 if arch in ("phi3", "phimoe") else 0)  # of all their long models
+    original = given.get(ORIGINAL, row.original)
     extended = not is_yarn and isinstance(length, Integral) and 0 < original < int(length)
-    if kind == "longrope" or (not is_yarn and attention_factor != 1) or extended or arch == "minicpm3":
+    if kind == "longrope" or (not is_yarn and attention_factor != 1) or extended or row.factors:
         lengths = f"up to {original} tokens" if original else "up to the trained length"
         why = f"rope_factors_short.weight {lengths}, rope_factors_long.weight beyond"
         wanted = f"have its scaling in the metadata, not in tensors ({why})"
@@ -270,7 +264,7 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
         found = {"rope_type": "linear", "factor": given["factor"]}
     elif kind == "yarn":
         given[ORIGINAL] = given.get(ORIGINAL) or arch_keys.get(_LENGTH)
-        found = _yarn(arch, given, attention_factor, names)
+        found = _yarn(arch, given, attention_factor)
     sections = given.get("mrope_section")
     if isinstance(sections, list | tuple) and any(sections):
         while not sections[-1]:
@@ -279,24 +273,22 @@ def _scaling(arch: str, arch_keys: Keys, names: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def _yarn(arch: str, given: Keys, attention_factor: float, names: Mapping[str, str]) -> dict[str, Any]:
+def _yarn(arch: str, given: Keys, attention_factor: float) -> dict[str, Any]:
     """Return transformers' YaRN parameters from the file's values, `given`; `attention_factor` 1 means none."""
     # in llama.cpp, only mistral3 reads the betas; the converter writes those of the model for all architectures
-    read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
+    row, read = ARCHITECTURES[arch], ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}
-    if arch == "gpt-oss":  # as its config.json; llama.cpp rounds the ends of the ramp, of this model too
+    if not row.truncate:
         found["truncate"] = False
     mscale: dict[str, float] = {}
     if given.get("mscale_all_dim"):
-        c = positive(f"{arch}.{names['mscale_all_dim']}", given["mscale_all_dim"])
-        if arch != "mistral3":  # for others, the converter writes 0.1 times the config's value
-            c *= 10
-        mscale = {"mscale": c if arch == "deepseek2" else 1.0, "mscale_all_dim": c}
-    derived = yarn_attention_factor(positive(f"{arch}.{names['factor']}", given["factor"]), **mscale)
+        c = positive(f"{arch}.{SCALING['mscale_all_dim']}", given["mscale_all_dim"]) * row.multiplier
+        mscale = {"mscale": c if row.mla else 1.0, "mscale_all_dim": c}
+    derived = yarn_attention_factor(positive(f"{arch}.{SCALING['factor']}", given["factor"]), **mscale)
     unread = given.get("config_attention_factor", derived)  # of the config.json: llama.cpp derives it
     if not isclose(unread, derived, rel_tol=1e-6):
         wanted = f"equal what llama.cpp derives from the factor, {derived}"
-        raise ArgumentValueError(f"{arch}.{names['config_attention_factor']}", wanted, unread, _READ_CONFIG)
+        raise ArgumentValueError(f"{arch}.{SCALING['config_attention_factor']}", wanted, unread, _READ_CONFIG)
     if attention_factor == 1:
         return found | mscale
     return found | {"attention_factor": attention_factor * derived}  # llama.cpp multiplies cos and sin by both

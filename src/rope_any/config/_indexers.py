@@ -10,12 +10,14 @@ transformers. In a layer whose main attention has no rotary embedding, the index
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rope_any._checks import ArgumentValueError, Text, flag, integer_between
+from rope_any._checks import ArgumentValueError, Text, flag
 from rope_any._frequencies import as_rows
 from rope_any.config._canonical import first_value, layer_count, layer_types
-from rope_any.config._load import LARGEST_HEAD, MOST_LAYERS, Fact, agreed, checked, entry_of, one_of
-from rope_any.config._models import ALL, Indexer, rule, rules
+from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._part import LAYERS, Part
+from rope_any.config.tables.models import ALL
+from rope_any.config.tables.rows import UNKNOWN, Indexer
+from rope_any.config.tables.values import Value, between, optional
 
 if TYPE_CHECKING:
     from rope_any.config._recipe import Recipe
@@ -30,13 +32,7 @@ SIGNS = (
 """Keys of indexers; a config with one of them is refused if its model has no indexer."""
 
 
-# --- reading ----------------------------------------------------------------------------------------------
-
-
-def _switch(part: Part, key: str, *, default: bool) -> bool:
-    """Return the bool under a key, or `default` if it is missing or null; raise if it is no bool."""
-    fact = part.get(key)
-    return default if fact is None else flag(fact.source, fact.value)
+# --- which layers have an indexer ------------------------------------------------------------------------
 
 
 def _first_given(part: Part, keys: Iterable[str]) -> Fact | None:
@@ -44,96 +40,14 @@ def _first_given(part: Part, keys: Iterable[str]) -> Fact | None:
     return next((fact for key in keys if (fact := part.get(key))), None)
 
 
-def _integer(part: Part, paths: Iterable[str], least: int, most: int) -> Fact | None:
-    """Return the integer at any of these paths, None if none is given; raise if two differ or one is out of range."""
-    given = filter(None, (part.get(path) for path in paths if path))
-    return agreed(*(checked(fact, lambda name, value: integer_between(name, value, least, most)) for fact in given))
-
-
-def _count(part: Part, key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
-    """Return the integer under a key, `default` if missing or null; raise unless it is from `least` to `most`."""
-    fact = _integer(part, [key], least, most)
-    return default if fact is None else int(fact.value)
-
-
-# --- rules: which layers have an indexer ------------------------------------------------------------------
-
-# A "full" layer runs its indexer; a "shared" one reuses the keys that an earlier layer selected.
-_MODES: Sequence[str] = ("full", "shared")
-
-
-def _every_layer(part: Part, index: int, layer_type: str | None) -> bool:  # noqa: ARG001  # all rules have one signature
-    """Return True: every layer has an indexer."""
-    return True
-
-
-def _scheduled(part: Part, index: int, layer_type: str | None = None) -> bool:  # noqa: ARG001  # see above
-    """Whether a layer runs its own indexer: by lists of modes, which must agree, else by offset and period."""
-    types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
-    if pattern is not None and isinstance(pattern.value, str):
-        pattern, modes = Fact([*pattern.value], pattern.source), "FS"
-    full = agreed(_is_full(types, index, _MODES), _is_full(pattern, index, modes))
-    if full is not None:
-        return bool(full.value)
-    # the layers before `offset` are full, then every n-th after the last of these
-    offset, every = _count(part, "index_skip_topk_offset", 2, 0), _count(part, "index_topk_freq", 1, 0)
-    return max(index - offset + 1, 0) % max(every, 1) == 0
-
-
-def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | None:
-    """Return whether the layer's mode in the list `modes` is ``known[0]``; None without a list. Raise if not known."""
-    mode = modes and entry_of(modes, index)
-    return mode and Fact(one_of(mode, known) == known[0], mode.source)
-
-
-def _full_layers(
-    part: Part,
-    index: int,
-    layer_type: str | None,  # noqa: ARG001  # see above
-    *,
-    every: int,
-    first: int,
-    also: Sequence[int],
-) -> bool:
-    """Whether a layer runs its own indexer: by ``indexer_types``, else every n-th from `first` on, or in `also`."""
-    by_class = Fact(index in also or (index >= first and (index - first) % every == 0), part.default)
-    full = _is_full(part.get("indexer_types"), index, _MODES) or by_class
-    for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):  # the class does not read these
-        given = part.get(key)
-        agreed(full, given and Fact(_scheduled(part, index), f"{given.source}, for layer {index},"))
-    return bool(full.value)
-
-
-def _by_type(part: Part, index: int, layer_type: str | None, *, types: Sequence[str], scheduled: bool = False) -> bool:
-    """Whether a layer's type is in `types`; if `scheduled`, it must also run its own indexer (`_scheduled`)."""
-    return layer_type in types and (not scheduled or _scheduled(part, index))
-
-
-def _unless_off(part: Part, index: int, layer_type: str | None) -> bool:
-    """Whether a layer has an indexer: by `layer_type`, by index if it is None; False if ``use_dsa`` is false."""
-    if not _switch(part, "use_dsa", default=True):
-        return False
-    if layer_type is None:
-        return not _switch(part, "use_sliding_window", default=True) or index % 4 == 1 or index == 0
-    # whether "full_attention" means the same, as it does by default if the config has neither key
-    renamed = _switch(part, "use_dsa", default=not {"per_layer_config", "use_dsa"} & part.keys.keys())
-    return layer_type in ("indexed_attention", *["full_attention"] * renamed)
-
-
-RULES = rules(_every_layer, _scheduled, _full_layers, _by_type, _unless_off)
-INDEXERS: Mapping[str, Indexer] = {name: row.indexer for name, row in sorted(ALL.items()) if row.indexer}
-REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() if row.no_indexer}
-"""Models whose configs may have keys of an indexer although their class has none, with the reason."""
-
-
 def _indexer(part: Part) -> Indexer | None:
     """Return the indexer of a model, None if it has none; raise if it has none and its config has keys of indexers."""
-    name = part.model_type or ""
-    if name not in INDEXERS and (sign := _first_given(part, SIGNS)) is not None:
-        reason = REFUSED.get(name, "transformers has none for this model, so its rotation is unknown")
-        wanted = f"not be given: it is a key of an indexer, and {name or 'a model without a type'} has none"
+    row = ALL.get(part.model_type or "", UNKNOWN)
+    if row.indexer is None and (sign := _first_given(part, SIGNS)) is not None:
+        reason = row.no_indexer or "transformers has none for this model, so its rotation is unknown"
+        wanted = f"not be given: it is a key of an indexer, and {part.model_type or 'a model without a type'} has none"
         raise ArgumentValueError(sign.source, wanted, sign.value, reason)
-    return INDEXERS.get(name)
+    return row.indexer
 
 
 def layers_with_indexer(part: Part, /) -> list[bool]:
@@ -141,14 +55,14 @@ def layers_with_indexer(part: Part, /) -> list[bool]:
     row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
     counted = first_value(part, LAYERS)
     count = layer_count(part) if counted else len(types or ()) or ASSUMED_LAYERS
-    if row is not None and row.with_head and part.get(row.head) is None:
+    if row is not None and row.with_head and part.get(row.width.keys[-1]) is None:
         if given := _first_given(part, row.with_head):
-            raise ArgumentValueError(part.name(row.head), f"be given with {given.source}")
+            raise ArgumentValueError(part.name(row.width.keys[-1]), f"be given with {given.source}")
         row = None
     if row is None:
         return [False] * count
     kinds: Sequence[str | None] = types or [pattern(part, i, count) if pattern else None for i in range(count)]
-    return [bool(rule(RULES, row.layers)(part, i, kind)) for i, kind in enumerate(kinds)]
+    return [row.layers(part, i, kind) for i, kind in enumerate(kinds)]
 
 
 # --- the rotation -----------------------------------------------------------------------------------------
@@ -156,23 +70,23 @@ def layers_with_indexer(part: Part, /) -> list[bool]:
 
 def _head_dim(part: Part, row: Indexer) -> Fact:
     """Return the width of the index head, or its default; raise if it is null, out of range or given for one layer."""
-    by_layer = part.keys.get("per_layer_config")
+    by_layer, key = part.keys.get("per_layer_config"), row.width.keys[-1]
     for layer, own in by_layer.items() if isinstance(by_layer, Mapping) else ():
-        if isinstance(own, Mapping) and row.head in own:
-            name = part.name("per_layer_config", str(layer), row.head)
+        if isinstance(own, Mapping) and key in own:
+            name = part.name("per_layer_config", str(layer), key)
             raise ArgumentValueError(name, "not be given: all indexers must have one width")
-    given = _integer(part, (row.older, row.head), 2, LARGEST_HEAD)
-    if given is None and row.head in part.keys:
-        raise ArgumentValueError(part.name(row.head), "be a number of features", Text("null"))
-    return given or Fact(row.size, part.default)
+    given = row.width.find(part, between(2, LARGEST_HEAD))
+    if given is None and key in part.keys:
+        raise ArgumentValueError(part.name(key), "be a number of features", Text("null"))
+    return given or Fact(row.width.default, part.default)
 
 
-def _stride(part: Part, row: Indexer) -> Fact:
+def _stride(part: Part, row: Indexer, stride: Value) -> Fact:
     """Return how many tokens are pooled into one key: as given, or the default; raise if wrong or without either."""
-    given = _integer(part, row.stride, 1, MOST_TOKENS)
-    if given is None and row.default_stride is None:
-        raise ArgumentValueError(part.name(row.stride[0]), f"be given with {part.name(row.head)}")
-    return given or Fact(row.default_stride, part.default)
+    given = stride.find(part, between(1, MOST_TOKENS))
+    if given is None and stride.default is None:
+        raise ArgumentValueError(part.name(stride.keys[0]), f"be given with {part.name(row.width.keys[-1])}")
+    return given or Fact(stride.default, part.default)
 
 
 def _pairing(part: Part, row: Indexer) -> Fact:
@@ -195,7 +109,7 @@ def why_no_rotation(part: Part, /) -> str | None:
     if row is None:
         return f"{part.model_type} has no indexer"
     if row.unrotated:
-        _count(part, "qk_rope_head_dim", 0, 0, 0)
+        optional("qk_rope_head_dim", default=0).read(part, between(0, 0))
         given = part.get("indexer_rope_interleave")
         return f"{row.unrotated}, and {given.source} has no effect" if given else row.unrotated
     if not any(layers_with_indexer(part)):
@@ -221,6 +135,6 @@ def recipe(part: Part, main: "Recipe | str", /) -> "Recipe | str":
         "head_dim": head,
         "rotary_dim": Fact(rotary_dim, width),
         "start": Fact(start, f"the {'last' if row.last else 'first'} features, in {name}"),
-        **({"key_stride": _stride(part, row)} if row.stride else {}),
+        **({"key_stride": _stride(part, row, row.stride)} if row.stride else {}),
     }
     return main._replace(pairing=row.pairing, start=start, facts={**main.facts, **facts})

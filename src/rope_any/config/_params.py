@@ -11,78 +11,63 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, choice, flag, integer, positive
-from rope_any.config import _data
 from rope_any.config._load import MOST_LAYERS, typed
-from rope_any.config._models import MODELS, Model
 from rope_any.config._schemes import ORIGINAL, unknown_name
+from rope_any.config.tables import params
+from rope_any.config.tables.models import MODELS
+from rope_any.config.tables.rows import Model
 
-MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
-DEEPSEEK = "deepseek inference config"
 Keys = Mapping[str, Any]
 Translation = tuple[dict[str, Any], dict[str, str], Model]
 
 _OTHER_FORMS = {"hidden_size", "architectures", "transformers_version", "_class_name", "general.architecture"}
-# the lists of names that only one form has
-_OWN = {MISTRAL: ("mistral",), META: ("meta", "llama4"), DEEPSEEK: ("deepseek",)}
 _SLICES = ("qk_rope_head_dim", "qk_nope_head_dim")  # the two slices of a head of MLA
 _ROTARY = re.compile(
     r"(^|[._])(m|x)?rope|rotary|theta|yarn|scaling|window|(^|[._])nope(_|$)|freq_|_freq$", re.IGNORECASE
 )
 
 
-def _toml_table(name: str) -> dict[str, Any]:
-    """Return the table `name` of ``params.toml``, a data file of this package."""
-    found: dict[str, Any] = _data.content("params.toml")[name]
-    return found
-
-
-def _name_lists(*lists: str) -> set[str]:
-    """Return the words of several lists as one set; `lists` are keys of the table ``names`` in ``params.toml``."""
-    return {word for name in lists for word in _toml_table("names")[name].split()}
-
-
 def form_of(keys: Keys, /) -> str | None:
-    """Return `ONNX` or the form in `_OWN` by a file's keys, None for any other form. Raise if it has keys of two."""
+    """Return `ONNX` or the form in `OWN` by a file's keys, None for any other form. Raise if it has keys of two."""
     model, kind = keys.get("model"), keys.get("model_type")
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():
-        return ONNX
+        return params.ONNX
     if _OTHER_FORMS & keys.keys() or not (kind is None or (isinstance(kind, str) and kind in {"transformer", "mamba"})):
         return None
-    if len(_name_lists("common") & keys.keys()) < 2:
+    if len(params.COMMON & keys.keys()) < 2:
         return None
-    found = {form: min(own) for form, names in _OWN.items() if (own := _name_lists(*names) & keys.keys())}
+    found = {form: min(own) for form, names in params.OWN.items() if (own := names & keys.keys())}
     if len(found) > 1:
         got = Text(" and ".join(f"{key} of {form}" for form, key in found.items()))
         raise ArgumentValueError("config", "be of one form", got)
-    return MISTRAL if kind == "mamba" else next(iter(found), None)
+    return params.MISTRAL if kind == "mamba" else next(iter(found), None)
 
 
 def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Translation:
     """
-    Return a file of a form in `_OWN` as a config of transformers, the names of its keys in the file, and a `Model`.
+    Return a file of a form in `OWN` as a config of transformers, the names of its keys in the file, and a `Model`.
 
     `form` is that of `form_of`. `factor` is the factor of Llama 3's scaling, for Meta only. Configs of towers are not
     changed. Raise for `ONNX`, an unknown name about rotary embedding or windows, and a wrong or missing value.
     """
-    if form == ONNX:
+    if form == params.ONNX:
         hint = "it has no values of rotary embedding: the ONNX graph has the table (cos_cache, sin_cache)"
         raise ArgumentValueError("config", "be the config.json of the model", Text("its genai_config.json"), hint)
-    choice("form", form, tuple(_OWN), f"be one of {', '.join((*_OWN, ONNX))}")
-    if factor is not None and form != META:
+    choice("form", form, tuple(params.OWN), f"be one of {', '.join((*params.OWN, params.ONNX))}")
+    if factor is not None and form != params.META:
         raise ArgumentValueError("factor", f"not be given for {form}, which has its own", factor)
     flat = {key: value for key, value in keys.items() if value is not None}
-    parts = _toml_table("parts")
     flat |= {f"multimodal.{key}": value for key, value in _object(flat, "multimodal").items()}
-    inner = {theirs: flat[theirs] for theirs in parts if theirs in flat and _object(flat, theirs)}
-    flat = {key: value for key, value in flat.items() if key not in parts and key != "multimodal"}
-    _require_known_names(flat, _name_lists("common", "shared", *_OWN[form]))
-    if form == META:
+    inner = {theirs: flat[theirs] for theirs in params.PARTS if theirs in flat and _object(flat, theirs)}
+    flat = {key: value for key, value in flat.items() if key not in params.PARTS and key != "multimodal"}
+    _require_known_names(flat, params.COMMON | params.SHARED | params.OWN[form])
+    if form == params.META:
         config, names, model = _meta(flat, factor)
     else:
-        config, names, model = (_mistral if form == MISTRAL else _deepseek)(flat)
+        config, names, model = (_mistral if form == params.MISTRAL else _deepseek)(flat)
     for theirs, part in inner.items():
-        ours = parts[theirs]
+        ours = params.PARTS[theirs]
         if ours in config:
             raise ArgumentValueError(theirs, f"not be given together with {names[ours]}")
         config[ours] = part
@@ -137,7 +122,7 @@ def _mistral(keys: Keys) -> Translation:
             raise ArgumentValueError(key, "not be given for model_type mamba, which has no rotary embedding")
         names = {"num_hidden_layers": "n_layers"}
         return {"model_type": "mamba2", **_sizes(keys, names)}, names, Model(rotary=False)
-    names = _toml_table("sizes") | _toml_table("sizes_mistral")
+    names = {**params.SIZES_OF_MISTRAL}
     config = _sizes(keys, names)
     has_slice = any(key in keys for key in _SLICES)
     head = sum(_needed(config, key) for key in _SLICES) if has_slice else _needed(keys, "head_dim")
@@ -188,13 +173,12 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
 
     With `has_slice` (MLA), YaRN scales the scores, not cos and sin. Raise without its factor or original length.
     """
-    table = _toml_table("yarn")
-    given = _object(keys, "yarn", (*table.values(), "apply_scale"))
+    given = _object(keys, "yarn", (*params.YARN_OF_MISTRAL.values(), "apply_scale"))
     if "yarn" not in keys:
         return {}
     for key in ("factor", ORIGINAL):
         _needed(given, key, "yarn.")
-    found = {ours: given[theirs] for ours, theirs in table.items() if theirs in given}
+    found = {ours: given[theirs] for ours, theirs in params.YARN_OF_MISTRAL.items() if theirs in given}
     # mistral-inference does not read YaRN: the meaning of apply_scale is from Mistral's changes to vLLM (its default is
     # true) and to llama.cpp (pull request 22612). If true, cos and sin are multiplied by m = 0.1 ln(factor) + 1, in MLA
     # the scores by m²; if false, neither. The converters of transformers don't read it: what they write equals false
@@ -203,7 +187,7 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
         found["attention_factor"] = 1.0
     elif has_slice:
         found |= {"mscale": 1.0, "mscale_all_dim": 1.0}
-    theirs = dict.fromkeys(found, "apply_scale") | table
+    theirs = dict.fromkeys(found, "apply_scale") | params.YARN_OF_MISTRAL
     names |= {f"rope_parameters.{ours}": f"yarn.{key}" for ours, key in theirs.items()}
     names |= {"rope_parameters": "yarn", "rope_parameters.rope_type": "yarn"}
     return {"rope_type": "yarn", **found}
@@ -229,22 +213,24 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
 
 def _deepseek(keys: Keys) -> Translation:
     """Translate a config of DeepSeek's own code (V2 to V3.2), with its defaults, as `translated` does."""
-    defaults = _toml_table("defaults_deepseek")
-    values, table = {**defaults, **keys}, _toml_table("yarn_deepseek")
-    names = _toml_table("sizes") | _toml_table("sizes_deepseek")
+    values, names = {**params.DEFAULTS_OF_DEEPSEEK, **keys}, {**params.SIZES_OF_DEEPSEEK}
     config = _sizes(values, names) | {"rope_theta": values["rope_theta"]}
-    names |= {f"rope_parameters.{ours}": theirs for ours, theirs in table.items()} | {"rope_theta": "rope_theta"}
+    names |= {f"rope_parameters.{ours}": theirs for ours, theirs in params.YARN_OF_DEEPSEEK.items()} | {
+        "rope_theta": "rope_theta"
+    }
     parameters: dict[str, Any] = {}
     if positive("max_seq_len", values["max_seq_len"]) > positive("original_seq_len", values["original_seq_len"]):
         # cos and sin are not multiplied; the scores are, by (0.1 mscale ln(factor) + 1)²
         parameters = {
             "rope_type": "yarn",
             "attention_factor": 1.0,
-            **{ours: values[key] for ours, key in table.items()},
+            **{ours: values[key] for ours, key in params.YARN_OF_DEEPSEEK.items()},
         }
     names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "max_seq_len")
     names |= {
-        ours: f"default of DeepSeek's code: {key}" for ours, key in names.items() if key in defaults.keys() - keys
+        ours: f"default of DeepSeek's code: {key}"
+        for ours, key in names.items()
+        if key in params.DEFAULTS_OF_DEEPSEEK.keys() - keys
     }
     names["rope_parameters.attention_factor"] = "constant of DeepSeek's code"
     kind = "deepseek_v32" if "index_n_heads" in keys else "deepseek_v3"
@@ -259,18 +245,18 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
     """Translate Meta's params.json (Llama 1 to 4). Llama 3's scaling needs `factor`, the others refuse it."""
     if factor is not None:
         factor = positive("factor", factor)
-    is_llama4 = bool(_name_lists("llama4") & keys.keys())
-    names = _toml_table("sizes") | (_toml_table("sizes_llama4") if is_llama4 else {})
+    is_llama4 = bool(params.LLAMA4 & keys.keys())
+    names = {**(params.SIZES_OF_LLAMA4 if is_llama4 else params.SIZES)}
     config = _sizes(keys, names)  # n_layers does not count layers of cross attention, which do not rotate
     hidden, heads = (_needed(config, ours, f"{names[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
     if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # Meta's code assumes this
         raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", config.get("head_dim", NOTHING))
-    base = _toml_table("bases")["128256"] if "rope_theta" in keys else _base(keys, is_llama4=is_llama4)
+    base = params.BASES_OF_META[128_256] if "rope_theta" in keys else _base(keys, is_llama4=is_llama4)
     model = Model("interleaved", base=base)
     config |= {"rope_theta": keys["rope_theta"]} if "rope_theta" in keys else {}
     if flag("use_scaled_rope", keys.get("use_scaled_rope", False)):
         config["rope_parameters"] = _llama3(keys, names, factor, is_llama4=is_llama4)
-    elif factor is not None or not keys.keys().isdisjoint(_toml_table("scales").values()):
+    elif factor is not None or not keys.keys().isdisjoint(params.SCALING_OF_LLAMA4.values()):
         raise ArgumentValueError("factor and rope_scaling_factor", "not be given, since use_scaled_rope is not true")
     if not is_llama4:
         return {"model_type": "llama", **config}, names, model
@@ -288,9 +274,8 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
 def _base(keys: Keys, *, is_llama4: bool) -> float:
     """Return the base of a Meta file without rope_theta, by its vocab_size; raise if this is missing or ambiguous."""
     size = integer("vocab_size", _needed(keys, "vocab_size", "rope_theta or "))
-    bases = _toml_table("bases")
-    base: float | None = bases.get(str(size))
-    if base is None or (base == bases["-1"] and (is_llama4 or "use_scaled_rope" in keys)):
+    base = params.BASES_OF_META.get(size)
+    if base is None or (base == params.BASES_OF_META[-1] and (is_llama4 or "use_scaled_rope" in keys)):
         wanted = "be given, since vocab_size does not determine the version of Llama"
         raise ArgumentValueError("rope_theta", wanted, Text(f"vocab_size {size}"))
     return base
@@ -298,21 +283,23 @@ def _base(keys: Keys, *, is_llama4: bool) -> float:
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
     """Return rope type llama3's parameters, sources in `names`. Raise for Llama 3 without `factor`, Llama 4 with it."""
-    scales = _toml_table("scales")
-    in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
+    in_file = {ours: keys[theirs] for ours, theirs in params.SCALING_OF_LLAMA4.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}
     if is_llama4 and factor is not None:
-        wanted = f"not be given for Llama 4: the file has it as {scales['factor']}, or it is 16"
+        wanted = f"not be given for Llama 4: the file has it as {params.SCALING_OF_LLAMA4['factor']}, or it is 16"
         raise ArgumentValueError("factor", wanted, factor)
     if is_llama4:
         found |= {"factor": 16.0, "high_freq_factor": 1.0, **in_file}
     elif in_file:
         wanted = "not be given without keys of Llama 4, since only Llama 4 reads it"
-        raise ArgumentValueError(scales[min(in_file)], wanted, NOTHING, "use `factor`")
+        raise ArgumentValueError(params.SCALING_OF_LLAMA4[min(in_file)], wanted, NOTHING, "use `factor`")
     elif factor is None:
         wanted = "be given, since use_scaled_rope is true and the file does not have it"
         raise ArgumentValueError("factor", wanted, NOTHING, "it is 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B")
-    names |= {f"rope_parameters.{key}": scales[key] if key in in_file else "constant of Meta's code" for key in found}
+    names |= {
+        f"rope_parameters.{key}": params.SCALING_OF_LLAMA4[key] if key in in_file else "constant of Meta's code"
+        for key in found
+    }
     names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "use_scaled_rope")
     names |= {} if is_llama4 else {"rope_parameters.factor": "argument factor"}
     return found

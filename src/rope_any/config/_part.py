@@ -16,21 +16,12 @@ from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
 from rope_any.config._load import Fact, is_name, load, require_names, same, typed
-from rope_any.config._models import (
-    ALL,
-    CHANGES_ATTENTION,
-    DECIDED_BY_MODEL,
-    MODELS,
-    NEUTRAL,
-    OTHER_KEYS,
-    OTHER_VALUES,
-    UNKNOWN,
-    Model,
-    indices,
-    model_names,
-    read_by,
-)
+from rope_any.config._models import model_names, read_by
 from rope_any.config._schemes import ALIASES
+from rope_any.config.tables.models import ALL, MODELS
+from rope_any.config.tables.rows import UNKNOWN, Model
+from rope_any.config.tables.rules import indices
+from rope_any.config.tables.words import CHANGES_ATTENTION, DECIDED_BY_MODEL, NEUTRAL, OTHER_KEYS, OTHER_VALUES
 
 # The names of one value, today's first.
 OBJECTS = ("rope_parameters", "rope_scaling")

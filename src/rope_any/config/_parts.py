@@ -16,10 +16,12 @@ from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _params, _towers
 from rope_any.config._canonical import Layers, canonical, common_value, groups_by_label, groups_of_type
 from rope_any.config._load import Fact, is_name, load
-from rope_any.config._models import ALL, MODELS, UNKNOWN, Model
-from rope_any.config._params import MISTRAL
 from rope_any.config._part import ROTARY, TEXT, Part, model_type_of, part_at, part_of, text_path
 from rope_any.config._recipe import Recipe, make_rope, no_rotation, recipe, require_length, score
+from rope_any.config.tables.models import ALL, MODELS
+from rope_any.config.tables.params import MISTRAL
+from rope_any.config.tables.rows import UNKNOWN, Model
+from rope_any.config.tables.towers import REFUSED, TOWERS
 
 _MOST_DEPTH = 4  # levels of objects inside a config that are searched
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
@@ -236,7 +238,7 @@ def _sub_config_readers(
             yield path, _tower_reader(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
             yield path, _other_text(inner, path, model_type, pairing)
-        elif not (model_type in MODELS or model_type in _towers.UNROTATED or ALL.get(model_type, UNKNOWN).apart):
+        elif not (model_type in MODELS or _towers.is_unrotated(model_type) or ALL.get(model_type, UNKNOWN).apart):
             rotary = any(isinstance(key, str) and ROTARY.search(key) for key in inner)
             if (model_type and (rotary or path[-1] in _NAMES)) or (rotary and path[-1] in _NAMES):
                 name = ".".join((*path, "model_type"))
@@ -271,14 +273,14 @@ def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tup
     written = model_type_of(inner, path) or ""
     if written and written not in outer.values():
         return written
-    known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
+    known = (ALL.get(of, UNKNOWN).parts.get(".".join(path[len(at) :])) for at, of in outer.items())
     row = MODELS.get(written, UNKNOWN)
     return next(filter(None, known), written if row is not UNKNOWN and not (row.text or row.parts) else "")
 
 
 def _is_tower(model_type: str) -> bool:
-    """Whether a model type is that of a tower in towers.toml: with rotary embedding, or refused."""
-    return model_type in _towers.TOWERS or model_type in _towers.REFUSED
+    """Whether a model type is that of a tower with rotary embedding, or of one that is refused."""
+    return model_type in TOWERS or model_type in REFUSED
 
 
 def _kind_of(model_type: str) -> str:
@@ -310,7 +312,8 @@ def _main_groups(text: Part) -> tuple[Layers, ...]:
     groups = canonical(text)
     if None in groups_by_label(groups):
         return groups
-    return groups_of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
+    indexer = ALL.get(text.model_type or "", UNKNOWN).indexer
+    return groups_of_type(groups, indexer and indexer.layer_type)
 
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:

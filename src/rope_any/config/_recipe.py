@@ -39,7 +39,7 @@ from rope_any.config._canonical import (
     written_parameters,
 )
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, same
-from rope_any.config._models import CHANGES_ATTENTION, MODELS, several_axes_hint
+from rope_any.config._models import several_axes_hint
 from rope_any.config._part import (
     BASE,
     COUNT,
@@ -70,6 +70,8 @@ from rope_any.config._schemes import (
     unknown_name,
 )
 from rope_any.config._score import score_scale
+from rope_any.config.tables.models import MODELS
+from rope_any.config.tables.words import CHANGES_ATTENTION
 
 LONGEST = 2**53  # tokens
 LENGTH_KINDS = ("trained", "extended", "stated")  # facts such as "trained_length"

@@ -15,7 +15,8 @@ from rope_any._arrays import Array, library
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, int32, integer, positive
 from rope_any._positions import Coordinates, as_position_array
 from rope_any.config._load import typed
-from rope_any.config._models import ALL, Numbering
+from rope_any.config.tables.models import ALL
+from rope_any.config.tables.rows import UNKNOWN, Numbering
 
 # The keys of token ids, with a letter for each: a row of tokens becomes a string, with a dot for each other token.
 _USUAL = {"image_token_id": "i", "video_token_id": "v"}
@@ -29,8 +30,6 @@ _GLM_VIDEO = re.compile(r"\([^)]*")
 _RUNS = re.compile(r"sb(?P<both>[av]*v[av]*)(?P<end>[^iv]{0,2})|(?P<grid>i+|v+)|(?:(?!sb[av]*v)[^iv])+")
 _KINDS = {"i": "image", "v": "video"}
 
-STREAMS: Mapping[str, Numbering] = {name: model.stream for name, model in ALL.items() if model.stream is not None}
-
 
 def stream(
     config: Mapping[str, Any], token_ids: Any, grids: Any, *, like: Array, mask: Any = None, time_advances: bool = True
@@ -42,9 +41,10 @@ def stream(
     that end rows. Integers, or floats for Qwen3-Omni, whose times are fractions. Raise if grids and tokens don't match.
     """
     model_type = config.get("model_type")
-    numbering = STREAMS.get(model_type) if isinstance(model_type, str) else None
+    numbering = ALL.get(model_type, UNKNOWN).stream if isinstance(model_type, str) else None
     if numbering is None:
-        raise ArgumentValueError("model_type", f"be one whose streams are known ({', '.join(STREAMS)})", model_type)
+        known = ", ".join(name for name, model in ALL.items() if model.stream)
+        raise ArgumentValueError("model_type", f"be one whose streams are known ({known})", model_type)
     omni, names = numbering.ids == "omni", _IDS[numbering.ids]
     if omni and not time_advances:
         raise ArgumentValueError("time_advances", "be True for an Omni model, as in transformers", time_advances)

@@ -1,95 +1,40 @@
 """
 Read the configs of vision towers with rotary embedding: their frequencies, pairs and positions of patches.
 
-``towers.toml`` contains the facts about the classes of transformers, by the ``model_type`` of a tower's own config.
+`tables.towers` has the facts about the classes of transformers.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple, get_args
 
 from rope_any import axes
 from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, choice, integer, positive
 from rope_any._frequencies import Row, frequencies
-from rope_any._pairing import Pairing
-from rope_any.config import _data
 from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, agreed, checked, grid_shape, joined, require_names, typed
-from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
-
-__all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Size", "Tower", "canonical", "grid", "recipe", "score"]
+from rope_any.config.tables.models import ALL, MODELS
+from rope_any.config.tables.rows import UNKNOWN, Tower
+from rope_any.config.tables.towers import REFUSED, TOWERS
+from rope_any.config.tables.values import Check, Value
 
 MOST_TOKENS = 2**20  # tokens of one grid
 AXES = ("time", "row", "column")
-# The pairs of each axis together; pairs that alternate between the axes, each axis with all its frequencies; or the
-# pairs of one row of frequencies, which alternate between the axes.
-LAYOUTS = ("side by side", "alternating", "one row")
-
-
-class Size(NamedTuple):
-    """A size that a config may give."""
-
-    keys: tuple[str, ...]  # the keys that the class reads, today's first
-    default: float  # the default of the class; a base need not be an integer
-
-
-class Tower(NamedTuple):
-    """The facts about one tower."""
-
-    width: Size  # the features of all heads together
-    heads: Size  # the number of heads
-    layers: tuple[str, ...] = ("num_hidden_layers", "depth")  # keys of the number of layers, the first that is given
-    divisor: Size | None = None  # divides the width, in addition to the number of heads
-    head: Size | None = None  # the head dimension, if the class has a key for it; if not, it is width / heads
-    base: float = 10_000.0
-    bases: tuple[str, ...] = ("rope_theta",)  # keys of the base outside of the parameters
-    objects: tuple[str, ...] = ("rope_parameters", "rope_scaling")  # keys of the parameters that the class reads
-    unread: tuple[str, ...] = ()  # keys about rotary embedding that change no frequency
-    rope_type: str = "axial"
-    pairing: Pairing = "half"
-    note: str = ""  # a remark about its pairs, for the source of the pairing
-    axes: tuple[str, ...] = ("row", "column")  # the axes of its positions in the order of the class, from `AXES`
-    features: tuple[str, ...] = ()  # the axes in the order of their pairs, if it is another one
-    layout: str = "side by side"  # how the axes divide the pairs: one of `LAYOUTS`
-    pairs: tuple[Size, ...] = ()  # the pairs of each axis, if keys give them; the last of the head are not rotated
-    axis_bases: tuple[Size, ...] = ()  # the base of each axis, if axes have their own
-    blocks: int = 1  # as in `Rope`
-    scale: float = 1.0  # multiplies the frequencies
-    first: int = 0  # the position of the first row and column
-    centred: bool = False  # whether positions are the middles of the patches, between −1 and 1
-    frames: bool = False  # whether it takes videos; each frame has the positions of an image
-    merge: Size | None = None  # tokens are ordered by square blocks: their side in patches
-    window: Size | None = None  # tokens are ordered by windows: their side in patches; in pixels with `patch`
-    image: Size | None = None  # the class has positions for square images of this side in pixels only
-    patch: Size | None = None  # the side of a patch, in pixels
-    local: Size | None = None  # the windows of some layers: their side in patches; other layers scale their grid to it
-    callers: bool = False  # whether the caller of the class gives the positions, or values that they depend on
-    scaled: bool = True  # whether q·k is multiplied by 1 / sqrt(head_dim); if not, by 1
-
-
-_RULES = {"layout": LAYOUTS, "pairing": get_args(Pairing)}
-TOWERS = _data.entries_by_name("towers.toml", "tower", Tower, Size, lambda: _RULES)
-"""Towers with rotary embedding, by the ``model_type`` of their config."""
-
-REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("towers.toml")["refused"])
-"""Parts with a kind of rotary embedding that no `Rope` can express, with the reason."""
-
-UNROTATED = frozenset(name for name, model in ALL.items() if not model.rotary and name not in MODELS)
-"""Model types of vision and audio parts without rotary embedding."""
-
-PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in ALL.items() if model.parts}
-"""The towers of larger configs, by path, for files where a tower has no ``model_type`` or that of the whole model."""
 
 
 # --- the recipe -------------------------------------------------------------------------------------------
 
 
+def is_unrotated(model_type: str | None, /) -> bool:
+    """Whether a model type is that of a vision or audio part without rotary embedding."""
+    return model_type not in MODELS and not ALL.get(model_type or "", UNKNOWN).rotary
+
+
 def canonical(part: Part, /) -> tuple[Layers, ...]:
     """Return a tower's layers as one group; without rotary, only `unrotated`. Raise for a refused type or key."""
-    if part.model_type in UNROTATED:
+    if is_unrotated(part.model_type):
         return (Layers(unrotated=f"{part.model_type} has no rotary embedding"),)
     require_names(part.keys)
     tower = _tower_facts(part)
@@ -131,7 +76,7 @@ def recipe(part: Part, group: Layers, /) -> Recipe:
     return Recipe(rows, tower.pairing, 1.0, 0, facts)
 
 
-def _number_by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
+def _number_by_axis(part: Part, sizes: tuple[Value, ...]) -> Fact | None:
     """Return a tuple with the number of each axis, as one Fact; None if `sizes` is empty: the class has no keys."""
     found = [_size(part, size, integer if type(size.default) is int else positive) for size in sizes]
     return joined(found) if found else None
@@ -194,10 +139,9 @@ def _type_and_base(part: Part, tower: Tower) -> tuple[Fact, Fact]:
     return kind, agreed(*(checked(fact, positive) for fact in bases)) or Fact(tower.base, part.default)
 
 
-def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) -> Fact:
-    """Return a size by its keys, which must agree, or the default of the class; raise if out of range or by `check`."""
-    given = (checked(fact, check) for key in size.keys if (fact := part.get(key)))
-    found = agreed(*given) or Fact(size.default, part.default)
+def _size(part: Part, size: Value, check: Check = integer) -> Fact:
+    """Return a size; raise if it is out of range, if its keys differ, or by `check`."""
+    found = size.read(part, check)
     if not 1 <= found.value <= MAX_FEATURES:
         raise ArgumentValueError(found.source, f"be from 1 to {MAX_FEATURES}", found.value)
     return found
@@ -262,7 +206,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     return tuple(tuple(position[axis] for axis in chosen) for position in positions)
 
 
-def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
+def _window_side(part: Part, tower: Tower, size: Value, block: int) -> int:
     """Return a window's side in patches; with `Tower.patch` from pixels, down to whole `block`s. Raise if it is 0."""
     side: int = _size(part, size).value
     if tower.patch:

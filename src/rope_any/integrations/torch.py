@@ -31,7 +31,7 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any._table import cos_sin
 from rope_any.config._recipe import LONGEST, longest_length
-from rope_any.config._towers import TOWERS
+from rope_any.config.tables.towers import TOWERS
 from rope_any.integrations._configs import model_around, model_configs
 from rope_any.layouts import LAYOUTS, Layout, arranged
 

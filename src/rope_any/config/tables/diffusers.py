@@ -1,0 +1,480 @@
+"""
+The rotations of transformers of diffusers, by class: read in diffusers 0.42.1 and compared with its code.
+
+To add a class, copy the most similar row, change what differs, and add the class to `CASES` in tests/test_diffusers.py,
+which runs the class's own code. If no `Rope` can express it, write the reason in `REFUSED`.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from rope_any.config.tables.diffusers_rules import (
+    Class,
+    Needed,
+    all_heads,
+    centred,
+    cropped,
+    equal_axes,
+    even_sixths,
+    first_list,
+    fitted,
+    from_zero,
+    half,
+    halves,
+    longrope,
+    over_all_heads,
+    quarters,
+    runs,
+    sequence,
+    sixths,
+    skipping_frames,
+    strided,
+    thirds,
+    whole,
+)
+from rope_any.config.tables.rows import by_name
+from rope_any.config.tables.values import value
+
+# --- what several rows share ------------------------------------------------------------------------------
+
+_VISUAL = "visual tokens; those of text are not rotated"
+_BY_PIPELINE = "all tokens, at the positions that the pipeline gives"
+_IN_ORDER = "self-attention, at 0, 1, 2, … in order"
+_SELF_ATTENTION = "self-attention; keys of text in cross-attention are not rotated"
+
+_FLUX = Class(
+    value("axes_dims_rope", default=(16, 56, 56)),
+    "all tokens; those of text are at 0 on all axes",
+    layers=("num_layers", "num_single_layers"),
+    grid=from_zero,
+    image=True,
+)
+_FLUX2 = Class(
+    value("axes_dims_rope", default=(32, 32, 32, 32)),
+    "all tokens; those of text are at (0, 0, 0, index), reference images at their own times",
+    base=value("rope_theta", default=2000),
+    axis_counts=(4,),
+    layers=("num_layers", "num_single_layers"),
+    grid=from_zero,
+    image=True,
+)
+_QWEN_IMAGE = _FLUX._replace(
+    covers=(
+        "all tokens; those of text follow the largest row or column, one position after the other, the same on all axes"
+    ),
+    layers=("num_layers",),
+    grid=partial(centred, layered=value("use_layer3d_rope", default=False, null=False)),
+    image=False,
+)
+_QWEN_CONTROL = _QWEN_IMAGE._replace(grid=centred)
+_HUNYUAN_VIDEO = Class(
+    value("rope_axes_dim", default=(16, 56, 56)),
+    _VISUAL,
+    base=value("rope_theta", default=256.0),
+    layers=("num_layers", "num_single_layers"),
+    grid=from_zero,
+)
+_HUNYUAN_DIT = Class(
+    halves,
+    "self-attention of image tokens; keys of text in cross-attention are not rotated",
+    head=(value("attention_head_dim", default=88),),
+    kind=partial(runs, columns_first=True),
+    axis_counts=(2,),
+    grid=partial(cropped, patch=value("patch_size"), sides=(64, 64)),
+)
+_WAN = Class(sixths, _SELF_ATTENTION, grid=from_zero, unread=("rope_max_seq_len",))
+_COGVIDEOX = Class(
+    quarters,
+    _VISUAL,
+    head=(value("attention_head_dim", default=64),),
+    grid=partial(
+        cropped,
+        patch=value("patch_size", default=2),
+        sides=(value("sample_height", default=60), value("sample_width", default=90)),
+    ),
+    needs=(
+        Needed(
+            value("use_rotary_positional_embeddings", default=False),
+            must_be=True,
+            why="the class adds absolute positions instead",
+        ),
+    ),
+    unread=("use_learned_positional_embeddings",),
+)
+_GLM_IMAGE = Class(
+    halves, _VISUAL, head=(value("attention_head_dim", default=40),), pairing="half", axis_counts=(2,), grid=from_zero
+)
+_COSMOS = Class(
+    sixths,
+    "self-attention, at frames of 24 per second: for another fps the model takes frames at index · 24 / fps",
+    pairing="half",
+    stretch=(value("rope_scale", default=(2.0, 1.0, 1.0)),),
+    grid=from_zero,
+)
+_IDEOGRAM4 = Class(
+    value("mrope_section", default=(24, 20, 20)),
+    _BY_PIPELINE,
+    head=(value("attention_head_dim", default=256),),
+    base=value("rope_theta", default=5_000_000),
+    pairing="half",
+    kind=strided,
+)
+_KANDINSKY5 = Class(
+    value("axes_dims", default=(16, 24, 24)),
+    "visual tokens; text has its own 1-D rotation",
+    head=(),
+    layers=("num_visual_blocks",),
+    divisors=(
+        value(
+            "scale_factor",
+            hint=(
+                "(its pipelines choose: [1, 1, 1] for images, [1, 2, 2] for videos of 480 to 854 pixels, else [1, "
+                "3.16, 3.16])"
+            ),
+        ),
+    ),
+    grid=from_zero,
+)
+_JOY = Class(
+    value("rope_dim_list", default=(16, 56, 56), null=thirds),
+    (
+        "visual tokens; those of text are rotated only if rope_type is mrope: they follow the largest visual position, "
+        "one position after the other, the same on all axes"
+    ),
+    head=(value("hidden_size", default=3072), value("num_attention_heads", default=24)),
+    base=value("theta", default=256),
+    grid=from_zero,
+    unread=("rope_type",),
+)
+_LTX = Class(
+    whole,
+    (
+        "self-attention, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each axis, where c is the "
+        "coordinate over 20 frames, 2048 rows and 2048 columns, which depends on the frame rate"
+    ),
+    head=(value("num_attention_heads", default=32), value("attention_head_dim", default=64)),
+    kind=over_all_heads,
+    width=all_heads,
+)
+_STABLE_AUDIO = Class(
+    half, _IN_ORDER, head=(value("attention_head_dim", default=64),), pairing="half", axis_counts=(1,)
+)
+_LTX2_AUDIO = Class(
+    whole,
+    (
+        "self-attention of audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, where c is "
+        "the middle of a token in seconds over audio_pos_embed_max_pos"
+    ),
+    head=(value("audio_num_attention_heads", default=32), value("audio_attention_head_dim", default=64)),
+    base=value("rope_theta", default=10_000.0),
+    kind=partial(over_all_heads, rope_type=value("rope_type", default="interleaved")),
+    width=all_heads,
+    axis_counts=(1,),
+    unread=("rope_double_precision",),
+)
+_KANDINSKY5_TEXT = Class(
+    whole,
+    "text tokens, before the visual ones attend to them, at 0, 1, 2, … in order",
+    head=(value("axes_dims", default=(16, 24, 24)),),
+    kind=sequence,
+    width=first_list,
+    axis_counts=(1,),
+    layers=("num_text_blocks",),
+    unread=("scale_factor",),
+)
+_KANDINSKY6_TEXT = _KANDINSKY5_TEXT._replace(
+    head=(value("axes_dims", default=(32, 48, 48)),),
+    unread=("axes_dims_a", "ca_rope", "audio_freqs_scaling", "scale_factor"),
+)
+_KANDINSKY6_AUDIO_TEXT = _KANDINSKY6_TEXT._replace(
+    head=(value("axes_dims_a"), value("axes_dims", default=(32, 48, 48))),
+    covers="text tokens, before the audio ones attend to them, at 0, 1, 2, … in order",
+)
+
+_CLASSES = {
+    # --- Flux and similar classes: three axes, their sizes in one list in the config ------------------------
+    "FluxTransformer2DModel FluxControlNetModel ChromaTransformer2DModel": _FLUX,
+    "OvisImageTransformer2DModel": _FLUX._replace(covers="all tokens; those of text are at (0, index, index)"),
+    "LongCatImageTransformer2DModel": _FLUX._replace(covers=_BY_PIPELINE, grid=None),
+    "BriaTransformer2DModel BriaFiboTransformer2DModel": _FLUX._replace(
+        base=value("rope_theta", default=10_000), unread=("time_theta",)
+    ),
+    "BriaFibo2Transformer2DModel": Class(
+        value("axes_dims", default=(32, 48, 48)),
+        (
+            "all tokens; on the first axis all tokens of an image are at one position, after those of text and of "
+            "earlier images"
+        ),
+        head=(value("dim", default=3584), value("n_heads", default=28)),
+        base=value("rope_theta", default=256.0),
+        layers=("n_layers",),
+        unread=("axes_lens",),
+    ),
+    "Flux2Transformer2DModel": _FLUX2,
+    "Flux3Transformer2DModel": _FLUX2._replace(
+        covers=_BY_PIPELINE, base=value("rope_theta", default=10_000), grid=None
+    ),
+    "QwenImageTransformer2DModel": _QWEN_IMAGE,
+    "QwenImageControlNetModel NucleusMoEImageTransformer2DModel": _QWEN_CONTROL,
+    "QwenImage21Transformer2DModel": _QWEN_CONTROL._replace(
+        covers=(
+            "all tokens; on the first axis an image is at the number of text tokens before it plus the longer sides of "
+            "earlier images; rows and columns are counted from its middle; text after it is at that number plus the "
+            "longer side of the image, then one position after the other, the same on all axes"
+        ),
+        grid=None,
+    ),
+    "HiDreamImageTransformer2DModel": _FLUX._replace(axes=value("axes_dims_rope", default=(32, 32))),
+    # --- HunyuanVideo and HunyuanDiT ------------------------------------------------------------------------
+    "HunyuanVideoTransformer3DModel MotifVideoTransformer3DModel": _HUNYUAN_VIDEO,
+    "HunyuanVideo15Transformer3DModel": _HUNYUAN_VIDEO._replace(layers=("num_layers",)),
+    "HunyuanVideoFramepackTransformer3DModel": _HUNYUAN_VIDEO._replace(
+        covers="new frames, at the indices that the pipeline gives; tables of packed history are averaged", grid=None
+    ),
+    "HunyuanImageTransformer2DModel": _HUNYUAN_VIDEO._replace(
+        axes=value("rope_axes_dim", default=(64, 64)), axis_counts=(2, 3)
+    ),
+    "HunyuanDiT2DModel": _HUNYUAN_DIT,
+    # its number of layers is transformer_num_layers / 2 − 1, which no key gives
+    "HunyuanDiT2DControlNetModel": _HUNYUAN_DIT._replace(layers=()),
+    # --- Wan and similar classes: a rule divides the head among the axes ------------------------------------
+    """
+    WanTransformer3DModel WanVACETransformer3DModel WanAnimateTransformer3DModel SkyReelsV2Transformer3DModel
+    AnyFlowTransformer3DModel
+    """: _WAN,
+    "WanAnimate2Transformer3DModel": _WAN._replace(
+        head=(value("dim", default=5120), value("num_heads", default=40)),
+        covers="generated tokens; those of the reference have their own offsets",
+        unread=(),
+    ),
+    "ChronoEditTransformer3DModel": _WAN._replace(
+        axes=even_sixths,
+        grid=partial(
+            skipping_frames,
+            patch=value("patch_size", default=(1, 2, 2)),
+            skip=value("rope_temporal_skip_len", default=8),
+        ),
+    ),
+    "AnyFlowFARTransformer3DModel": _WAN._replace(
+        covers="full frames, counted from the first frame; tables of compressed frames are averaged", grid=None
+    ),
+    "SanaVideoTransformer3DModel": _WAN._replace(head=(value("attention_head_dim", default=112),)),
+    "SanaWMTransformer3DModel": _WAN._replace(
+        head=(value("linear_head_dim", default=112),),
+        covers="the main branch; the camera branch rotates half of the head by the first pairs of each axis",
+        needs=(
+            Needed(value("use_pe", default=True), must_be=True, why="the class makes no rotary embedding"),
+            Needed(
+                value("pos_embed_type", default="wan_rope"), must_be="wan_rope", why="the class supports no other value"
+            ),
+        ),
+        unread=(),
+    ),
+    # --- CogVideoX, CogView and others: the grid is fitted into a base grid ---------------------------------
+    "ConsisIDTransformer3DModel CogVideoXTransformer3DModel": _COGVIDEOX,
+    "EasyAnimateTransformer3DModel": _COGVIDEOX._replace(
+        grid=partial(cropped, patch=value("patch_size"), sides=(60, 90)), needs=(), unread=()
+    ),
+    "GlmImageTransformer2DModel": _GLM_IMAGE,
+    "CogView4Transformer2DModel": _GLM_IMAGE._replace(
+        grid=partial(fitted, lengths=value("rope_axes_dim", default=(256, 256)))
+    ),
+    # --- other models of images and videos ------------------------------------------------------------------
+    "AllegroTransformer3DModel": Class(
+        thirds,
+        _SELF_ATTENTION,
+        head=(value("attention_head_dim", default=96),),
+        pairing="half",
+        kind=partial(runs, blocks=True),
+        divisors=(
+            value("interpolation_scale_t", default=2.2),
+            value("interpolation_scale_h", default=2.0),
+            value("interpolation_scale_w", default=2.0),
+        ),
+        grid=from_zero,
+    ),
+    "CosmosTransformer3DModel": _COSMOS,
+    "CosmosControlNetModel": _COSMOS._replace(layers=("n_controlnet_blocks",)),
+    "Ideogram4Transformer2DModel": _IDEOGRAM4,
+    "Cosmos3OmniTransformer": _IDEOGRAM4._replace(
+        axes=value("rope_axes_dim", default=(24, 20, 20)),
+        head=(value("head_dim", default=128),),
+        kind=partial(strided, scaled=value("rope_scaling")),
+        layers=("num_hidden_layers",),
+        unread=("unified_3d_mrope_reset_spatial_ids", "unified_3d_mrope_temporal_modality_margin"),
+    ),
+    "Lumina2Transformer2DModel": Class(
+        value("axes_dim_rope", default=(32, 32, 32)),
+        "all tokens; text is at (index, 0, 0), the image at (number of text tokens, row, column)",
+        head=(value("hidden_size", default=2304), value("num_attention_heads", default=24)),
+        unread=("axes_lens",),
+    ),
+    "ZImageTransformer2DModel": Class(
+        value("axes_dims", default=(32, 48, 48)),
+        "all tokens; text is at (index + 1, 0, 0), the image at (padded text length + 1, row, column)",
+        head=(value("dim", default=3840), value("n_heads", default=30)),
+        base=value("rope_theta", default=256.0),
+        layers=("n_layers",),
+        unread=("axes_lens",),
+    ),
+    "Krea2Transformer2DModel": _FLUX._replace(
+        axes=value("axes_dims_rope", default=(32, 48, 48)),
+        base=value("rope_theta", default=1_000.0),
+        layers=("num_layers",),
+    ),
+    "Kandinsky5Transformer3DModel": _KANDINSKY5,
+    "Kandinsky6Transformer3DModel": _KANDINSKY5._replace(
+        axes=value("axes_dims", default=(32, 48, 48)),
+        covers="visual tokens; text and audio have their own 1-D rotations",
+        divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),),
+        unread=("axes_dims_a", "ca_rope", "audio_freqs_scaling"),
+    ),
+    "Kandinsky6SRTransformer3DModel": _KANDINSKY5._replace(
+        covers="all tokens", divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),)
+    ),
+    "OmniGenTransformer2DModel": Class(
+        whole,
+        "all tokens, at the position ids that the pipeline gives",
+        head=(value("hidden_size", default=3072), value("num_attention_heads", default=32)),
+        base=value("rope_base", default=10_000),
+        pairing="half",
+        kind=partial(
+            longrope,
+            factors=value("rope_scaling"),
+            longest=value("max_position_embeddings", default=131_072),
+            original=value("original_max_position_embeddings", default=4096),
+        ),
+        axis_counts=(1,),
+    ),
+    "JoyImageEditTransformer3DModel": _JOY,
+    "JoyImageEditPlusTransformer3DModel": _JOY._replace(
+        covers="visual tokens; the frames of each image follow those of the one before, text is not rotated", grid=None
+    ),
+    "HeliosTransformer3DModel": Class(
+        value("rope_dim", default=(44, 42, 42)),
+        (
+            "self-attention of new and short-history frames, at the indices that the pipeline gives; tables of longer "
+            "history are averaged"
+        ),
+        base=value("rope_theta", default=10_000.0),
+    ),
+    "MiniMaxH3Transformer3DModel": Class(
+        value("rope_freq_dim", default=16),
+        _BY_PIPELINE,
+        base=value("rope_theta", default=10_000.0),
+        pairing="half",
+        kind=equal_axes,
+    ),
+    "PRXTransformer2DModel": Class(
+        value("axes_dim", default=(32, 32), null=(32, 32)),
+        _VISUAL,
+        head=(value("hidden_size", default=1792), value("num_heads", default=28)),
+        base=value("theta", default=10_000),
+        axis_counts=(2,),
+        layers=("depth",),
+        grid=from_zero,
+    ),
+    "LTXVideoTransformer3DModel": _LTX,
+    "LTX2VideoTransformer3DModel SanaWMLTX2RefinerTransformer3DModel": _LTX._replace(
+        head=(value("num_attention_heads", default=32), value("attention_head_dim", default=128)),
+        covers=(
+            "self-attention of video tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each "
+            "axis, where c is the middle of a patch in seconds and pixels over pos_embed_max_pos, base_height and "
+            "base_width; audio tokens and the attention between both have their own rotations"
+        ),
+        base=value("rope_theta", default=10_000.0),
+        kind=partial(over_all_heads, rope_type=value("rope_type", default="interleaved")),
+        unread=("rope_double_precision",),
+    ),
+    # --- sequences, mostly audio ----------------------------------------------------------------------------
+    "AceStepTransformer1DModel": Class(
+        whole,
+        _IN_ORDER,
+        head=(value("head_dim", default=128),),
+        base=value("rope_theta", default=1_000_000.0),
+        pairing="half",
+        axis_counts=(1,),
+        layers=("num_hidden_layers",),
+    ),
+    "StableAudioDiTModel": _STABLE_AUDIO,
+    "StableAudio3DiTModel": _STABLE_AUDIO._replace(
+        head=(value("embed_dim", default=1536), value("num_heads", default=24)), layers=("depth",)
+    ),
+    "LongCatAudioDiTTransformer": _STABLE_AUDIO._replace(
+        axes=whole,
+        head=(value("dit_dim", default=1536), value("dit_heads", default=24)),
+        covers="audio and text tokens, each counted from 0, in self- and cross-attention",
+        base=100_000.0,
+        layers=("dit_depth",),
+    ),
+    "MiniMaxMusic3Transformer1DModel": _STABLE_AUDIO._replace(axes=value("rotary_dim", default=32)),
+    "AnimaTextConditioner": _STABLE_AUDIO._replace(
+        axes=whole,
+        head=(value("model_dim", default=1024), value("num_attention_heads", default=16)),
+        covers="both sequences, at the positions of their ids",
+    ),
+}
+
+CLASSES: Mapping[str, Class] = by_name(_CLASSES)
+"""The classes whose rotation a `Rope` can express, by ``_class_name``."""
+
+_PARTS = {
+    "LTX2VideoTransformer3DModel.audio SanaWMLTX2RefinerTransformer3DModel.audio": _LTX2_AUDIO,
+    "LTX2VideoTransformer3DModel.cross SanaWMLTX2RefinerTransformer3DModel.cross": _LTX2_AUDIO._replace(
+        covers=(
+            "attention between video and audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − "
+            "1, where c is the middle of a token in seconds over the larger of pos_embed_max_pos and "
+            "audio_pos_embed_max_pos"
+        ),
+        kind=partial(
+            over_all_heads,
+            rope_type=value("rope_type", default="interleaved"),
+            across=value("audio_cross_attention_dim", default=2048),
+        ),
+    ),
+    "Kandinsky5Transformer3DModel.text": _KANDINSKY5_TEXT,
+    "Kandinsky6Transformer3DModel.text": _KANDINSKY6_TEXT,
+    "Kandinsky6Transformer3DModel.audio_text": _KANDINSKY6_AUDIO_TEXT,
+    "Kandinsky6Transformer3DModel.audio": _KANDINSKY6_AUDIO_TEXT._replace(
+        covers="audio tokens, and with ca_rope the attention between them and visual ones, at 0, 1, 2, … in order",
+        kind=partial(sequence, scale=value("audio_freqs_scaling", default=1.0)),
+        layers=("num_visual_blocks",),
+        unread=("ca_rope", "scale_factor"),
+    ),
+}
+
+PARTS: Mapping[str, Class] = by_name(_PARTS)
+"""
+Further rotations of classes, for text and audio tokens, by ``_class_name``, a point and a name of their own.
+
+The name is that in `config.parts`: "audio" is part "transformer.audio".
+"""
+
+REFUSED: Mapping[str, str] = {
+    "MochiTransformer3DModel": (
+        "its frequencies are learned (pos_frequencies in the weights, one set for each head): pass them to cos_sin, "
+        "and the table to rotate"
+    ),
+    "ErnieImageTransformer2DModel": "it gives the two features of a pair different angles, which is no rotation",
+    "LuminaNextDiT2DModel": "it scales positions before a time step and the base after it, both chosen by the pipeline",
+    "ZImageControlNetModel": (
+        "it has the rotation of the transformer that it is attached to: read the config of that one"
+    ),
+    "AutoencoderKLMiniMaxH3": "its decoder has rotary in an autoencoder, which is not read",
+    "AutoencoderSAME": "it has rotary in an autoencoder, which is not read",
+    "LTX2VideoDiffusionDecoderModel": "it has rotary in a decoder of latents, which is not read",
+}
+"""Classes whose rotary embedding no `Rope` can express or that is not read, with the reason."""
+
+_UNROTATED = {
+    """
+    AuraFlowTransformer2DModel CogView3PlusTransformer2DModel ControlNetModel ControlNetUnionModel
+    ControlNetXSAdapter DiTTransformer2DModel DreamLiteTransformer2DModel LatteTransformer3DModel
+    MiniMaxMusic3RVQDepthDecoder PixArtTransformer2DModel PriorTransformer RFD4ProteinaTransformer
+    SD3ControlNetModel SD3Transformer2DModel SanaControlNetModel SanaTransformer2DModel SparseControlNetModel
+    T5FilmDecoder Transformer2DModel TransformerTemporalModel UNetControlNetXSModel
+    """: "it has no rotary",
+}
+
+UNROTATED: Mapping[str, str] = by_name(_UNROTATED)
+"""Transformers and control networks without rotary embedding, and what an error says of them."""

@@ -1,0 +1,113 @@
+"""
+Names in the params.json of Mistral and of Meta, and in DeepSeek's inference/configs.
+
+Read in mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama, DeepSeek-V3 and DeepSeek-V3.2-Exp
+6d8cb70. A table has the name in the file by our name, except `PARTS`.
+"""
+
+# --- which names are known --------------------------------------------------------------------------------
+
+COMMON = {"dim", "n_layers", "n_heads", "n_kv_heads", "norm_eps"}
+"""A file with at least two of these names has one of the forms."""
+
+SHARED = {
+    *("rope_theta", "head_dim", "quantization", "quantization_config", "quantization_args", "lora", "lora_args"),
+    *("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim"),
+}
+"""Other names that several forms may have."""
+
+LLAMA4 = {"attention_chunk_size", "attn_temperature_tuning", "moe_args", "nope_layer_interval", "vision_args"}
+"""Names of Meta that only files of Llama 4 have."""
+
+MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
+DEEPSEEK = "deepseek inference config"
+
+OWN = {
+    MISTRAL: {
+        *("hidden_dim", "yarn", "llama_4_scaling", "sliding_window", "_sliding_window", "moe", "tied_embeddings"),
+        *("vision_encoder", "multimodal"),
+    },
+    META: {
+        *("multiple_of", "ffn_dim_multiplier", "ffn_exp", "use_scaled_rope", "use_qk_norm", "rope_scaling_factor"),
+        *("rope_high_freq_factor", *LLAMA4),
+    },
+    DEEPSEEK: {
+        *("inter_dim", "moe_inter_dim", "n_dense_layers", "n_routed_experts", "n_shared_experts"),
+        *("n_activated_experts", "n_expert_groups", "n_limited_groups", "route_scale", "original_seq_len"),
+        *("rope_factor", "beta_fast", "beta_slow", "mscale", "index_n_heads", "index_topk"),
+    },
+}
+"""Names that only one form has: any of these decides the form."""
+
+PARTS = {
+    "vision_encoder": "vision_config",
+    "multimodal.vision_encoder_args": "vision_config",
+    "multimodal.whisper_model_args": "audio_config",
+    "vision_args": "vision_config",
+    "vision_model": "vision_config",
+}
+"""Objects of other parts, which are passed on unchanged: our name by the name in the file."""
+
+# --- what they mean ---------------------------------------------------------------------------------------
+
+SIZES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
+    "num_hidden_layers": "n_layers",
+    "head_dim": "head_dim",
+}
+"""Sizes of all forms; the next tables have those of one form too."""
+
+_SLICES = {"qk_rope_head_dim": "qk_rope_head_dim", "qk_nope_head_dim": "qk_nope_head_dim"}
+
+SIZES_OF_MISTRAL = {
+    **SIZES,
+    **_SLICES,
+    "max_position_embeddings": "max_position_embeddings",
+    "max_seq_len": "max_seq_len",
+}
+SIZES_OF_DEEPSEEK = {**SIZES, **_SLICES, "index_head_dim": "index_head_dim", "index_n_heads": "index_n_heads"}
+SIZES_OF_LLAMA4 = {
+    **SIZES,
+    "no_rope_layer_interval": "nope_layer_interval",
+    "attention_chunk_size": "attention_chunk_size",
+}
+
+YARN_OF_MISTRAL = {
+    "factor": "factor",
+    "original_max_position_embeddings": "original_max_position_embeddings",
+    "beta_fast": "beta",
+    "beta_slow": "alpha",
+}
+"""The keys of Mistral's object ``yarn``."""
+
+YARN_OF_DEEPSEEK = {
+    "factor": "rope_factor",
+    "original_max_position_embeddings": "original_seq_len",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+    "mscale_all_dim": "mscale",
+}
+
+DEFAULTS_OF_DEEPSEEK = {
+    "rope_theta": 10_000.0,
+    "max_seq_len": 16_384,  # not of the rotation, but it switches YaRN on
+    "rope_factor": 40.0,
+    "original_seq_len": 4096,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+}
+"""The defaults of its code, by the name in the file."""
+
+SCALING_OF_LLAMA4 = {"factor": "rope_scaling_factor", "high_freq_factor": "rope_high_freq_factor"}
+
+BASES_OF_META = {-1: 10_000.0, 32_000: 10_000.0, 128_256: 500_000.0, 202_048: 500_000.0}
+"""
+The base of Meta's files without ``rope_theta``, by ``vocab_size`` (-1 in some files of Llama 2).
+
+It is a constant in the code of Llama 1 and 2, and the default of an argument in that of Llama 3 and 4.
+"""

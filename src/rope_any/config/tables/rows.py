@@ -1,0 +1,197 @@
+"""The types of the rows: each field is a fact, with its meaning and the most common case as its default."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+from rope_any._checks import ArgumentValueError, Text
+from rope_any._pairing import Pairing
+from rope_any.config._load import Fact
+from rope_any.config.tables.rules import Heads, always, by_head
+from rope_any.config.tables.values import Part, Value, optional
+
+Axes: TypeAlias = Literal["", "chunked", "strided", "alternating", "last for time", "doubled"]
+Row = TypeVar("Row")
+
+
+def by_name(*tables: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the rows by each of the names in the keys, which spaces separate; raise if a name is there twice."""
+    found: dict[str, Row] = {}
+    for names, row in (item for table in tables for item in table.items()):
+        for name in names.split():
+            if name in found:
+                raise ArgumentValueError("names", "not be those of an earlier row", Text(name))
+            found[name] = row
+    return found
+
+
+# --- models -----------------------------------------------------------------------------------------------
+
+
+class Layer(NamedTuple):
+    """One kind of layers, for configs of the older form, whose parameters are not by kind of layer."""
+
+    base: float  # the default of the class
+    key: str = "rope_theta"  # the key of the base in the older form
+    scaled: bool = True  # whether the older ``rope_scaling`` applies to these layers
+    attention_factor: float | None = None  # that of yarn in the older form, if the class has another default
+
+
+class Codes(NamedTuple):
+    """A list of numbers, one for each layer, that gives its type in older configs."""
+
+    path: str  # its path, "key" or "object.key"
+    types: Mapping[str, str]  # the type by number; "others" for all numbers that are not here
+
+
+class Switch(NamedTuple):
+    """A key, the value of it with which the model has rotary embedding, and the default of the class."""
+
+    key: str
+    value: Any
+    default: Any = None
+
+
+class Score(NamedTuple):
+    """The factor by which a model multiplies q·k."""
+
+    rule: Callable[[Heads], Fact] = by_head
+    besides: str = ""  # what else the class multiplies q or k by, for the source of the scale
+    unless: Switch | None = None  # the value of a key with which `besides` does not apply
+
+
+class Indexer(NamedTuple):
+    """The indexer of a model with sparse attention."""
+
+    pairing: Pairing
+    last: bool = False  # whether the last features of the index head rotate, not the first
+    width: Value = optional("index_head_dim", default=128)  # of the index head; today's key last
+    with_head: tuple[str, ...] = ()  # keys that require that key; without it, no layer has an indexer
+    layers: Callable[[Part, int, str | None], bool] = always  # whether a layer has an indexer; by part, index, type
+    layer_type: str | None = None  # the kind of layers whose main parameters apply, if they are by kind
+    stride: Value | None = None  # n, if key b is pooled from n tokens and has the position b · n
+    unrotated: str = ""  # why the indexer has no rotary embedding; "" if it has
+
+
+class Numbering(NamedTuple):
+    """How a model numbers the positions of a stream of text, images, videos and audio."""
+
+    ids: Literal["usual", "glm", "omni"] = "usual"  # the keys of its token ids, by a name in `_streams`
+    by_frame: bool = False  # whether each frame of a video is an image of its own, perhaps with text between
+    newline: bool = False  # whether a token, in one more column, ends each row of an image
+    rate: str = ""  # the path of the positions per second of a video; "" if frames are one position apart
+    whole: bool = True  # whether times are rounded down to whole positions
+    shared: bool = False  # whether the start tokens of a video and of its audio share a position; so do the ends
+
+
+class Model(NamedTuple):
+    """The facts about one ``model_type``."""
+
+    pairing: Pairing = "half"
+    base: float = 10_000.0
+    # The default share of the head that rotates; None if the class reads none without scaling: then the head rotates.
+    partial: float | None = None
+    layers: Mapping[str, Layer] = {}  # by layer type, if kinds of layers have their own parameters
+    # Whether the class has default parameters that scale, or differ by layer: they are not known here, so the config
+    # must give them.
+    needs_parameters: bool = False
+    axes: Axes = ""  # how M-RoPE divides the pairs among axes; functions of `_recipe`
+    sections: tuple[int, ...] = ()  # the default sections
+    keys: Mapping[str, str] = {}  # its own keys, or paths "object.key", by common name or by "layer type.common name"
+    switch: Switch | None = None
+    has_rotary: Callable[[Part, str, int], bool] = always  # whether a layer rotates; by part, type, index
+    pattern: Callable[[Part, int, int], str] | None = None  # the type of layer i of n, if the config lists no types
+    codes: Codes | None = None  # the older list of layer types, if the class also reads one
+    label: Callable[[str], str] = lambda layer_type: layer_type  # the key of a layer type's parameters
+    types: Mapping[str, str] = {}  # names of rope types in older configs of this model, and today's
+    parameters: tuple[str, ...] = ()  # keys of `rope_parameters` that few models read, this one among them
+    ignored: tuple[str, ...] = ()  # keys that other programs read, but not its class: their value must change nothing
+    unread: tuple[str, ...] = ()  # keys about rotary embedding that the model does not read
+    text: str = ""  # the ``model_type`` of its text part, for files that do not give it; * is the name of the model
+    parts: Mapping[str, str] = {}  # those of its towers, by path, for files that do not give them; * as in `text`
+    own: Mapping[str, "Model | Tower"] = {}  # rows of its parts alone, by ``model_type``; * as in `text`
+    rotary: bool = True
+    alone: Literal["text", "vision", "audio"] = "text"  # the name of its rotation as a part, if in no larger config
+    apart: bool = False  # whether only its parts have rotary embedding
+    learned: str = ""  # how the weights change the frequencies, which the config does not say
+    sizes: Mapping[str, int] = {}  # defaults, by key or "layer type.key"; those of the whole model only for its parts
+    parameters_win: bool = False  # whether a base in the parameters replaces a different one outside, without an error
+    rotary_dim: Callable[[Callable[[str], int]], int] | None = None  # how many features rotate, from sizes by name
+    trailing: bool = False  # whether the last features of the head rotate
+    backwards: bool = False  # whether pairs rotate by minus the angle
+    optional_rotary: bool = False  # whether a base of null means no rotary embedding
+    # Whether the class's table (MLA) has a share of the head: "given" in the file, or "computed".
+    slice_by_share: Literal["", "given", "computed"] = ""
+    one_base_if_flat: bool = False  # whether parameters that are not by kind of layer have one base for all kinds
+    flag_sets_pairing: bool = False  # whether ``rope_interleave`` sets the pairing; if not, it must agree with it
+    score: Score = Score()
+    indexer: Indexer | None = None
+    no_indexer: str = ""  # why the class has no indexer although configs may have keys of one
+    stream: Numbering | None = None
+
+
+UNKNOWN = Model()
+"""The facts about an unknown model: the defaults."""
+
+
+# --- towers -----------------------------------------------------------------------------------------------
+
+
+class Tower(NamedTuple):
+    """The facts about one tower, by the ``model_type`` of its own config."""
+
+    width: Value  # the features of all heads together
+    heads: Value = optional("num_attention_heads", default=16)  # the number of heads
+    layers: tuple[str, ...] = ("num_hidden_layers", "depth")  # keys of the number of layers, the first that is given
+    divisor: Value | None = None  # divides the width, in addition to the number of heads
+    head: Value | None = None  # the head dimension, if the class has a key for it; if not, it is width / heads
+    base: float = 10_000.0
+    bases: tuple[str, ...] = ("rope_theta",)  # keys of the base outside of the parameters
+    objects: tuple[str, ...] = ("rope_parameters", "rope_scaling")  # keys of the parameters that the class reads
+    unread: tuple[str, ...] = ()  # keys about rotary embedding that change no frequency
+    rope_type: str = "axial"
+    pairing: Pairing = "half"
+    note: str = ""  # a remark about its pairs, for the source of the pairing
+    axes: tuple[str, ...] = ("row", "column")  # the axes of its positions in the order of the class
+    features: tuple[str, ...] = ()  # the axes in the order of their pairs, if it is another one
+    # The pairs of each axis together; pairs that alternate between the axes, each axis with all its frequencies; or
+    # the pairs of one row of frequencies, which alternate between the axes.
+    layout: Literal["side by side", "alternating", "one row"] = "side by side"
+    pairs: tuple[Value, ...] = ()  # the pairs of each axis, if keys give them; the last of the head are not rotated
+    axis_bases: tuple[Value, ...] = ()  # the base of each axis, if axes have their own
+    blocks: int = 1  # as in `Rope`
+    scale: float = 1.0  # multiplies the frequencies
+    first: int = 0  # the position of the first row and column
+    centred: bool = False  # whether positions are the middles of the patches, between −1 and 1
+    frames: bool = False  # whether it takes videos; each frame has the positions of an image
+    merge: Value | None = None  # tokens are ordered by square blocks: their side in patches
+    window: Value | None = None  # tokens are ordered by windows: their side in patches; in pixels with `patch`
+    image: Value | None = None  # the class has positions for square images of this side in pixels only
+    patch: Value | None = None  # the side of a patch, in pixels
+    local: Value | None = None  # the windows of some layers: their side in patches; others scale their grid to it
+    callers: bool = False  # whether the caller of the class gives the positions, or values that they depend on
+    scaled: bool = True  # whether q·k is multiplied by 1 / sqrt(head_dim); if not, by 1
+
+
+# --- GGUF -------------------------------------------------------------------------------------------------
+
+
+class Architecture(NamedTuple):
+    """The facts about one ``general.architecture`` of GGUF files; keys are without it."""
+
+    model: Model = Model()  # with the pairing in GGUF files: the converter permutes the projections of some models
+    like: str = ""  # the model type whose row gives which layers rotate, and with which base
+    windowed_like: str = ""  # the same, for files with a sliding window
+    reads: tuple[str, ...] = ()  # which of the keys, or groups of keys, in `READ_BY_FEW` it reads
+    without_heads: str = ""  # the type of layers with 0 in the list of heads, which have no attention
+    multimodal: bool = False  # whether sections in a file mean a vision model, with pairing "half" and chunked axes
+    mla: bool = False  # whether all its heads have a rotary slice, and YaRN scales the scores, not cos and sin
+    llama3: str = ""  # the factors of its models with scaling "llama3", which is only in the tensor rope_freqs.weight
+    by_tokens: bool = False  # whether only models with the tokens of Llama 3 may have that scaling
+    high_freq_factor: float = 4.0  # of that scaling
+    original: int = 0  # the trained length of all its models that are longer
+    factors: bool = False  # whether all its models have a scaling whose factors are tensors
+    truncate: bool = True  # of YaRN in its config.json; llama.cpp rounds the ends of the ramp of all models
+    multiplier: float = 10.0  # mscale_all_dim in its config.json over yarn_log_multiplier in the file
+    windowless: bool = False  # whether all layers rotate if the file has no sliding window
+    needs_window: bool = False  # whether a window of 0 is refused: llama.cpp then rotates all layers but the last
+    projectors: Mapping[str, float] = {}  # the bases of a tower that llama.cpp sets by the type of the projector

@@ -1,0 +1,300 @@
+"""
+Functions that the rows of models name: which layers rotate or have an indexer, and the factor of q·k.
+
+A row gives the keyword arguments of a rule by `functools.partial`. Those that are strings may be keys of a config.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from rope_any._checks import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    flag,
+    integer,
+    positive,
+)
+from rope_any.config._load import MOST_LAYERS, Fact, agreed, checked, entry_of, one_of
+from rope_any.config.tables.values import Part, between, optional
+
+# --- the types of layers, and which layers rotate ---------------------------------------------------------
+
+
+def always(*_: object) -> bool:
+    """Return True, for each layer."""
+    return True
+
+
+def _count(part: Part, key: str, default: int, least: int = 1) -> int:
+    """Return the integer under a key, or `default` if missing or null; raise if no integer, or less than `least`."""
+    fact = part.get(key)
+    if fact is not None and integer(fact.source, fact.value) < least:
+        raise ArgumentValueError(fact.source, "not be negative" if least == 0 else "be positive", fact.value)
+    return default if fact is None else int(fact.value)
+
+
+def indices(part: Part, key: str, default: tuple[int, ...] = ()) -> Sequence[int]:
+    """Return the list of ints (of any size) under a key, or `default` if missing or null; raise for anything else."""
+    fact = part.get(key)
+    if fact is not None and not (isinstance(fact.value, list) and all(type(item) is int for item in fact.value)):
+        raise ArgumentTypeError(fact.source, "be a list of integers", fact.value)
+    return default if fact is None else fact.value
+
+
+def _dense_layers(part: Part) -> int:
+    """Return how many of the first layers have no experts: ``first_k_dense_replace``, default 0."""
+    return _count(part, "first_k_dense_replace", 0, 0)
+
+
+def _dense_period(part: Part) -> int:
+    """Return ``prefix_dense_sliding_window_pattern`` n, else 1: every n-th layer without experts has full attention."""
+    return _count(part, "prefix_dense_sliding_window_pattern", 1)
+
+
+def every(
+    part: Part,
+    index: int,
+    layers: int,
+    *,
+    n: int,
+    key: str = "",
+    first: int = 1,
+    since: int = 0,
+    from_last: bool = False,
+    also: tuple[int, ...] = (),
+    kind: str = "full_attention",
+    other: str = "sliding_attention",
+) -> str:
+    """Return `kind` if (index + first) % n is 0 from `since` on, or in `also`, else `other`; `key` may give n."""
+    if index in also or index - layers in also:  # a negative one counts from the end
+        return kind
+    key = key if part.get(key) else f"_{key}"
+    given = part.get(key)
+    if given and isinstance(given.value, str) and re.fullmatch("L*G", given.value):  # "LLLG": local, …, global
+        n = len(given.value)
+    else:
+        n = _count(part, key, n)
+    number = index + first - (layers if from_last else 0)
+    return kind if index >= since and number % n == 0 else other
+
+
+def in_turn(part: Part, index: int, layers: int, *, types: Sequence[str]) -> str:
+    """Return the type of a layer if the list `types` is repeated: ``types[index % len(types)]``."""
+    return types[index % len(types)]
+
+
+def dense_first(part: Part, index: int, layers: int) -> str:
+    """Return "full_attention" for each n-th layer without experts, each m-th with, else "sliding_attention"."""
+    dense = _dense_layers(part)
+    if index < dense:
+        return "sliding_attention" if (index + 1) % _dense_period(part) else "full_attention"
+    return every(part, index - dense, layers, n=4, key="sliding_window_pattern")
+
+
+def chunked_if_flagged(part: Part, index: int, layers: int, *, key: str, interval: str) -> str:
+    """Return "full_attention" if not `flagged` or if ``attention_chunk_size`` is null, else "chunked_attention"."""
+    chunked = part.keys.get("attention_chunk_size", "the class's") is not None
+    return f"{'chunked' if chunked and flagged(part, '', index, key=key, interval=interval) else 'full'}_attention"
+
+
+def sliding(part: Part, layer_type: str, index: int) -> bool:
+    """Whether a layer rotates: its type is "sliding_attention"."""
+    return layer_type == "sliding_attention"
+
+
+def sliding_if_windowed(part: Part, layer_type: str, index: int) -> bool:
+    """Whether a layer rotates: its type is "sliding_attention", or ``sliding_window`` is null, but not missing."""
+    return part.keys.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
+
+
+def sliding_or_dense(part: Part, layer_type: str, index: int, *, key: str) -> bool:
+    """Whether a layer rotates: "sliding_attention", or dense (by list `key`, else index) and `_dense_period` is 1."""
+    kinds = part.get(key)  # a list with "dense" or "sparse" for each layer
+    is_dense = one_of(entry_of(kinds, index), ("dense", "sparse")) == "dense" if kinds else index < _dense_layers(part)
+    return layer_type == "sliding_attention" or (is_dense and _dense_period(part) == 1)
+
+
+def flagged(part: Part, layer_type: str, index: int, *, key: str, interval: str) -> bool:
+    """Whether a layer rotates: by 0 or 1 in the list at `key`; without it, all but each n-th, n at `interval` or 4."""
+    flags, n = part.get(key), _count(part, interval, 4)
+    if flags is None or flags.value == []:
+        return (index + 1) % n != 0
+    return bool(one_of(entry_of(flags, index), (0, 1)))
+
+
+def with_base(part: Part, layer_type: str, index: int, *, key: str) -> bool:
+    """Whether a layer rotates: its base in the list under `key` is not 0 (raise if negative), or there is no list."""
+    bases = part.get(key)
+    if bases is None:
+        return True
+    base, source = entry_of(bases, index)
+    return base != 0 and positive(source, base) > 0
+
+
+def with_base_or_sliding(part: Part, layer_type: str, index: int, *, key: str) -> bool:
+    """Whether a layer rotates: its base in the list under `key` is not 0; without a list, it has no full attention."""
+    return with_base(part, "", index, key=key) if part.get(key) else layer_type != "full_attention"
+
+
+def self_attending(part: Part, layer_type: str, index: int) -> bool:
+    """Whether a layer rotates: its index is not in `cross_attention_layers` (3, 8, 13, ..., 38 if not given)."""
+    return index not in indices(part, "cross_attention_layers", (3, 8, 13, 18, 23, 28, 33, 38))
+
+
+def listed(part: Part, layer_type: str, index: int, *, key: str) -> bool:
+    """Whether a layer rotates: its index is in the list under `key`; False without a list."""
+    return index in indices(part, key)
+
+
+def clvp_rotary_dim(size: Callable[[str], int]) -> int:
+    """Return how many features rotate in CLVP: at least 32; `size` is a function that returns a size by its key."""
+    return max(size("projection_dim") // (2 * size("num_attention_heads")), 32)
+
+
+def labelled(layer_type: str, *, others: str, **labels: str) -> str:
+    """Return the key of a layer type's parameters: the label of `layer_type` in `labels`, `others` if it has none."""
+    return labels.get(layer_type, others)
+
+
+# --- which layers have an indexer -------------------------------------------------------------------------
+
+# A "full" layer runs its indexer; a "shared" one reuses the keys that an earlier layer selected.
+_MODES: Sequence[str] = ("full", "shared")
+
+
+def scheduled(part: Part, index: int, layer_type: str | None = None) -> bool:
+    """Whether a layer runs its own indexer: by lists of modes, which must agree, else by offset and period."""
+    types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
+    if pattern is not None and isinstance(pattern.value, str):
+        pattern, modes = Fact([*pattern.value], pattern.source), "FS"
+    full = agreed(_is_full(types, index, _MODES), _is_full(pattern, index, modes))
+    if full is not None:
+        return bool(full.value)
+    # the layers before `offset` are full, then every n-th after the last of these
+    keys = {"index_skip_topk_offset": 2, "index_topk_freq": 1}
+    count = between(0, MOST_LAYERS)
+    offset, n = (optional(key, default=default).read(part, count).value for key, default in keys.items())
+    return bool(max(index - offset + 1, 0) % max(n, 1) == 0)
+
+
+def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | None:
+    """Return whether the layer's mode in the list `modes` is ``known[0]``; None without a list. Raise if not known."""
+    mode = modes and entry_of(modes, index)
+    return mode and Fact(one_of(mode, known) == known[0], mode.source)
+
+
+def full_layers(part: Part, index: int, layer_type: str | None, *, n: int, first: int, also: tuple[int, ...]) -> bool:
+    """Whether a layer runs its own indexer: by ``indexer_types``, else every n-th from `first` on, or in `also`."""
+    by_class = Fact(index in also or (index >= first and (index - first) % n == 0), part.default)
+    full = _is_full(part.get("indexer_types"), index, _MODES) or by_class
+    for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):  # the class does not read these
+        given = part.get(key)
+        agreed(full, given and Fact(scheduled(part, index), f"{given.source}, for layer {index},"))
+    return bool(full.value)
+
+
+def by_type(
+    part: Part, index: int, layer_type: str | None, *, types: tuple[str, ...], is_scheduled: bool = False
+) -> bool:
+    """Whether a layer's type is in `types`; if `is_scheduled`, it must also run its own indexer (`scheduled`)."""
+    return layer_type in types and (not is_scheduled or scheduled(part, index))
+
+
+def unless_off(part: Part, index: int, layer_type: str | None) -> bool:
+    """Whether a layer has an indexer: by `layer_type`, by index if it is None; False if ``use_dsa`` is false."""
+    if not optional("use_dsa", default=True).read(part, flag).value:
+        return False
+    if layer_type is None:
+        return not optional("use_sliding_window", default=True).read(part, flag).value or index % 4 == 1 or index == 0
+    # whether "full_attention" means the same, as it does by default if the config has neither key
+    default = not {"per_layer_config", "use_dsa"} & part.keys.keys()
+    renamed = optional("use_dsa", default=default).read(part, flag).value
+    return layer_type in ("indexed_attention", *["full_attention"] * renamed)
+
+
+# --- the factor of q·k ------------------------------------------------------------------------------------
+
+Facts: TypeAlias = Mapping[str, Fact]
+
+KNOWN_SCALE = "be one whose score scale is known (of most models, 1 / sqrt(head_dim))"
+
+
+class Heads(NamedTuple):
+    """The argument of a score rule: layers of one kind, with the part of the config that they belong to."""
+
+    part: Part
+    sizes: Facts
+    parameters: Facts
+
+    def size(self, key: str, class_default: int | None = None) -> Fact:
+        """Return the size under a key, or else `class_default`; raise if both are missing or it is not positive."""
+        default = self.part.default
+        fact = self.sizes.get(key) or (None if class_default is None else Fact(class_default, default))
+        if fact is None:
+            raise ArgumentValueError(self.part.name(key), f"be given for the score scale of {self.part.model_type}")
+        if integer(fact.source, fact.value) < 1:
+            raise ArgumentValueError(fact.source, "be positive", fact.value)
+        return Fact(fact.value, f"{key} {fact.value}, {default}" if fact.source == default else fact.source)
+
+
+def by_head(heads: Heads) -> Fact:  # 1/√d
+    """Return the scale of most models, 1 / sqrt(head_dim)."""
+    head = heads.size("head_dim")
+    return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
+
+
+def by_half_a_head(heads: Heads) -> Fact:  # 1/√(d/2)
+    """Return the scale of a model whose heads take two concatenated vectors, 1 / sqrt(head_dim / 2)."""
+    head = heads.size("head_dim")
+    return Fact((head.value / 2) ** -0.5, f"1 / sqrt({head.source} / 2)")
+
+
+def by_slices(heads: Heads, *, plain: int | None = None) -> Fact:  # 1/√(plain + rotary)
+    """
+    Return the scale of MLA, 1 / sqrt(width without rotary + rotary width). Raise if ``qk_head_dim`` differs.
+
+    `plain` is the default of the width without rotary, ``qk_nope_head_dim``.
+    """
+    unrotated, rotary = heads.size("qk_nope_head_dim", plain), heads.size("qk_rope_head_dim")
+    head = Fact(unrotated.value + rotary.value, f"{unrotated.source} + {rotary.source}")
+    given = heads.part.get("qk_head_dim")
+    agreed(head, given and checked(given, integer))
+    return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
+
+
+def with_mscale(heads: Heads, *, plain: int) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
+    """Return MLA's scale times m², m = 1 + 0.1 ``mscale_all_dim`` ln(factor), or m = 1 if unscaled or without it."""
+    scale, keys = by_slices(heads, plain=plain), ("rope_type", "mscale_all_dim", "factor")
+    kind, c, s = (heads.parameters.get(key) or Fact(None, heads.part.name(key)) for key in keys)
+    if kind.value in (None, "default") or not c.value:
+        return scale
+    if s.value is None:
+        raise ArgumentValueError(s.source, f"be given: {heads.part.model_type} scales scores by it and {c.source}")
+    m = 1 + 0.1 * positive(c.source, c.value) * math.log(max(positive(s.source, s.value), 1))
+    return Fact(scale.value * m * m, f"{scale.source} * mscale², mscale = 1 + 0.1 * {c.source} * ln({s.source})")
+
+
+def by_key(heads: Heads, *, key: str, power: float = 1, default: float | None = None) -> Fact:
+    """Return the value at `key`, or `default`, to a power, else 1 / sqrt(head_dim). Raise if not positive."""
+    part, fact = heads.part, heads.part.get(key)
+    if fact is None and default is None:
+        return by_head(heads)
+    if fact is None and key in part.keys:
+        raise ArgumentValueError(part.name(key), f"be a number for {part.model_type}", Text("null"))
+    fact = fact or Fact(default, f"{key} {default}, {part.default}")
+    value = positive(part.name(key), fact.value)
+    return Fact(value**power, fact.source if power == 1 else f"({fact.source}) ** {power}")
+
+
+def one(heads: Heads) -> Fact:
+    """Return the scale 1, of models that do not scale q·k."""
+    return Fact(1.0, f"{heads.part.model_type} does not scale q·k")
+
+
+def unknown(heads: Heads, *, why: str) -> NoReturn:
+    """Raise, because the config of this model does not determine its score scale; the error says why."""
+    name, kind = heads.part.name("model_type"), heads.part.model_type
+    raise ArgumentValueError(name, KNOWN_SCALE, kind, f"that of {kind} is unknown: {why}")
