@@ -444,14 +444,14 @@ def test_models_with_caches_of_their_own_are_those_of_transformers():
     norm = re.compile(r"self\.(\w*norm\w*)\(k\w*\)")
     latent = {name for name, text in sources() if cached.search(text)}
     others = {"kimi_linear", "glm5_next", "mistral_large4"}  # two without rotary, and a learned one
-    known = {name.removesuffix("_text") for name in ours.LATENT if not is_absent(name)}
+    latents = {name: model.latent for name, model in MODELS.items() if model.latent}
+    known = {name.removesuffix("_text") for name in latents if not is_absent(name)}
     assert latent - others == known - {"sarvam_mla"}  # it has the source of deepseek_v3
     normed = {name for name, text in sources() for part in rotates.findall(text) if norm.search(part)}
     others = {"llama4", "nanochat", "timesfm2_5"}  # two without weights, and one that makes no cache
-    assert normed - others == {name.removesuffix("_text") for name in ours.NORMED}
-    assert set(ours.LATENT) | set(ours.NORMED) | set(ours.UNMOVABLE) <= set(MODELS)
+    assert normed - others == {name.removesuffix("_text") for name, model in MODELS.items() if model.normed}
     sorts = {name for name, text in sources() if "apply_rotary_pos_emb_interleave" in text}
-    for name, pairing in ours.LATENT.items():
+    for name, pairing in latents.items():
         home = "deepseek_v3" if name == "sarvam_mla" else name.removesuffix("_text")
         sorted_or_half = home in sorts or MODELS[name].pairing == "half"
         assert pairing == ("half" if sorted_or_half else "interleaved"), name

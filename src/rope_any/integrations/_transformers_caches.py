@@ -33,26 +33,6 @@ KINDS |= dict.fromkeys(("StaticLayer", "StaticSlidingWindowLayer", "StaticIndexe
 KINDS |= dict.fromkeys((f"{_HYBRID}StaticFullAttentionLayer", f"{_HYBRID}StaticSlidingWindowAttentionLayer"), True)
 """The classes of layers that are known, and whether they are static: their tensors stay, and are written in place."""
 
-LATENT: dict[str, Pairing] = {
-    **dict.fromkeys(("axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "mistral4", "youtu"), "half"),
-    **dict.fromkeys(("dots3_note_text", "glm4_moe_lite", "glm_moe_dsa", "hy_v4", "longcat_flash", "minicpm3"), "half"),
-    "sarvam_mla": "half",
-    **dict.fromkeys(("deepseek_v2", "hy_v4_vl_text"), "interleaved"),
-}
-"""
-Models of latent attention: ``values`` hold the rotated slice of the keys, and ``keys`` the latent, which is not
-rotated. The pairing is that of the cache: most sort the features of interleaved pairs before they rotate.
-"""
-
-NORMED = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
-"""Models whose ``key_layernorm`` multiplies rotated keys by its weights."""
-
-UNMOVABLE = {
-    "deepseek_v4": "values that rotate too, and compressed keys",
-    "dory": "keys of layers that run several times, which its config does not count",
-}
-"""Models whose caches hold something that this module can't move."""
-
 Ropes: TypeAlias = tuple[Rope, Rope]
 """The rotation at the old positions, and that at the new ones."""
 
@@ -141,8 +121,8 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
         raise ArgumentTypeError("cache", "be the cache of a model of transformers", Text(type(cache).__name__))
     config = getattr(model, "config", None) if isinstance(model, nn.Module) else model
     part = choose_part(part_readers(config), None).part
-    ropes, latent = _ropes(config, part, None, lengths), LATENT.get(str(part.model_type))
-    weights = _norm_weights(model, len(ropes)) if part.model_type in NORMED else {}
+    ropes, latent = _ropes(config, part, None, lengths), part.model.latent
+    weights = _norm_weights(model, len(ropes)) if part.model.normed else {}
     rotated = [("values" if latent else "keys", ropes, latent, weights)]
     cached = getattr(cache, "self_attention_cache", cache).layers  # cross attention does not rotate
     if any(getattr(layer, "indexer_keys", None) is not None for layer in cached):
@@ -161,7 +141,7 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
 
     `name` is "indexer" for those of the part's indexer. Raise if no layer rotates, or if the config leaves one unclear.
     """
-    refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
+    refused = part.model.unmovable or (part.model.learned and f"frequencies {part.model.learned}")
     if refused:
         raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
     if not part.model.rotary:

@@ -8,30 +8,8 @@ which runs the class's own code. If no `Rope` can express it, write the reason i
 from collections.abc import Mapping
 from functools import partial
 
-from rope_any.config.tables.diffusers_rules import (
-    Class,
-    Needed,
-    all_heads,
-    centred,
-    cropped,
-    equal_axes,
-    even_sixths,
-    first_list,
-    fitted,
-    from_zero,
-    half,
-    halves,
-    longrope,
-    over_all_heads,
-    quarters,
-    runs,
-    sequence,
-    sixths,
-    skipping_frames,
-    strided,
-    thirds,
-    whole,
-)
+from rope_any.config.tables import diffusers_rules as rules
+from rope_any.config.tables.diffusers_rules import Class, Needed
 from rope_any.config.tables.rows import by_name
 from rope_any.config.tables.values import value
 
@@ -46,7 +24,7 @@ _FLUX = Class(
     value("axes_dims_rope", default=(16, 56, 56)),
     "all tokens; those of text are at 0 on all axes",
     layers=("num_layers", "num_single_layers"),
-    grid=from_zero,
+    grid=rules.from_zero,
     image=True,
 )
 _FLUX2 = Class(
@@ -55,7 +33,7 @@ _FLUX2 = Class(
     base=value("rope_theta", default=2000),
     axis_counts=(4,),
     layers=("num_layers", "num_single_layers"),
-    grid=from_zero,
+    grid=rules.from_zero,
     image=True,
 )
 _QWEN_IMAGE = _FLUX._replace(
@@ -63,32 +41,32 @@ _QWEN_IMAGE = _FLUX._replace(
         "all tokens; those of text follow the largest row or column, one position after the other, the same on all axes"
     ),
     layers=("num_layers",),
-    grid=partial(centred, layered=value("use_layer3d_rope", default=False, null=False)),
+    grid=partial(rules.centred, layered=value("use_layer3d_rope", default=False, null=False)),
     image=False,
 )
-_QWEN_CONTROL = _QWEN_IMAGE._replace(grid=centred)
+_QWEN_CONTROL = _QWEN_IMAGE._replace(grid=rules.centred)
 _HUNYUAN_VIDEO = Class(
     value("rope_axes_dim", default=(16, 56, 56)),
     _VISUAL,
     base=value("rope_theta", default=256.0),
     layers=("num_layers", "num_single_layers"),
-    grid=from_zero,
+    grid=rules.from_zero,
 )
 _HUNYUAN_DIT = Class(
-    halves,
+    rules.halves,
     "self-attention of image tokens; keys of text in cross-attention are not rotated",
     head=(value("attention_head_dim", default=88),),
-    kind=partial(runs, columns_first=True),
+    kind=partial(rules.runs, columns_first=True),
     axis_counts=(2,),
-    grid=partial(cropped, patch=value("patch_size"), sides=(64, 64)),
+    grid=partial(rules.cropped, patch=value("patch_size"), sides=(64, 64)),
 )
-_WAN = Class(sixths, _SELF_ATTENTION, grid=from_zero, unread=("rope_max_seq_len",))
+_WAN = Class(rules.sixths, _SELF_ATTENTION, grid=rules.from_zero, unread=("rope_max_seq_len",))
 _COGVIDEOX = Class(
-    quarters,
+    rules.quarters,
     _VISUAL,
     head=(value("attention_head_dim", default=64),),
     grid=partial(
-        cropped,
+        rules.cropped,
         patch=value("patch_size", default=2),
         sides=(value("sample_height", default=60), value("sample_width", default=90)),
     ),
@@ -102,14 +80,19 @@ _COGVIDEOX = Class(
     unread=("use_learned_positional_embeddings",),
 )
 _GLM_IMAGE = Class(
-    halves, _VISUAL, head=(value("attention_head_dim", default=40),), pairing="half", axis_counts=(2,), grid=from_zero
+    rules.halves,
+    _VISUAL,
+    head=(value("attention_head_dim", default=40),),
+    pairing="half",
+    axis_counts=(2,),
+    grid=rules.from_zero,
 )
 _COSMOS = Class(
-    sixths,
+    rules.sixths,
     "self-attention, at frames of 24 per second: for another fps the model takes frames at index · 24 / fps",
     pairing="half",
     stretch=(value("rope_scale", default=(2.0, 1.0, 1.0)),),
-    grid=from_zero,
+    grid=rules.from_zero,
 )
 _IDEOGRAM4 = Class(
     value("mrope_section", default=(24, 20, 20)),
@@ -117,7 +100,7 @@ _IDEOGRAM4 = Class(
     head=(value("attention_head_dim", default=256),),
     base=value("rope_theta", default=5_000_000),
     pairing="half",
-    kind=strided,
+    kind=rules.strided,
 )
 _KANDINSKY5 = Class(
     value("axes_dims", default=(16, 24, 24)),
@@ -133,51 +116,51 @@ _KANDINSKY5 = Class(
             ),
         ),
     ),
-    grid=from_zero,
+    grid=rules.from_zero,
 )
 _JOY = Class(
-    value("rope_dim_list", default=(16, 56, 56), null=thirds),
+    value("rope_dim_list", default=(16, 56, 56), null=rules.thirds),
     (
         "visual tokens; those of text are rotated only if rope_type is mrope: they follow the largest visual position, "
         "one position after the other, the same on all axes"
     ),
     head=(value("hidden_size", default=3072), value("num_attention_heads", default=24)),
     base=value("theta", default=256),
-    grid=from_zero,
+    grid=rules.from_zero,
     unread=("rope_type",),
 )
 _LTX = Class(
-    whole,
+    rules.whole,
     (
         "self-attention, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each axis, where c is the "
         "coordinate over 20 frames, 2048 rows and 2048 columns, which depends on the frame rate"
     ),
     head=(value("num_attention_heads", default=32), value("attention_head_dim", default=64)),
-    kind=over_all_heads,
-    width=all_heads,
+    kind=rules.over_all_heads,
+    width=rules.all_heads,
 )
 _STABLE_AUDIO = Class(
-    half, _IN_ORDER, head=(value("attention_head_dim", default=64),), pairing="half", axis_counts=(1,)
+    rules.half, _IN_ORDER, head=(value("attention_head_dim", default=64),), pairing="half", axis_counts=(1,)
 )
 _LTX2_AUDIO = Class(
-    whole,
+    rules.whole,
     (
         "self-attention of audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, where c is "
         "the middle of a token in seconds over audio_pos_embed_max_pos"
     ),
     head=(value("audio_num_attention_heads", default=32), value("audio_attention_head_dim", default=64)),
     base=value("rope_theta", default=10_000.0),
-    kind=partial(over_all_heads, rope_type=value("rope_type", default="interleaved")),
-    width=all_heads,
+    kind=partial(rules.over_all_heads, rope_type=value("rope_type", default="interleaved")),
+    width=rules.all_heads,
     axis_counts=(1,),
     unread=("rope_double_precision",),
 )
 _KANDINSKY5_TEXT = Class(
-    whole,
+    rules.whole,
     "text tokens, before the visual ones attend to them, at 0, 1, 2, … in order",
     head=(value("axes_dims", default=(16, 24, 24)),),
-    kind=sequence,
-    width=first_list,
+    kind=rules.sequence,
+    width=rules.first_list,
     axis_counts=(1,),
     layers=("num_text_blocks",),
     unread=("scale_factor",),
@@ -248,9 +231,9 @@ _CLASSES = {
         unread=(),
     ),
     "ChronoEditTransformer3DModel": _WAN._replace(
-        axes=even_sixths,
+        axes=rules.even_sixths,
         grid=partial(
-            skipping_frames,
+            rules.skipping_frames,
             patch=value("patch_size", default=(1, 2, 2)),
             skip=value("rope_temporal_skip_len", default=8),
         ),
@@ -273,25 +256,25 @@ _CLASSES = {
     # --- CogVideoX, CogView and others: the grid is fitted into a base grid ---------------------------------
     "ConsisIDTransformer3DModel CogVideoXTransformer3DModel": _COGVIDEOX,
     "EasyAnimateTransformer3DModel": _COGVIDEOX._replace(
-        grid=partial(cropped, patch=value("patch_size"), sides=(60, 90)), needs=(), unread=()
+        grid=partial(rules.cropped, patch=value("patch_size"), sides=(60, 90)), needs=(), unread=()
     ),
     "GlmImageTransformer2DModel": _GLM_IMAGE,
     "CogView4Transformer2DModel": _GLM_IMAGE._replace(
-        grid=partial(fitted, lengths=value("rope_axes_dim", default=(256, 256)))
+        grid=partial(rules.fitted, lengths=value("rope_axes_dim", default=(256, 256)))
     ),
     # --- other models of images and videos ------------------------------------------------------------------
     "AllegroTransformer3DModel": Class(
-        thirds,
+        rules.thirds,
         _SELF_ATTENTION,
         head=(value("attention_head_dim", default=96),),
         pairing="half",
-        kind=partial(runs, blocks=True),
+        kind=partial(rules.runs, blocks=True),
         divisors=(
             value("interpolation_scale_t", default=2.2),
             value("interpolation_scale_h", default=2.0),
             value("interpolation_scale_w", default=2.0),
         ),
-        grid=from_zero,
+        grid=rules.from_zero,
     ),
     "CosmosTransformer3DModel": _COSMOS,
     "CosmosControlNetModel": _COSMOS._replace(layers=("n_controlnet_blocks",)),
@@ -299,7 +282,7 @@ _CLASSES = {
     "Cosmos3OmniTransformer": _IDEOGRAM4._replace(
         axes=value("rope_axes_dim", default=(24, 20, 20)),
         head=(value("head_dim", default=128),),
-        kind=partial(strided, scaled=value("rope_scaling")),
+        kind=partial(rules.strided, scaled=value("rope_scaling")),
         layers=("num_hidden_layers",),
         unread=("unified_3d_mrope_reset_spatial_ids", "unified_3d_mrope_temporal_modality_margin"),
     ),
@@ -333,13 +316,13 @@ _CLASSES = {
         covers="all tokens", divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),)
     ),
     "OmniGenTransformer2DModel": Class(
-        whole,
+        rules.whole,
         "all tokens, at the position ids that the pipeline gives",
         head=(value("hidden_size", default=3072), value("num_attention_heads", default=32)),
         base=value("rope_base", default=10_000),
         pairing="half",
         kind=partial(
-            longrope,
+            rules.longrope,
             factors=value("rope_scaling"),
             longest=value("max_position_embeddings", default=131_072),
             original=value("original_max_position_embeddings", default=4096),
@@ -363,7 +346,7 @@ _CLASSES = {
         _BY_PIPELINE,
         base=value("rope_theta", default=10_000.0),
         pairing="half",
-        kind=equal_axes,
+        kind=rules.equal_axes,
     ),
     "PRXTransformer2DModel": Class(
         value("axes_dim", default=(32, 32), null=(32, 32)),
@@ -372,7 +355,7 @@ _CLASSES = {
         base=value("theta", default=10_000),
         axis_counts=(2,),
         layers=("depth",),
-        grid=from_zero,
+        grid=rules.from_zero,
     ),
     "LTXVideoTransformer3DModel": _LTX,
     "LTX2VideoTransformer3DModel SanaWMLTX2RefinerTransformer3DModel": _LTX._replace(
@@ -383,12 +366,12 @@ _CLASSES = {
             "base_width; audio tokens and the attention between both have their own rotations"
         ),
         base=value("rope_theta", default=10_000.0),
-        kind=partial(over_all_heads, rope_type=value("rope_type", default="interleaved")),
+        kind=partial(rules.over_all_heads, rope_type=value("rope_type", default="interleaved")),
         unread=("rope_double_precision",),
     ),
     # --- sequences, mostly audio ----------------------------------------------------------------------------
     "AceStepTransformer1DModel": Class(
-        whole,
+        rules.whole,
         _IN_ORDER,
         head=(value("head_dim", default=128),),
         base=value("rope_theta", default=1_000_000.0),
@@ -401,7 +384,7 @@ _CLASSES = {
         head=(value("embed_dim", default=1536), value("num_heads", default=24)), layers=("depth",)
     ),
     "LongCatAudioDiTTransformer": _STABLE_AUDIO._replace(
-        axes=whole,
+        axes=rules.whole,
         head=(value("dit_dim", default=1536), value("dit_heads", default=24)),
         covers="audio and text tokens, each counted from 0, in self- and cross-attention",
         base=100_000.0,
@@ -409,7 +392,7 @@ _CLASSES = {
     ),
     "MiniMaxMusic3Transformer1DModel": _STABLE_AUDIO._replace(axes=value("rotary_dim", default=32)),
     "AnimaTextConditioner": _STABLE_AUDIO._replace(
-        axes=whole,
+        axes=rules.whole,
         head=(value("model_dim", default=1024), value("num_attention_heads", default=16)),
         covers="both sequences, at the positions of their ids",
     ),
@@ -427,7 +410,7 @@ _PARTS = {
             "audio_pos_embed_max_pos"
         ),
         kind=partial(
-            over_all_heads,
+            rules.over_all_heads,
             rope_type=value("rope_type", default="interleaved"),
             across=value("audio_cross_attention_dim", default=2048),
         ),
@@ -437,7 +420,7 @@ _PARTS = {
     "Kandinsky6Transformer3DModel.audio_text": _KANDINSKY6_AUDIO_TEXT,
     "Kandinsky6Transformer3DModel.audio": _KANDINSKY6_AUDIO_TEXT._replace(
         covers="audio tokens, and with ca_rope the attention between them and visual ones, at 0, 1, 2, … in order",
-        kind=partial(sequence, scale=value("audio_freqs_scaling", default=1.0)),
+        kind=partial(rules.sequence, scale=value("audio_freqs_scaling", default=1.0)),
         layers=("num_visual_blocks",),
         unread=("ca_rope", "scale_factor"),
     ),
@@ -473,7 +456,7 @@ _UNROTATED = {
     MiniMaxMusic3RVQDepthDecoder PixArtTransformer2DModel PriorTransformer RFD4ProteinaTransformer
     SD3ControlNetModel SD3Transformer2DModel SanaControlNetModel SanaTransformer2DModel SparseControlNetModel
     T5FilmDecoder Transformer2DModel TransformerTemporalModel UNetControlNetXSModel
-    """: "it has no rotary",
+    """: "it has no rotary"
 }
 
 UNROTATED: Mapping[str, str] = by_name(_UNROTATED)

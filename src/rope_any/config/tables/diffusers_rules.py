@@ -212,12 +212,7 @@ def strided(component: Component, dim: int, base: float, *, scaled: Value | None
 
 
 def over_all_heads(
-    component: Component,
-    dim: int,
-    base: float,
-    *,
-    rope_type: Value | str = "interleaved",
-    across: Value | None = None,
+    component: Component, dim: int, base: float, *, rope_type: Value | str = "interleaved", across: Value | None = None
 ) -> Recipe:
     """
     Return LTX's recipe: frequencies rise over the pairs of all heads (`dim` features), which axes take in turn.

@@ -21,43 +21,8 @@ For example, the row of a new model with an indexer, a tower and streams of imag
 from collections.abc import Mapping
 from functools import partial
 
-from rope_any.config.tables.rows import (
-    Codes,
-    Indexer,
-    Layer,
-    Model,
-    Numbering,
-    Row,
-    Score,
-    Switch,
-    by_name,
-)
-from rope_any.config.tables.rules import (
-    by_half_a_head,
-    by_key,
-    by_slices,
-    by_type,
-    chunked_if_flagged,
-    clvp_rotary_dim,
-    dense_first,
-    every,
-    flagged,
-    full_layers,
-    in_turn,
-    labelled,
-    listed,
-    one,
-    scheduled,
-    self_attending,
-    sliding,
-    sliding_if_windowed,
-    sliding_or_dense,
-    unknown,
-    unless_off,
-    with_base,
-    with_base_or_sliding,
-    with_mscale,
-)
+from rope_any.config.tables import rules
+from rope_any.config.tables.rows import Codes, Indexer, Layer, Model, Numbering, Row, Score, Switch, by_name
 from rope_any.config.tables.values import optional, value
 
 
@@ -68,16 +33,16 @@ def _whole(hidden: int, *, heads: int, layers: int) -> dict[str, int]:
 
 # --- what several rows share ------------------------------------------------------------------------------
 
-_ONE = Score(one)
-_MULTIPLIED = Score(partial(by_key, key="attention_multiplier", default=1.0))
-_BY_SCALAR = Score(partial(by_key, key="query_pre_attn_scalar", power=-0.5, default=256))
-_FOREIGN = Score(partial(unknown, why="its code comes with the weights, and is not known here"))
-_LEARNED = Score(partial(unknown, why="it is learned, one for each feature"))
-_BEFORE_ROTATION = Score(one, besides="q is multiplied by 1 / sqrt(head_dim) before the rotation")
+_ONE = Score(rules.one)
+_MULTIPLIED = Score(partial(rules.by_key, key="attention_multiplier", default=1.0))
+_BY_SCALAR = Score(partial(rules.by_key, key="query_pre_attn_scalar", power=-0.5, default=256))
+_FOREIGN = Score(partial(rules.unknown, why="its code comes with the weights, and is not known here"))
+_LEARNED = Score(partial(rules.unknown, why="it is learned, one for each feature"))
+_BEFORE_ROTATION = Score(rules.one, besides="q is multiplied by 1 / sqrt(head_dim) before the rotation")
 
-_FLAGGED = partial(flagged, key="no_rope_layers", interval="no_rope_layer_interval")
-_SIXTH_AND_LAST = partial(every, n=6, also=(-1,))
-_FULL_LAYERS = partial(full_layers, n=4, first=1, also=(0,))
+_FLAGGED = partial(rules.flagged, key="no_rope_layers", interval="no_rope_layer_interval")
+_SIXTH_AND_LAST = partial(rules.every, n=6, also=(-1,))
+_FULL_LAYERS = partial(rules.full_layers, n=4, first=1, also=(0,))
 _OMNI_2 = Numbering("omni", rate="position_id_per_seconds", shared=True)
 _OMNI_3 = Numbering("omni", rate="position_id_per_seconds", whole=False)
 
@@ -86,8 +51,10 @@ _GPT_NEOX = Model(
     keys={"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
     ignored=("rope_theta", "partial_rotary_factor"),
 )
-_MLA = Model("interleaved", sizes={"qk_rope_head_dim": 64}, score=Score(partial(with_mscale, plain=128)))
-_MLA_192 = _MLA._replace(score=Score(partial(with_mscale, plain=192)))
+_MLA = Model(
+    "interleaved", sizes={"qk_rope_head_dim": 64}, score=Score(partial(rules.with_mscale, plain=128)), latent="half"
+)
+_MLA_192 = _MLA._replace(score=Score(partial(rules.with_mscale, plain=192)))
 _GLM4V = Model("interleaved", partial=1.0, axes="chunked", sections=(8, 12, 12))
 _QWEN2_VL = Model(base=1_000_000.0, axes="chunked", sections=(16, 24, 24))
 _QWEN3_VL = Model(axes="strided", sections=(24, 20, 20))
@@ -95,7 +62,7 @@ _QWEN3_5 = Model(
     partial=0.25,
     axes="strided",
     sections=(11, 11, 10),
-    pattern=partial(every, n=4, key="full_attention_interval", other="linear_attention"),
+    pattern=partial(rules.every, n=4, key="full_attention_interval", other="linear_attention"),
     sizes={"head_dim": 256},
 )
 _GEMMA3 = Model(
@@ -103,7 +70,7 @@ _GEMMA3 = Model(
         "sliding_attention": Layer(10_000.0, "rope_local_base_freq", scaled=False),
         "full_attention": Layer(1_000_000.0),
     },
-    pattern=partial(every, n=6, key="sliding_window_pattern"),
+    pattern=partial(rules.every, n=6, key="sliding_window_pattern"),
     ignored=("rope_scaling.type",),
     sizes={"head_dim": 256},
     score=_BY_SCALAR,
@@ -120,12 +87,12 @@ _MODERNBERT = Model(
         "sliding_attention": Layer(10_000.0, "local_rope_theta"),
         "full_attention": Layer(160_000.0, "global_rope_theta"),
     },
-    pattern=partial(every, n=3, key="global_attn_every_n_layers", first=0),
+    pattern=partial(rules.every, n=3, key="global_attn_every_n_layers", first=0),
     ignored=("rope_scaling.type",),
 )
 _MUSE = Model(
-    has_rotary=partial(with_base_or_sliding, key="layer_rope_theta"),
-    pattern=partial(every, n=4, from_last=True),
+    has_rotary=partial(rules.with_base_or_sliding, key="layer_rope_theta"),
+    pattern=partial(rules.every, n=4, from_last=True),
     sizes={"head_dim": 128},
     score=Score(besides="q is multiplied by qk_scale_factor before the rotation"),
 )
@@ -191,7 +158,7 @@ _ROWS = {
     "gpt_oss": Model(base=150_000.0, needs_parameters=True, sizes={"head_dim": 64}),
     "granite": Model(sizes=_whole(4096, heads=32, layers=32), score=_MULTIPLIED),
     "granite4_vision_text granitemoe granitemoeshared": Model(score=_MULTIPLIED),
-    "granite_docling_text": Model(score=Score(partial(by_key, key="attention_multiplier", default=0.015625))),
+    "granite_docling_text": Model(score=Score(partial(rules.by_key, key="attention_multiplier", default=0.015625))),
     "gte": Model(base=160_000.0),
     "higgs_audio_v2": Model(needs_parameters=True, sizes={"head_dim": 128}),
     "laguna mellum": Model(
@@ -199,10 +166,10 @@ _ROWS = {
     ),
     "hrm_text internlm3 iquestcoder qwen3_omni_moe_talker_code_predictor seed_oss": Model(sizes={"head_dim": 128}),
     "hunyuan_v1_dense hunyuan_v1_moe": Model(
-        keys={"head_dim": "attention_head_dim"}, parameters=("alpha",), ignored=("attention_head_dim",)
+        keys={"head_dim": "attention_head_dim"}, parameters=("alpha",), ignored=("attention_head_dim",), normed=True
     ),
     "hy_v3": Model(base=11_158_840.0, sizes={"head_dim": 128}),
-    "hyperclovax": Model(score=Score(partial(by_key, key="attention_multiplier"))),
+    "hyperclovax": Model(score=Score(partial(rules.by_key, key="attention_multiplier"))),
     "jetmoe": Model(keys={"head_dim": "kv_channels"}, sizes={"head_dim": 128}),
     "jina_embeddings_v3": Model(base=20_000.0, keys={"rope_theta": "rotary_emb_base"}, ignored=("rotary_emb_base",)),
     "minimax_m2": Model(base=5_000_000.0, partial=1.0, keys={"rotary_dim": "rotary_dim"}, sizes={"head_dim": 128}),
@@ -215,7 +182,7 @@ _ROWS = {
         indexer=Indexer(
             "half",
             width=optional("sparse_attention_config.sparse_index_dim", "index_head_dim", default=128),
-            layers=partial(by_type, types=("minimax_m3_sparse",)),
+            layers=partial(rules.by_type, types=("minimax_m3_sparse",)),
         ),
     ),
     "ministral3": Model(
@@ -290,19 +257,20 @@ _ROWS = {
     # The classes take pairs of adjacent features and write the results as halves. The scores equal those of
     # "interleaved".
     "axk1 deepseek_v3 youtu": _MLA._replace(keys={"qk_rope_head_dim": "head_dim"}, flag_sets_pairing=True),
-    "kimi_k2": _MLA._replace(flag_sets_pairing=True),
+    "kimi_k2": _MLA._replace(flag_sets_pairing=True, latent=None),
     "axk2": Model(
         "interleaved",
         sizes={"qk_rope_head_dim": 32},
-        score=Score(partial(with_mscale, plain=64)),
+        score=Score(partial(rules.with_mscale, plain=64)),
         indexer=Indexer("half"),
+        latent="half",
     ),
     "bailing_hybrid": _MLA._replace(
         base=6_000_000.0,
-        pattern=partial(every, n=6, key="layer_group_size", other="linear_attention"),
+        pattern=partial(rules.every, n=6, key="layer_group_size", other="linear_attention"),
         parameters_win=True,
     ),
-    "deepseek_v2": _MLA,
+    "deepseek_v2": _MLA._replace(latent="interleaved"),
     "deepseek_v32": _MLA._replace(indexer=Indexer("half")),
     "deepseek_v4": Model(
         "interleaved",
@@ -312,18 +280,21 @@ _ROWS = {
             "compress": Layer(160_000.0, "compress_rope_theta", attention_factor=1.0),
         },
         keys={"qk_rope_head_dim": "qk_rope_head_dim"},
-        pattern=partial(every, n=2, since=3, kind="compressed_sparse_attention", other="heavily_compressed_attention"),
+        pattern=partial(
+            rules.every, n=2, since=3, kind="compressed_sparse_attention", other="heavily_compressed_attention"
+        ),
         codes=Codes(
             "compress_ratios",
             {"0": "sliding_attention", "4": "compressed_sparse_attention", "128": "heavily_compressed_attention"},
         ),
-        label=partial(labelled, main="main", sliding_attention="main", others="compress"),
+        label=partial(rules.labelled, main="main", sliding_attention="main", others="compress"),
         sizes={"head_dim": 512},
         trailing=True,
+        unmovable="values that rotate too, and compressed keys",
         indexer=Indexer(
             "interleaved",
             last=True,
-            layers=partial(by_type, types=("compressed_sparse_attention",)),
+            layers=partial(rules.by_type, types=("compressed_sparse_attention",)),
             layer_type="compress",
             stride=value("compress_rates.compressed_sparse_attention", "compress_rate_csa", default=4),
         ),
@@ -342,29 +313,34 @@ _ROWS = {
         },
         slice_by_share="computed",
         one_base_if_flat=True,
-        score=Score(partial(by_slices, plain=128)),
-        indexer=Indexer("interleaved", layers=unless_off, layer_type="indexed_attention"),
+        score=Score(partial(rules.by_slices, plain=128)),
+        indexer=Indexer("interleaved", layers=rules.unless_off, layer_type="indexed_attention"),
+        latent="half",
     ),
     "glm4_moe_lite": _MLA_192._replace(partial=1.0, keys={"qk_rope_head_dim": "head_dim"}, flag_sets_pairing=True),
-    "glm_moe_dsa": _MLA_192._replace(indexer=Indexer("interleaved", layers=scheduled)),
+    "glm_moe_dsa": _MLA_192._replace(indexer=Indexer("interleaved", layers=rules.scheduled)),
     "hy_v4": _MLA_192._replace(pairing="half", indexer=Indexer("half", last=True, layers=_FULL_LAYERS)),
     "hy_v4_vl_text": _MLA_192._replace(
-        axes="strided", sections=(12, 10, 10), indexer=Indexer("interleaved", last=True, layers=_FULL_LAYERS)
+        latent="interleaved",
+        axes="strided",
+        sections=(12, 10, 10),
+        indexer=Indexer("interleaved", last=True, layers=_FULL_LAYERS),
     ),
     "longcat_flash": _MLA._replace(
         base=10_000_000.0,
         keys={"qk_rope_head_dim": "head_dim"},
         score=_MLA.score._replace(besides="q and the latent of k are multiplied before the rotation"),
     ),
-    "minicpm3": Model(sizes={"qk_rope_head_dim": 32}, score=Score(partial(with_mscale, plain=64))),
+    "minicpm3": Model(sizes={"qk_rope_head_dim": 32}, score=Score(partial(rules.with_mscale, plain=64)), latent="half"),
     "mistral4": Model(
         "interleaved",
         needs_parameters=True,
         sizes={"qk_rope_head_dim": 64},
         slice_by_share="given",
         flag_sets_pairing=True,
+        latent="half",
         score=Score(
-            partial(with_mscale, plain=64),
+            partial(rules.with_mscale, plain=64),
             besides="q is also scaled by position: rope_any.bending.temperature",
             unless=Switch("llama_4_scaling_beta", value=None),
         ),
@@ -375,8 +351,8 @@ _ROWS = {
         has_rotary=_FLAGGED,
         learned="times exp(alpha), where alpha is rotary_emb.alpha of the weights",
         sizes={"qk_rope_head_dim": 64},
-        score=Score(partial(unknown, why="it is learned, and grows with the logarithm of the position of q")),
-        indexer=Indexer("interleaved", layers=scheduled),
+        score=Score(partial(rules.unknown, why="it is learned, and grows with the logarithm of the position of q")),
+        indexer=Indexer("interleaved", layers=rules.scheduled),
     ),
     "sarvam_mla": _MLA._replace(types={"deepseek_yarn": "yarn"}, flag_sets_pairing=True),
     # --- Several axes (M-RoPE) ------------------------------------------------------------------------------
@@ -390,7 +366,11 @@ _ROWS = {
     # The class applies the sections to the table with each pair twice. If positions differ by axis, this is no
     # rotation.
     "hunyuan_vl_text": Model(
-        axes="doubled", keys={"head_dim": "attention_head_dim"}, types={"xdrope": "dynamic"}, parameters=("alpha",)
+        axes="doubled",
+        keys={"head_dim": "attention_head_dim"},
+        types={"xdrope": "dynamic"},
+        parameters=("alpha",),
+        normed=True,
     ),
     # The default share of sliding layers is 1.
     "neomme": Model(
@@ -418,7 +398,7 @@ _ROWS = {
             "half",
             width=optional("indexer_head_dim", default=128),
             with_head=("indexer_n_heads", "indexer_kv_heads", "indexer_budget", "indexer_compress_ratio"),
-            layers=partial(by_type, types=("indexed_attention", "full_attention")),
+            layers=partial(rules.by_type, types=("indexed_attention", "full_attention")),
             stride=value("indexer_compress_ratio"),
         ),
     ),
@@ -431,10 +411,16 @@ _ROWS = {
     ),
     "diffusion_gemma_text": _GEMMA4._replace(partial=1.0, ignored=("partial_rotary_factor",)),
     "embedding_gemma2_text gemma4_unified_text": _GEMMA4,
-    "dory": Model(needs_parameters=True, pattern=partial(every, n=4), sizes={"head_dim": 256}, score=_LEARNED),
+    "dory": Model(
+        needs_parameters=True,
+        unmovable="keys of layers that run several times, which its config does not count",
+        pattern=partial(rules.every, n=4),
+        sizes={"head_dim": 256},
+        score=_LEARNED,
+    ),
     "gemma3_text": _GEMMA3._replace(sizes={"head_dim": 256, **_whole(2304, heads=8, layers=26)}),
     "gemma3n_text": _GEMMA3._replace(
-        pattern=partial(every, n=5), sizes={"head_dim": 256, **_whole(2048, heads=8, layers=35)}, score=_ONE
+        pattern=partial(rules.every, n=5), sizes={"head_dim": 256, **_whole(2048, heads=8, layers=35)}, score=_ONE
     ),
     "gemma4_text": _GEMMA4._replace(sizes={**_GEMMA4.sizes, **_whole(2304, heads=8, layers=30)}),
     "mimo_v2_flash": Model(
@@ -447,7 +433,7 @@ _ROWS = {
     "modernbert-decoder": _MODERNBERT,
     "olmo3": Model(
         layers={"sliding_attention": Layer(500_000.0, scaled=False), "full_attention": Layer(500_000.0)},
-        pattern=partial(every, n=4),
+        pattern=partial(rules.every, n=4),
         ignored=("sliding_attention.rope_theta", "rope_scaling.type"),
     ),
     "step3p5": Model(
@@ -456,56 +442,62 @@ _ROWS = {
         keys={"partial_rotary_factor": "partial_rotary_factors"},
         ignored=("partial_rotary_factor", "rope_scaling.type"),
         sizes={"head_dim": 128},
-        score=Score(partial(by_key, key="query_pre_attn_scalar", power=-0.5)),
+        score=Score(partial(rules.by_key, key="query_pre_attn_scalar", power=-0.5)),
         no_indexer="the class reads sparse_attention_config, but its attention has no indexer",
     ),
     "t5gemma2_decoder t5gemma2_text": _GEMMA3,
     "ultrabert": Model(
         layers={"sliding_attention": Layer(10_000.0), "full_attention": Layer(2_560_000.0)},
-        pattern=partial(every, n=3),
+        pattern=partial(rules.every, n=3),
         codes=Codes("attention_windows", {"0": "full_attention", "others": "sliding_attention"}),
     ),
     # --- Layers without rotary embedding, or without attention ----------------------------------------------
     "afmoe": Model(
-        has_rotary=sliding, pattern=partial(every, n=4, key="global_attn_every_n_layers"), sizes={"head_dim": 128}
+        has_rotary=rules.sliding,
+        pattern=partial(rules.every, n=4, key="global_attn_every_n_layers"),
+        sizes={"head_dim": 128},
     ),
     "bamba": Model(
         partial=0.5,
         keys={"rotary_dim": "attn_rotary_emb"},
-        has_rotary=partial(listed, key="attn_layer_indices"),
+        has_rotary=partial(rules.listed, key="attn_layer_indices"),
         ignored=("attn_rotary_emb", "partial_rotary_factor"),
     ),
     "cohere2": Model(
         "interleaved",
-        has_rotary=sliding,
-        pattern=partial(every, n=4, key="sliding_window_pattern"),
+        has_rotary=rules.sliding,
+        pattern=partial(rules.every, n=4, key="sliding_window_pattern"),
         sizes=_whole(8192, heads=64, layers=40),
     ),
     "cohere2_moe": Model(
         "interleaved",
-        has_rotary=partial(sliding_or_dense, key="mlp_layer_types"),
-        pattern=dense_first,
+        has_rotary=partial(rules.sliding_or_dense, key="mlp_layer_types"),
+        pattern=rules.dense_first,
         ignored=("partial_rotary_factor", "rope_scaling"),
         sizes={"head_dim": 128},
         parameters_win=True,
     ),
     "exaone4": Model(
-        has_rotary=sliding_if_windowed,
-        pattern=partial(every, n=4, key="sliding_window_pattern"),
+        has_rotary=rules.sliding_if_windowed,
+        pattern=partial(rules.every, n=4, key="sliding_window_pattern"),
         sizes=_whole(4096, heads=32, layers=32),
     ),
-    "exaone_moe": Model(has_rotary=sliding_if_windowed, pattern=partial(every, n=4, key="sliding_window_pattern")),
-    "flint": Model(has_rotary=sliding, pattern=partial(every, n=4, first=3, also=(0, -1)), sizes={"head_dim": 128}),
+    "exaone_moe": Model(
+        has_rotary=rules.sliding_if_windowed, pattern=partial(rules.every, n=4, key="sliding_window_pattern")
+    ),
+    "flint": Model(
+        has_rotary=rules.sliding, pattern=partial(rules.every, n=4, first=3, also=(0, -1)), sizes={"head_dim": 128}
+    ),
     "granite_swa granitemoe_swa": Model(
         keys={"layer_bases": "layer_rope_theta"},
-        has_rotary=partial(with_base, key="layer_rope_theta"),
+        has_rotary=partial(rules.with_base, key="layer_rope_theta"),
         score=_MULTIPLIED,
     ),
-    "kolibri1": Model(has_rotary=sliding_if_windowed, pattern=partial(every, n=5), sizes={"head_dim": 128}),
+    "kolibri1": Model(has_rotary=rules.sliding_if_windowed, pattern=partial(rules.every, n=5), sizes={"head_dim": 128}),
     "lara_mini": Model(
-        has_rotary=sliding,
+        has_rotary=rules.sliding,
         pattern=partial(
-            in_turn,
+            rules.in_turn,
             types=("linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention"),
         ),
         sizes={"head_dim": 128},
@@ -518,26 +510,28 @@ _ROWS = {
         "interleaved",
         base=500_000.0,
         has_rotary=_FLAGGED,
-        pattern=partial(chunked_if_flagged, key="no_rope_layers", interval="no_rope_layer_interval"),
+        pattern=partial(rules.chunked_if_flagged, key="no_rope_layers", interval="no_rope_layer_interval"),
         sizes={"head_dim": 128, **_whole(5120, heads=40, layers=48)},
         score=Score(
             besides="layers without rotary also scale q by position: rope_any.bending.temperature",
             unless=Switch("attn_temperature_tuning", value=False, default=True),
         ),
     ),
-    "minimax": Model(base=1_000_000.0, pattern=partial(every, n=2, first=0, other="linear_attention")),
-    "mllama_text_model": Model(base=500_000.0, has_rotary=self_attending, sizes=_whole(4096, heads=32, layers=40)),
+    "minimax": Model(base=1_000_000.0, pattern=partial(rules.every, n=2, first=0, other="linear_attention")),
+    "mllama_text_model": Model(
+        base=500_000.0, has_rotary=rules.self_attending, sizes=_whole(4096, heads=32, layers=40)
+    ),
     "muse_glimmer_text": _MUSE,
     "muse_spark_text": _MUSE._replace(needs_parameters=True, sizes={"head_dim": 64}),
-    "olmo_hybrid": Model(pattern=partial(every, n=4, other="linear_attention"), optional_rotary=True),
+    "olmo_hybrid": Model(pattern=partial(rules.every, n=4, other="linear_attention"), optional_rotary=True),
     "qwen3_next": Model(partial=0.25, pattern=_QWEN3_5.pattern, sizes={"head_dim": 256}),
-    "recurrent_gemma": Model(partial=0.5, pattern=partial(every, n=3, other="recurrent")),
+    "recurrent_gemma": Model(partial=0.5, pattern=partial(rules.every, n=3, other="recurrent")),
     "smollm3": Model(base=2_000_000.0, has_rotary=_FLAGGED, sizes=_whole(2048, heads=16, layers=36)),
     # --- A key switches rotary embedding on -----------------------------------------------------------------
     "clvp_encoder": Model(
         switch=Switch("use_rotary_embedding", value=True, default=True),
         ignored=("rope_theta", "rope_parameters", "rope_scaling"),
-        rotary_dim=clvp_rotary_dim,
+        rotary_dim=rules.clvp_rotary_dim,
         score=_BEFORE_ROTATION,
     ),
     "esm": _ESM,
@@ -566,7 +560,7 @@ _ROWS = {
     "zamba2": Model(
         keys={"head_dim": "attention_head_dim", "attention_layers": "hybrid_layer_ids"},
         switch=Switch("use_mem_rope", value=True, default=False),
-        score=Score(by_half_a_head),
+        score=Score(rules.by_half_a_head),
     ),
     # --- Whole models: the model types of their text part and towers, and the numbering of streams ----------
     """
@@ -658,12 +652,12 @@ _ROWS = {
         unread=("rope_theta", "rope_scaling", "rope_parameters", "qk_rope_head_dim"), rotary=False
     ),
     "glm5_next_text": Model(
-        pattern=partial(every, n=4, kind="indexed_attention", other="linear_attention"),
+        pattern=partial(rules.every, n=4, kind="indexed_attention", other="linear_attention"),
         unread=("qk_rope_head_dim", "indexer_rope_interleave", "mla_use_nope"),
         rotary=False,
         indexer=Indexer(
             "interleaved",
-            layers=partial(by_type, types=("indexed_attention", "full_attention"), is_scheduled=True),
+            layers=partial(rules.by_type, types=("indexed_attention", "full_attention"), is_scheduled=True),
             unrotated="the attention of glm5_next_text, and so its indexer, has no rotary",
         ),
     ),

@@ -127,6 +127,11 @@ class Model(NamedTuple):
     indexer: Indexer | None = None
     no_indexer: str = ""  # why the class has no indexer although configs may have keys of one
     stream: Numbering | None = None
+    # In a cache of latent attention, ``values`` hold the rotated slice of the keys, and ``keys`` the latent, which is
+    # not rotated. The pairing there: most classes sort the features of interleaved pairs before they rotate.
+    latent: Pairing | None = None
+    normed: bool = False  # whether ``key_layernorm`` multiplies rotated keys by its weights
+    unmovable: str = ""  # what its caches hold that `rope_any.integrations.transformers.reposition` can't move
 
 
 UNKNOWN = Model()

@@ -9,14 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from rope_any._checks import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    Text,
-    flag,
-    integer,
-    positive,
-)
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer, positive
 from rope_any.config._load import MOST_LAYERS, Fact, agreed, checked, entry_of, one_of
 from rope_any.config.tables.values import Part, between, optional
 
