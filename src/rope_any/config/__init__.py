@@ -369,8 +369,8 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
     # a group without scaling has the lengths of those with it
     scaled = own if _extends_context(own) else next(filter(_extends_context, parameters), own)
     outer = _token_count(first_value(part, LENGTHS))
-    inner = _token_count(scaled.facts(EXTENDED).get(EXTENDED))
-    of_parameters = (one.facts(ORIGINAL).get(ORIGINAL) for one in (scaled, *parameters))
+    inner = _token_count(scaled.find(EXTENDED))
+    of_parameters = (one.find(ORIGINAL) for one in (scaled, *parameters))
     originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *of_parameters]
     trained = next(filter(None, map(_token_count, originals)), None)
     # with scaling, max_position_embeddings may be either length; for rope type dynamic, `outer` is the trained one
@@ -383,7 +383,7 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
         undecided = outer if outer and (inner is None or outer.value > inner.value) else None
         return {name: fact for name, fact in (("extended_length", inner), ("stated_length", undecided)) if fact}
     is_ratio = rope_type_of(scaled) in _LENGTH_RATIO and "alpha" not in scaled
-    factor = _token_count(scaled.facts("factor").get("factor")) if is_ratio else None
+    factor = _token_count(scaled.find("factor")) if is_ratio else None
     derived = factor and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
     extended = [n for n in (inner, outer, _token_count(derived)) if n is not None and n.value > trained.value]
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})

@@ -4,7 +4,6 @@ Read the rotations of a transformer of diffusers from its ``config.json``: facts
 `tables.diffusers` has the facts about the classes, `tables.diffusers_rules` the functions that they name.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -13,12 +12,12 @@ from rope_any._checks import ArgumentValueError, Text, brief, positive
 from rope_any._names import did_you_mean
 from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import Fact, Values, grid_shape, same, typed
-from rope_any.config._part import Part
+from rope_any.config._part import Part, unread
 from rope_any.config._recipe import Recipe
 from rope_any.config.tables.diffusers import CLASSES, PARTS, REFUSED, UNROTATED
 from rope_any.config.tables.diffusers_rules import Component, list_of_length
 
-ROTARY = re.compile("rope|rotary|theta|axes_|freqs_|^scale_factor$|^interpolation_scale_")
+_OF_GRIDS = "axes_|freqs_|^scale_factor$|^interpolation_scale_"  # other keys about rotary embedding
 _MOST_TOKENS = 2**22
 
 
@@ -89,9 +88,8 @@ def _component(part: Part, rotation_name: str) -> Component:
         raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", name, _class_hint(name))
     row = PARTS[f"{name}.{rotation_name}"] if rotation_name else CLASSES[name]
     component, read = Component(part._replace(model_type=name), row), row.keys()
-    for key, value in part.keys.items():
-        if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
-            raise ArgumentValueError(part.name(key), f"not be given, since {name} does not read it", value)
+    for value, source in unread(part, read, _OF_GRIDS):
+        raise ArgumentValueError(source, f"not be given, since {name} does not read it", value)
     for needed, must_be, why in row.needs:
         found = component.read(needed)
         if not same(found.value, must_be):

@@ -99,6 +99,10 @@ class Values(dict[str, Any]):
         """Return a value with its source; raise a KeyError if there is none."""
         return Fact(self[name], self.sources[name])
 
+    def find(self, name: str) -> Fact | None:
+        """Return a value with its source; None if there is none."""
+        return self.fact(name) if name in self else None
+
     def facts(self, *names: str) -> dict[str, Fact]:
         """Return those of the values that are given, with their sources: all without `names`."""
         return {name: self.fact(name) for name in names or self if name in self}

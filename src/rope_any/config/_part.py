@@ -5,7 +5,7 @@ Find the text part of a config, in any known form, and refuse unknown names abou
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -305,6 +305,13 @@ def _require_known_keys(part: Part) -> Part:
         raise ArgumentValueError(part.name(key), wanted, value, hint)
     _require_rules(part)
     return part
+
+
+def unread(part: Part, read: Collection[str], also: str = "$^") -> Iterator[Fact]:
+    """Yield each value of a part whose key is about rotary embedding (or matches `also`) and is not in `read`."""
+    for key, value in part.keys.items():
+        if value is not None and key not in read and (ROTARY.search(str(key)) or re.search(also, str(key))):
+            yield Fact(value, part.name(str(key)))
 
 
 def _why_unread(part: Part, key: str, known: Collection[str]) -> tuple[str, str]:

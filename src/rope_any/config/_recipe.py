@@ -536,7 +536,7 @@ def score(part: Part, group: Layers, /) -> Fact:
     v = Values(group.values.facts())
     if not has_rotary_slice(part, v):
         complete_head_dim(part, v)
-    return score_scale(part, v.facts(), v.facts(), group.label)
+    return score_scale(part, v, group.label)
 
 
 # --- the rotation -----------------------------------------------------------------------------------------

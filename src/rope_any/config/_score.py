@@ -7,14 +7,14 @@ a class has such a factor, or scales q by its position, the source of the scale 
 """
 
 from rope_any._checks import NOTHING, ArgumentValueError, positive
-from rope_any.config._load import Fact
+from rope_any.config._load import Fact, Values
 from rope_any.config._part import Part
 from rope_any.config.tables.models import MODELS
 from rope_any.config.tables.rows import Model
-from rope_any.config.tables.rules import KNOWN_SCALE, Facts, Heads
+from rope_any.config.tables.rules import KNOWN_SCALE, Heads
 
 
-def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | None) -> Fact:
+def score_scale(part: Part, values: Values, layer_type: str | None) -> Fact:
     """Return the factor of q·k before the softmax, and its formula, which names layer_type; raise if not known."""
     name, model = part.name("model_type"), MODELS.get(part.model_type or "", Model(rotary=False))
     if name == "general.architecture" and (scale := part.get("attention_multiplier")):
@@ -24,10 +24,10 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
         raise ArgumentValueError(name, KNOWN_SCALE, NOTHING, hint)
     if not model.rotary:
         raise ArgumentValueError(name, KNOWN_SCALE, part.model_type)
-    scale, besides = model.score.rule(Heads(part, sizes, parameters)), model.score.besides
+    scale, besides = model.score.rule(Heads(part, values)), model.score.besides
     of = f"{scale.source}, in layers of type {layer_type}" if layer_type else scale.source
     if model.score.unless:
         key, value, default = model.score.unless
-        fact = parameters.get(key) or part.get(key) or Fact(default, "")
+        fact = values.find(key) or part.get(key) or Fact(default, "")
         besides = "" if fact.value == value else besides
     return Fact(float(scale.value), f"{of}; {besides}" if besides else of)

@@ -4,7 +4,6 @@ Read the configs of vision towers with rotary embedding: their frequencies, pair
 `tables.towers` has the facts about the classes of transformers.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 
@@ -13,7 +12,7 @@ from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, ch
 from rope_any._frequencies import Row, frequencies
 from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, agreed, checked, grid_shape, joined, require_names, typed
-from rope_any.config._part import Part
+from rope_any.config._part import Part, unread
 from rope_any.config._recipe import Recipe
 from rope_any.config.tables.models import ALL, MODELS
 from rope_any.config.tables.rows import UNKNOWN, Tower
@@ -112,17 +111,13 @@ def _tower_facts(part: Part) -> Tower:
     return TOWERS[kind]
 
 
-_ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
-
-
 def _type_and_base(part: Part, tower: Tower) -> tuple[Fact, Fact]:
     """Return the rope type and base. Raise for a rotary key that the class doesn't read, or if values differ."""
     wanted = f"not be given for {part.model_type}, whose class does not read it"
     known = {*tower.bases, *tower.objects, *tower.unread, *(k for s in tower.pairs + tower.axis_bases for k in s.keys)}
-    for key in part.keys:
-        unknown = part.get(key) if _ROTARY.search(key) and key not in known else None
-        if unknown and not (key.startswith("use_") and unknown.value is True):  # use_rope: true is no contradiction
-            raise ArgumentValueError(unknown.source, wanted)
+    for value, source in unread(part, known):
+        if value is not True:  # use_rope: true is no contradiction
+            raise ArgumentValueError(source, wanted)
     kind = Fact(tower.rope_type, part.default)
     bases = [fact for key in tower.bases if (fact := part.get(key))]
     for fact in (fact for name in tower.objects if (fact := part.get(name))):

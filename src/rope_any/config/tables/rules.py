@@ -6,11 +6,11 @@ A row gives the keyword arguments of a rule by `functools.partial`. Those that a
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NoReturn, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer, positive
-from rope_any.config._load import MOST_LAYERS, Fact, agreed, checked, entry_of, one_of
+from rope_any.config._load import MOST_LAYERS, Fact, Values, agreed, checked, entry_of, one_of
 from rope_any.config.tables.values import Part, between, optional
 
 # --- the types of layers, and which layers rotate ---------------------------------------------------------
@@ -210,8 +210,6 @@ def unless_off(part: Part, index: int, layer_type: str | None) -> bool:
 
 # --- the factor of q·k ------------------------------------------------------------------------------------
 
-Facts: TypeAlias = Mapping[str, Fact]
-
 KNOWN_SCALE = "be one whose score scale is known (of most models, 1 / sqrt(head_dim))"
 
 
@@ -219,13 +217,12 @@ class Heads(NamedTuple):
     """The argument of a score rule: layers of one kind, with the part of the config that they belong to."""
 
     part: Part
-    sizes: Facts
-    parameters: Facts
+    values: Values
 
     def size(self, key: str, class_default: int | None = None) -> Fact:
         """Return the size under a key, or else `class_default`; raise if both are missing or it is not positive."""
         default = self.part.default
-        fact = self.sizes.get(key) or (None if class_default is None else Fact(class_default, default))
+        fact = self.values.find(key) or (None if class_default is None else Fact(class_default, default))
         if fact is None:
             raise ArgumentValueError(self.part.name(key), f"be given for the score scale of {self.part.model_type}")
         if integer(fact.source, fact.value) < 1:
@@ -261,7 +258,7 @@ def by_slices(heads: Heads, *, plain: int | None = None) -> Fact:  # 1/√(plain
 def with_mscale(heads: Heads, *, plain: int) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
     """Return MLA's scale times m², m = 1 + 0.1 ``mscale_all_dim`` ln(factor), or m = 1 if unscaled or without it."""
     scale, keys = by_slices(heads, plain=plain), ("rope_type", "mscale_all_dim", "factor")
-    kind, c, s = (heads.parameters.get(key) or Fact(None, heads.part.name(key)) for key in keys)
+    kind, c, s = (heads.values.find(key) or Fact(None, heads.part.name(key)) for key in keys)
     if kind.value in (None, "default") or not c.value:
         return scale
     if s.value is None:
