@@ -14,7 +14,7 @@ from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import Fact, Values, grid_shape, same, typed
 from rope_any.config._part import Part, unread
 from rope_any.config._recipe import Recipe
-from rope_any.config.tables.diffusers import CLASSES, PARTS, REFUSED, UNROTATED
+from rope_any.config.tables.diffusers import CLASSES, REFUSED, UNROTATED
 from rope_any.config.tables.diffusers_rules import Component, list_of_length
 
 _OF_GRIDS = "axes_|freqs_|^scale_factor$|^interpolation_scale_"  # other keys about rotary embedding
@@ -38,7 +38,7 @@ def may_rotate(name: object, /) -> bool:
 
 def further_rotations(name: object, /) -> list[str]:
     """Return the names of the further rotations of a class, such as "audio"; [] for an unknown class."""
-    return [key.partition(".")[2] for key in PARTS if isinstance(name, str) and key.startswith(f"{name}.")]
+    return list(CLASSES[name].further) if isinstance(name, str) and name in CLASSES else []
 
 
 def canonical(part: Part, /, *, rotation_name: str = "") -> tuple[Layers, ...]:
@@ -86,7 +86,7 @@ def _component(part: Part, rotation_name: str) -> Component:
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
         raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", name, _class_hint(name))
-    row = PARTS[f"{name}.{rotation_name}"] if rotation_name else CLASSES[name]
+    row = CLASSES[name].further[rotation_name] if rotation_name else CLASSES[name]
     component, read = Component(part._replace(model_type=name), row), row.keys()
     for value, source in unread(part, read, _OF_GRIDS):
         raise ArgumentValueError(source, f"not be given, since {name} does not read it", value)

@@ -155,6 +155,17 @@ _LTX2_AUDIO = Class(
     axis_counts=(1,),
     unread=("rope_double_precision",),
 )
+_LTX2_CROSS = _LTX2_AUDIO._replace(
+    covers=(
+        "attention between video and audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, "
+        "where c is the middle of a token in seconds over the larger of pos_embed_max_pos and audio_pos_embed_max_pos"
+    ),
+    kind=partial(
+        rules.over_all_heads,
+        rope_type=value("rope_type", default="interleaved"),
+        across=value("audio_cross_attention_dim", default=2048),
+    ),
+)
 _KANDINSKY5_TEXT = Class(
     rules.whole,
     "text tokens, before the visual ones attend to them, at 0, 1, 2, … in order",
@@ -172,6 +183,12 @@ _KANDINSKY6_TEXT = _KANDINSKY5_TEXT._replace(
 _KANDINSKY6_AUDIO_TEXT = _KANDINSKY6_TEXT._replace(
     head=(value("axes_dims_a"), value("axes_dims", default=(32, 48, 48))),
     covers="text tokens, before the audio ones attend to them, at 0, 1, 2, … in order",
+)
+_KANDINSKY6_AUDIO = _KANDINSKY6_AUDIO_TEXT._replace(
+    covers="audio tokens, and with ca_rope the attention between them and visual ones, at 0, 1, 2, … in order",
+    kind=partial(rules.sequence, scale=value("audio_freqs_scaling", default=1.0)),
+    layers=("num_visual_blocks",),
+    unread=("ca_rope", "scale_factor"),
 )
 
 _CLASSES = {
@@ -305,12 +322,13 @@ _CLASSES = {
         base=value("rope_theta", default=1_000.0),
         layers=("num_layers",),
     ),
-    "Kandinsky5Transformer3DModel": _KANDINSKY5,
+    "Kandinsky5Transformer3DModel": _KANDINSKY5._replace(further={"text": _KANDINSKY5_TEXT}),
     "Kandinsky6Transformer3DModel": _KANDINSKY5._replace(
         axes=value("axes_dims", default=(32, 48, 48)),
         covers="visual tokens; text and audio have their own 1-D rotations",
         divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),),
         unread=("axes_dims_a", "ca_rope", "audio_freqs_scaling"),
+        further={"text": _KANDINSKY6_TEXT, "audio_text": _KANDINSKY6_AUDIO_TEXT, "audio": _KANDINSKY6_AUDIO},
     ),
     "Kandinsky6SRTransformer3DModel": _KANDINSKY5._replace(
         covers="all tokens", divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),)
@@ -368,6 +386,7 @@ _CLASSES = {
         base=value("rope_theta", default=10_000.0),
         kind=partial(rules.over_all_heads, rope_type=value("rope_type", default="interleaved")),
         unread=("rope_double_precision",),
+        further={"audio": _LTX2_AUDIO, "cross": _LTX2_CROSS},
     ),
     # --- sequences, mostly audio ----------------------------------------------------------------------------
     "AceStepTransformer1DModel": Class(
@@ -400,38 +419,6 @@ _CLASSES = {
 
 CLASSES: Mapping[str, Class] = by_name(_CLASSES)
 """The classes whose rotation a `Rope` can express, by ``_class_name``."""
-
-_PARTS = {
-    "LTX2VideoTransformer3DModel.audio SanaWMLTX2RefinerTransformer3DModel.audio": _LTX2_AUDIO,
-    "LTX2VideoTransformer3DModel.cross SanaWMLTX2RefinerTransformer3DModel.cross": _LTX2_AUDIO._replace(
-        covers=(
-            "attention between video and audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − "
-            "1, where c is the middle of a token in seconds over the larger of pos_embed_max_pos and "
-            "audio_pos_embed_max_pos"
-        ),
-        kind=partial(
-            rules.over_all_heads,
-            rope_type=value("rope_type", default="interleaved"),
-            across=value("audio_cross_attention_dim", default=2048),
-        ),
-    ),
-    "Kandinsky5Transformer3DModel.text": _KANDINSKY5_TEXT,
-    "Kandinsky6Transformer3DModel.text": _KANDINSKY6_TEXT,
-    "Kandinsky6Transformer3DModel.audio_text": _KANDINSKY6_AUDIO_TEXT,
-    "Kandinsky6Transformer3DModel.audio": _KANDINSKY6_AUDIO_TEXT._replace(
-        covers="audio tokens, and with ca_rope the attention between them and visual ones, at 0, 1, 2, … in order",
-        kind=partial(rules.sequence, scale=value("audio_freqs_scaling", default=1.0)),
-        layers=("num_visual_blocks",),
-        unread=("ca_rope", "scale_factor"),
-    ),
-}
-
-PARTS: Mapping[str, Class] = by_name(_PARTS)
-"""
-Further rotations of classes, for text and audio tokens, by ``_class_name``, a point and a name of their own.
-
-The name is that in `config.parts`: "audio" is part "transformer.audio".
-"""
 
 REFUSED: Mapping[str, str] = {
     "MochiTransformer3DModel": (

@@ -365,6 +365,8 @@ class Class(NamedTuple):
     image: bool = False  # whether a grid has one frame only; with two axes it always has
     needs: tuple[Needed, ...] = ()
     unread: tuple[str, ...] = ()  # keys about rotary embedding that change no angle of the tokens in `covers`
+    # Rotations of other tokens, by their names in `config.parts`: "audio" is "transformer.audio".
+    further: Mapping[str, "Class"] = {}
 
     def keys(self) -> set[str]:
         """Return all keys that the rotation depends on, and those in `unread`."""
