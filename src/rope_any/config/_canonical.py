@@ -46,7 +46,7 @@ from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, LENGTHS, OBJECTS,
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, REQUIRED, SCHEMES, unknown_name
 
 MOST_KINDS = 64  # kinds of layers
-_NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.layers gives a Rope for each"
+_NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.read(config).layers() gives a Rope for each"
 
 T = TypeVar("T")
 

@@ -105,8 +105,8 @@ def _instead_of(config: object) -> str:
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
-    """Return mappings at any depth as dicts, tuples as lists, items unchanged. Raise if recursive or too deep."""
-    if isinstance(value, tuple):
+    """Return mappings at any depth as new dicts, lists and tuples as new lists. Raise if recursive or too deep."""
+    if isinstance(value, list | tuple):
         return list(value)
     if not isinstance(value, Mapping):
         return value
