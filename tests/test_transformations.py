@@ -376,7 +376,7 @@ import sys
 import rope_any as ra
 LIBRARIES = {"numpy", "torch", "jax", "dask", "mlx", "cupy", "array_api_strict", "typer", "transformers"}
 llama = {"model_type": "llama", "head_dim": 64}
-rope, _ = ra.Rope.from_config(llama), ra.config.explain(llama)
+rope, _ = ra.Rope.from_config(llama), ra.config.read(llama).explain()
 assert not LIBRARIES & {*sys.modules}, sys.modules
 import numpy as np
 rope(np.ones((1, 2, 3, 64)), np.ones((1, 2, 3, 64)))

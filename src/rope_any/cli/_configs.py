@@ -14,9 +14,9 @@ from rope_any._rope import Rope
 from rope_any.cli._common import tokens_option
 from rope_any.config import Config, Explanation, read
 from rope_any.config._config import readers_of
-from rope_any.config._load import printed
+from rope_any.config._load import load, printed
 from rope_any.config._part import HEADS
-from rope_any.config._parts import PartReader
+from rope_any.config._parts import PartReader, is_pipeline
 from rope_any.config._recipe import LENGTH_KINDS, no_rotation
 
 ConfigFile = Annotated[
@@ -57,8 +57,9 @@ OTHER_HEADS = re.compile(r".*(attention|key_value|kv)_heads|per_layer_config|blo
 
 def read_file(file: Path, *, pairing: Pairing | None, factor: float | None) -> Config:
     """Return the `Config` in a file or a folder; errors name it."""
+    config = file if is_pipeline(file) else load(file)  # errors of these name it themselves
     with naming(file):
-        return read(file, pairing=pairing, factor=factor)
+        return read(config, pairing=pairing, factor=factor)
 
 
 def explained(

@@ -22,13 +22,13 @@ from rope_any.config._recipe import make_rope, no_rotation, require_length
 from rope_any.config._streams import stream
 
 
-def read(source: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> "Config":
+def read(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> "Config":
     """
     Read the config of a model, once.
 
     Parameters
     ----------
-    source : dict, path or object with ``to_dict()``
+    config : dict, path or object with ``to_dict()``
         A config in any form that `Rope.from_config` takes, or the folder of a diffusers pipeline.
     pairing, factor : optional
         As for `Rope.from_config`. Whether `pairing` is that of the model is checked when a part is asked for.
@@ -41,7 +41,7 @@ def read(source: object, /, *, pairing: Pairing | None = None, factor: float | N
     Raises
     ------
     TypeError, ValueError
-        If the source is no config, or nothing of it can be read. A part that can't be read beside others that can
+        If it is no config, or nothing of it can be read. A part that can't be read beside others that can
         raises only when it is asked for.
 
     Examples
@@ -54,20 +54,24 @@ def read(source: object, /, *, pairing: Pairing | None = None, factor: float | N
     True
     """
     break_graph("read configs outside of the compiled function, once, and close over the Rope")
-    folder = Path(source) if isinstance(source, str | os.PathLike) and is_pipeline(Path(source)) else None
-    keys = folder or load(source)
+    folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
+    keys = folder or load(config)
     readers = part_readers(keys, pairing=pairing, factor=factor)
     once = {name: reader._replace(layers=cache(reader.layers)) for name, reader in readers.items()}
-    return Config(keys, pairing, factor, once)
+    found = object.__new__(Config)
+    for name, value in {"_source": keys, "_options": (pairing, factor), "_readers": once}.items():
+        object.__setattr__(found, name, value)
+    return found
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Config:
     """
     The config of a model, as `read` returns it: its parts, and the rotations of their layers.
 
-    It is immutable, and later changes of the source don't change it. In all methods, `part` is one of `parts`; without
-    it they take the text, else the only part that rotates, or the only such part outside the sub-configs.
+    It is immutable: what becomes of the object or the file that it was read from does not change it. In all methods,
+    `part` is one of `parts`; without it they take the text, else the only part that rotates, or the only such part
+    outside the sub-configs.
 
     Notes
     -----
@@ -76,13 +80,19 @@ class Config:
     """
 
     _source: Mapping[str, Any] | Path
-    _pairing: Pairing | None
-    _factor: float | None
+    """The config as a dict, or the path of the folder of a pipeline."""
+    _options: tuple[Pairing | None, float | None]
     _readers: Mapping[str, PartReader]
+
+    def __init__(self) -> None:
+        """Raise, since `read` makes it."""
+        msg = "a Config can't be made by itself: write rope_any.config.read(config)"
+        raise TypeError(msg)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what copies and pickles read again."""
-        return partial(read, pairing=self._pairing, factor=self._factor), (self._source,)
+        pairing, factor = self._options
+        return partial(read, pairing=pairing, factor=factor), (self._source,)
 
     def __repr__(self) -> str:
         """Return a line for each rotation of each part; for a part that can't be read, the reason."""
@@ -347,7 +357,7 @@ class Config:
         --------
         >>> neox = ra.config.read({"model_type": "gpt_neox", "head_dim": 64, "rotary_pct": 0.5})
         >>> neox.as_transformers()["rope_parameters"]
-        {'rope_type': 'default', 'rope_theta': 10000, 'partial_rotary_factor': 0.5}
+        {'rope_type': 'default', 'rope_theta': 10000.0, 'partial_rotary_factor': 0.5}
         """
         if isinstance(self._source, Path):
             raise ArgumentValueError("config", "be that of a text model", Text("a pipeline of diffusers"))

@@ -43,7 +43,6 @@ _OTHER_PATHS = {
 }
 """What to give instead of a path that does not exist, by a pattern."""
 _OTHER_FOLDERS = {
-    "model_index.json": "a pipeline of diffusers has no text model",
     "snapshots": "give one of the folders in its snapshots",
 }
 """What to say of a folder without a config, by the name of a file or folder in it."""
