@@ -67,14 +67,12 @@ PLAIN = ra.frequencies(128, base=BASE)
 
 def by_parts() -> Figure:
     """Draw ntk_by_parts, yarn and llama3, from 4096 to 65 536 tokens."""
-    ramp = {"base": BASE, "original_length": TRAINED}
     after = {
         "ntk_by_parts, factor 16": scaling.ntk_by_parts(PLAIN, 16.0, original_length=TRAINED),
-        "yarn, factor 16": scaling.yarn(PLAIN, 16.0, **ramp),
+        "yarn, factor 16": scaling.yarn(PLAIN, 16.0, base=BASE, original_length=TRAINED),
         "llama3, factor 16, 1 to 4 turns": scaling.llama3(
             PLAIN, 16.0, original_length=TRAINED, low_freq_factor=1.0, high_freq_factor=4.0
         ),
-        "dynamic_yarn, at 16 384 tokens": scaling.dynamic_yarn(PLAIN, length=4 * TRAINED, **ramp),
     }
     return before_and_after(PLAIN, after, {"trained": TRAINED, "extended": 16 * TRAINED})
 

@@ -364,11 +364,9 @@ def test_sections_apply_to_unknown_models_and_default_ones_only_where_they_fit()
 # --- the length of the sequence -------------------------------------------------------------------------------
 
 DYNAMIC = scaled(type="dynamic", factor=2.0)
-DYNAMIC_YARN = scaled(type="dynamic-yarn", original_max_position_embeddings=4096, factor=9.0)
 LENGTHS = {
     "dynamic": (DYNAMIC, lambda n: scaling.dynamic_ntk(F, 2.0, length=n, trained_length=4096)),
     "longrope": (LONG, lambda n: scaling.linear(F, 4.0 if n > 4096 else 1.0)),
-    "dynamic yarn": (DYNAMIC_YARN, lambda n: scaling.dynamic_yarn(F, base=1e4, length=n, original_length=4096)),
 }
 
 

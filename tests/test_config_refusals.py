@@ -333,6 +333,7 @@ NAMES_OF_SCHEMES = {
     "pi": "linear",
     "NTK-aware": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
     "deepseek_yarn": "yarn",
+    "dynamic-yarn": "yarn, with a factor for the longest sequence: no engine has the dynamic one",
     "xpos": "default, and bend the table by rope_any.bending.xpos",
 }
 

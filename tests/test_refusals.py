@@ -195,7 +195,7 @@ NEAR = {
     "yarm": "yarn",
     "yarn2": "",  # another version
     "pro": "proportional",  # the beginning of one
-    "dynamic_yarn_of_our_own_making_today": "dynamic_yarn",  # of two, the longer
+    "longrope_of_our_own_making_today": "longrope",
     "dyn": "",  # the beginning of two
     "li": "",  # too short for a beginning
 }

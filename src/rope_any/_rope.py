@@ -183,7 +183,7 @@ class Rope:
             The type of layers, if the config has several (``"full_attention"``, ...).
         sequence_length : int, optional
             The length of the sequence in tokens, by default the trained length, for the schemes that depend on it
-            (dynamic, longrope, dynamic_yarn).
+            (dynamic, longrope).
         pairing : {"half", "interleaved"}, optional
             Needed for an unknown ``model_type``, whose config must also give the base, the share of the head and the
             types of layers. For a known one it must agree.
