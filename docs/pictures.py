@@ -67,14 +67,12 @@ PLAIN = ra.frequencies(128, base=BASE)
 
 def by_parts() -> Figure:
     """Draw ntk_by_parts, yarn and llama3, from 4096 to 65 536 tokens."""
-    ramp = {"base": BASE, "original_length": TRAINED}
     after = {
         "ntk_by_parts, factor 16": scaling.ntk_by_parts(PLAIN, 16.0, original_length=TRAINED),
-        "yarn, factor 16": scaling.yarn(PLAIN, 16.0, **ramp),
+        "yarn, factor 16": scaling.yarn(PLAIN, 16.0, base=BASE, original_length=TRAINED),
         "llama3, factor 16, 1 to 4 turns": scaling.llama3(
             PLAIN, 16.0, original_length=TRAINED, low_freq_factor=1.0, high_freq_factor=4.0
         ),
-        "dynamic_yarn, at 16 384 tokens": scaling.dynamic_yarn(PLAIN, length=4 * TRAINED, **ramp),
     }
     return before_and_after(PLAIN, after, {"trained": TRAINED, "extended": 16 * TRAINED})
 
@@ -104,7 +102,7 @@ def proportional_pairs() -> Figure:
 
 def wavelengths_of(row: Row) -> Row:
     """Return the wavelengths of frequencies, in tokens."""
-    return config.wavelengths(ra.Rope(row, pairing="half"))
+    return tuple(2 * math.pi / f if f else math.inf for f in row)
 
 
 def axes_of_pairs() -> Figure:
@@ -198,7 +196,7 @@ class Sheet:
 
     def part(self, x: float, y: float, width: float, name: str) -> list[float]:
         """Draw a part of GEMMA4 with its kinds of layers; return the heights of their middles and of the lower edge."""
-        explanations, inner = config.explain(GEMMA4, part=name), LINE * (1 + len(SHOWN)) + GAP
+        explanations, inner = config.read(GEMMA4).explain(part=name), LINE * (1 + len(SHOWN)) + GAP
         height = LINE + GAP + len(explanations) * (inner + GAP)
         self.box(x, y, width, height, color=BLUE, shade=0.08)
         self.write(x + GAP, y + 0.75 * LINE, f"part: {name}", weight="bold")
@@ -222,8 +220,8 @@ def rope_arguments() -> list[str]:
     """Return the arguments of `Rope.from_config` for each rotation of GEMMA4, as text."""
     return [
         f'part="{part}"' + (f'\nlayer_type=\n"{one.layer_type}"' if one.layer_type else "")
-        for part in config.parts(GEMMA4)
-        for one in config.explain(GEMMA4, part=part)
+        for part in config.read(GEMMA4).parts
+        for one in config.read(GEMMA4).explain(part=part)
     ]
 
 
@@ -239,7 +237,7 @@ def load_a_model() -> Figure:
         sheet.write(x, 12, title, ha="center", fontsize=11, weight="bold")
     sheet.box(left + gap, top - GAP, middle, height - top + GAP, color=BLACK)
     y, middles = top, []
-    for name in config.parts(GEMMA4):
+    for name in config.read(GEMMA4).parts:
         *found, y = sheet.part(left + gap + GAP, y, middle - 2 * GAP, name)
         middles += found
         y += GAP
@@ -271,7 +269,7 @@ def load_a_model_narrow() -> Figure:
     sheet.box(1, y, width - 2, form, color=BLACK)
     sheet.write(width / 2, y + 0.9 * LINE, "canonical form", ha="center", weight="bold")
     y += LINE + GAP
-    for name in config.parts(GEMMA4):
+    for name in config.read(GEMMA4).parts:
         y = sheet.part(GAP, y, width - 2 * GAP, name)[-1] + GAP
     bottom = file + 24 + form
     third = (width - 2 - 2 * GAP) / 3

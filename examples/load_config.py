@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import rope_any as ra
-from rope_any.config import Explanation, explain, layers
+from rope_any.config import Explanation, read
 
 GEMMA = {
     "model_type": "gemma3_text",
@@ -35,7 +35,8 @@ GEMMA = {
 
 def main(config: Any = GEMMA) -> tuple[tuple[Explanation, ...], list[ra.Rope | None]]:
     """Return the explanation of each kind of layer, and the rotation of each layer."""
-    return explain(config), layers(config)
+    found = read(config)
+    return found.explain(), found.layers()
 
 
 if __name__ == "__main__":

@@ -493,7 +493,7 @@ def test_layers_are_distinguished_by_their_index():
     config = build("gemma3")[0].config
     old = around("layers", nn.ModuleList(Holder({"inv_freq": torch.zeros(8)}, {}) for _ in range(6)), config)
     assert len(refill(old).written) == 6
-    for layer, rope in zip(old.layers, ra.config.layers(config), strict=True):
+    for layer, rope in zip(old.layers, ra.config.read(config).layers(), strict=True):
         assert layer.inv_freq.tolist() == pytest.approx(rope.frequencies, 1e-6)
     one = around("rotary", Holder({"inv_freq": torch.zeros(8)}, {}), config)
     assert "several" in refill(one).left[0].text

@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers", minversion="5.23", reason=REA
 from newer import is_absent, skip_if_absent  # noqa: E402
 from test_replace import CACHE, IDS, MLA, MROPE, built, config_of  # noqa: E402  # it imports torch
 
-from rope_any.config import layers  # noqa: E402
+from rope_any.config import read  # noqa: E402
 from rope_any.config.tables.models import MODELS  # noqa: E402
 from rope_any.integrations import _transformers_caches as ours  # noqa: E402
 from rope_any.integrations.transformers import reposition  # noqa: E402
@@ -112,7 +112,7 @@ ROWS = np.stack([np.arange(TOKENS) * 2 + 9, np.arange(TOKENS)[::-1] * 3])
 def by_axis(model, positions):
     """Return positions ``(batch, seq)``; with several axes, others on each."""
     positions = torch.as_tensor(np.ascontiguousarray(positions)).expand(IDS.shape)
-    (rope, *_) = filter(None, layers(model.config))
+    (rope, *_) = filter(None, read(model.config).layers())
     if not isinstance(rope.frequencies[0], tuple):
         return positions
     return torch.stack([positions * (axis + 1) + axis for axis in range(len(rope.frequencies))], dim=-1)
@@ -185,7 +185,7 @@ def test_layers_without_rotation_keep_their_bits():
     model, cache = prefilled("smollm3", num_hidden_layers=4)
     before = bits(cache)
     reposition(cache, model, 0, 100)
-    ropes = layers(model.config)
+    ropes = read(model.config).layers()
     assert {rope is None for rope in ropes} == {True, False}
     for rope, new, old in zip(ropes, bits(cache), before, strict=True):
         assert new["values"] == old["values"]
@@ -305,7 +305,7 @@ def test_cached_keys_of_a_passage_move_behind_another_prompt(name):
 @pytest.mark.parametrize("name", ["llama", "hunyuan_v1_dense"])
 def test_a_thousand_moves_keep_the_bound(name):
     model, cache = prefilled(name, 1000, num_hidden_layers=1, max_position_embeddings=4096)
-    (rope,), (layer,) = layers(model.config), cache.layers
+    (rope,), (layer,) = read(model.config).layers(), cache.layers
     weights = model.model.layers[0].self_attn.key_layernorm.weight.detach().double() if name in NORMED else 1.0
     want = rope.reposition(layer.keys.double() / weights, 1000, 0)
     for p in range(1000, 0, -1):

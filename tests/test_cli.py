@@ -198,7 +198,7 @@ def test_published_lists_the_configs_that_contain_a_word():
 
 @pytest.mark.parametrize(
     "args",
-    ["inspect -", "diff - published:qwen3-8b", "advise - --length 1M", "export - out.onnx", "plot - decay -o out.png"],
+    ["inspect -", "diff - published:qwen3-8b", "export - out.onnx", "plot - decay -o out.png"],
 )
 def test_a_config_may_come_from_standard_input(args, tmp_path):
     if "export" in args:
@@ -219,7 +219,11 @@ def test_an_array_may_come_from_standard_input(files):
     [
         ("diff - -", b"{}", "- must be one file: standard input is read once; got 2"),
         ("inspect -", b"", "standard input must be a config.json; it is empty"),
-        ("advise - --length 8K", b"404: Not Found", "standard input must be a config.json; it is no JSON: Extra data"),
+        (
+            "diff - published:qwen3-8b",
+            b"404: Not Found",
+            "standard input must be a config.json; it is no JSON: Extra data",
+        ),
         ("inspect -", b"[]", "standard input must hold a JSON object; got list []"),
         ("inspect -", b'{"model_type": "nope"}', "standard input: model_type must be one whose rotation is known"),
     ],

@@ -1,7 +1,10 @@
 """``rope-any inspect`` and ``rope-any diff``: what they say of configs, in a pipe, on a terminal and as JSON."""
 
+import cmath
 import json
+import math
 import re
+from operator import sub
 
 import pytest
 from commands import output, refused, run, terminal, words, write_configs
@@ -128,7 +131,7 @@ def test_inspect_and_plot_show_the_rotation_for_a_length(options, tokens, tmp_pa
     phi = PUBLISHED["microsoft/Phi-3-mini-128k-instruct"]
     write_configs(tmp_path, phi=phi)
     rope = ra.Rope.from_config(phi, sequence_length=tokens)
-    unfinished = sum(n > tokens for n in ra.config.wavelengths(rope))
+    unfinished = sum(n > tokens for n in (2 * math.pi / f for f in rope.frequencies))
     *_, counted, others = output("inspect", "phi.json", *options, cwd=tmp_path).splitlines()
     assert counted == f"{unfinished} of 48 pairs never complete a turn within {tokens} tokens (length)"
     assert "--sequence-length" in others
@@ -157,7 +160,7 @@ def test_values_of_any_type_are_shown_and_become_json(name, tmp_path):
 def test_inspect_prints_json(tmp_path):
     (record,) = json.loads(output("inspect", "-", "--json", stdin=json.dumps(LLAMA3)))
     rope = ra.Rope.from_config(LLAMA3)
-    tokens = sorted(ra.config.wavelengths(rope))
+    tokens = sorted(2 * math.pi / f for f in rope.frequencies)
     assert (tuple(record["rope"]["frequencies"]), record["wavelengths"]) == (rope.frequencies, tokens)
     assert record["facts"]["rope_theta"] == {"value": 500_000.0, "source": "rope_theta"}
     lengths = {"trained_length": 8192, "extended_length": 131_072}
@@ -185,11 +188,16 @@ def test_inspect_fails_only_if_all_parts_are_refused(tmp_path):
 
 
 def test_diff_shows_the_values_that_differ_and_the_drift(tmp_path):
-    write_configs(tmp_path, scaled=LLAMA3, plain=PLAIN, narrow=LLAMA3 | {"head_dim": 64})
-    drift = {4**n: ra.config.drift(*map(ra.Rope.from_config, (LLAMA3, PLAIN)), 4**n) for n in range(11)}
+    yarn = PLAIN | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}}
+    write_configs(tmp_path, scaled=LLAMA3, plain=PLAIN, narrow=LLAMA3 | {"head_dim": 64}, yarn=yarn)
+    for other, model in (("scaled", LLAMA3), ("yarn", yarn)):
+        (record,) = json.loads(output("diff", f"{other}.json", "plain.json", "--json", cwd=tmp_path))
+        a, b = map(ra.Rope.from_config, (model, PLAIN))
+        for n in range(11):
+            ours, theirs = ([x.attention_factor * cmath.rect(1, 4**n * f) for f in x.frequencies] for x in (a, b))
+            assert record["drift"][str(4**n)] == pytest.approx(max(map(abs, map(sub, ours, theirs))), abs=1e-12)
     (record,) = json.loads(output("diff", "scaled.json", "plain.json", "--json", cwd=tmp_path))
     assert record["facts"]["rope_type"] == ["llama3", "default"]
-    assert record["drift"] == {str(position): value for position, value in drift.items()}
     assert "layers (0-31): the same rotation" in output("diff", "plain.json", "plain.json", cwd=tmp_path)
     assert "can't be compared: the numbers of pairs" in output("diff", "plain.json", "narrow.json", cwd=tmp_path)
 
@@ -286,7 +294,7 @@ def test_no_color_disables_colours(variable, tmp_path):
         ("diff plain.json typo.json", "typo.json: rope_tetha must be left out: it is an unknown name"),
         ("inspect none.json", "config must be a path to a config.json; there is none at none.json"),
         ("inspect .", "config must be a path to a config.json; there is none in /"),
-        ("advise invalid.json --length 8K", "invalid.json must be a config.json; it is no JSON: Expecting property"),
+        ("plot invalid.json decay -o a.png", "invalid.json must be a config.json; it is no JSON: Expecting property"),
         ("inspect new.json", "new.json: model_type must be one whose rotation is known, or --pairing"),
         ("inspect plain.json --layer-type full", "plain.json: --layer-type must be one that the config has"),
         ("export plain.json out.txt", "OUT must end in .onnx; got 'out.txt'"),

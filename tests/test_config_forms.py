@@ -93,9 +93,9 @@ def test_all_forms_and_names_of_a_parameter_are_read(name):
     before = copy.deepcopy(model)
     rope = Rope.from_config(model)
     np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-14)
-    modern = config.modernize(model)
+    modern = config.read(model).as_transformers()
     assert Rope.from_config(modern) == rope
-    assert config.modernize(modern) == modern
+    assert config.read(modern).as_transformers() == modern
     assert model == before
 
 
@@ -111,9 +111,9 @@ def test_all_forms_and_names_of_a_parameter_are_read(name):
 def test_older_bases_by_layer_type_are_read(key, model_type, kind, default):
     model = {"model_type": model_type, "head_dim": 64}
     for keys, base in (({}, default), ({key: 777.0}, 777.0)):
-        (explanation,) = config.explain(model | keys, layer_type=kind)
+        (explanation,) = config.read(model | keys).explain(layer_type=kind)
         assert explanation.facts["rope_theta"].value == base
-        assert config.modernize(model | keys)["rope_parameters"][kind]["rope_theta"] == base
+        assert config.read(model | keys).as_transformers()["rope_parameters"][kind]["rope_theta"] == base
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_older_bases_by_layer_type_are_read(key, model_type, kind, default):
     [("gemma3_text", {"full_attention"}), ("modernbert", {"full_attention", "sliding_attention"})],
 )
 def test_older_scaling_applies_to_the_layers_that_the_model_names(model_type, kinds):
-    explanations = config.explain({"model_type": model_type, "head_dim": 64, "rope_scaling": LINEAR})
+    explanations = config.read({"model_type": model_type, "head_dim": 64, "rope_scaling": LINEAR}).explain()
     assert {one.layer_type for one in explanations if one.facts["rope_type"].value == "linear"} == kinds
 
 
@@ -164,7 +164,7 @@ def test_older_forms_by_kind_of_layer_equal_those_of_transformers(case):
         frequencies, factor = inverse_frequencies(model, kind)
         rope = Rope.from_config(model, layer_type=kind)
         assert rope.frequencies == pytest.approx(frequencies, rel=1e-5) and rope.attention_factor == factor
-        assert Rope.from_config(config.modernize(model), layer_type=kind) == rope
+        assert Rope.from_config(config.read(model).as_transformers(), layer_type=kind) == rope
 
 
 def test_older_names_of_layer_types_are_read():
@@ -178,16 +178,16 @@ def test_older_names_of_layer_types_are_read():
         (qwen4, ["qwen_sparse_attention"] * 4, ["indexed_attention"] * 4),
     ):
         first, second = (model | {"layer_types": kinds} for kinds in (older, newer))
-        assert config.parts(first) == config.parts(second)
-        for part in config.parts(second):
-            assert config.layers(first, part=part) == config.layers(second, part=part)
-    assert config.parts(first) == ("text", "indexer")
+        assert config.read(first).parts == config.read(second).parts
+        for part in config.read(second).parts:
+            assert config.read(first).layers(part=part) == config.read(second).layers(part=part)
+    assert config.read(first).parts == ("text", "indexer")
 
 
 def test_outer_parameters_apply_to_layer_types_without_their_own():
     kinds = {"hybrid_sliding": {"rope_theta": 5e4}, "hybrid": {"partial_rotary_factor": 0.5}}
     outside = {"rope_parameters": kinds, "layer_types": [*kinds], "rope_theta": 2e4}
-    local, full = config.explain({"model_type": "zaya", "head_dim": 64, "num_hidden_layers": 2} | outside)
+    local, full = config.read({"model_type": "zaya", "head_dim": 64, "num_hidden_layers": 2} | outside).explain()
     assert local.rope.frequencies == ra.frequencies(64, base=5e4)
     assert full.rope.frequencies == ra.frequencies(32, base=2e4)
 
@@ -234,7 +234,11 @@ def test_the_rotary_slice_can_be_at_the_end_of_the_head():
 @pytest.mark.parametrize("model_type", ["gpt2", "bloom", "t5", "mamba", "nemotron_h"])
 def test_models_without_rotary_are_refused(model_type):
     model = {"model_type": model_type, "num_hidden_layers": 2}
-    assert no_rotary(model) and config.layers(model) == [None, None] and config.modernize(model) == model
+    assert (
+        no_rotary(model)
+        and config.read(model).layers() == [None, None]
+        and config.read(model).as_transformers() == model
+    )
 
 
 def test_disabled_rotary_is_refused():
@@ -242,7 +246,7 @@ def test_disabled_rotary_is_refused():
     plain = Rope(ra.frequencies(64), pairing="half")
     assert Rope.from_config(falcon | {"alibi": False}) == Rope.from_config(falcon) == plain
     assert no_rotary(falcon | {"alibi": True})
-    assert config.explain(falcon | {"alibi": True})[0].facts == {"rotary": (None, "alibi is bool True")}
+    assert config.read(falcon | {"alibi": True}).explain()[0].facts == {"rotary": (None, "alibi is bool True")}
     assert no_rotary(falcon | {"model_type": "granitemoehybrid", "position_embedding_type": "nope"})
 
 
@@ -252,9 +256,9 @@ JAMBA = {"model_type": "jamba", "num_hidden_layers": 2, "layers_block_type": ["m
 @pytest.mark.parametrize("model", [{"model_type": "bert"}, {"model_type": "falcon", "alibi": True}, JAMBA])
 @pytest.mark.parametrize(("wrong", "error"), [("nonsense", ValueError), (3, TypeError)])
 def test_wrong_layer_types_of_models_without_rotary_are_refused(model, wrong, error):
-    for function in (Rope.from_config, config.explain):
+    for method in (config.Config.rope, config.Config.explain):
         with pytest.raises(error, match="layer_type must be one that the config has"):
-            function(model, layer_type=wrong)
+            method(config.read(model), layer_type=wrong)
     assert no_rotary(JAMBA, layer_type="attention")
 
 
@@ -269,9 +273,15 @@ def test_an_unknown_model_needs_its_pairing_base_share_and_layers():
     unknown = bare | STATED | {"layer_types": ["full_attention"] * 2}
     rope = Rope(ra.frequencies(64), pairing="interleaved")
     assert Rope.from_config(unknown, pairing="interleaved") == rope
-    assert config.layers(unknown, pairing="interleaved") == [rope, rope]
-    assert config.explain(unknown, pairing="interleaved")[0].facts["pairing"] == ("interleaved", "argument pairing")
-    assert config.modernize(unknown | {"rope_theta": 1e6})["rope_parameters"]["rope_theta"] == 1e6
+    assert config.read(unknown, pairing="interleaved").layers() == [rope, rope]
+    assert config.read(unknown, pairing="interleaved").explain()[0].facts["pairing"] == (
+        "interleaved",
+        "argument pairing",
+    )
+    assert (
+        config.read(unknown | {"rope_theta": 1e6}, pairing="half").as_transformers()["rope_parameters"]["rope_theta"]
+        == 1e6
+    )
     for key in (*STATED, "layer_types"):
         with pytest.raises(ValueError, match=f"or {key} be given; got 'llama_our'"):
             Rope.from_config({name: value for name, value in unknown.items() if name != key}, pairing="half")
@@ -283,7 +293,7 @@ def test_an_unknown_model_may_have_its_base_and_share_in_the_parameters(form):
     assert Rope.from_config(unknown, pairing="half").frequencies == ra.frequencies(32, base=5e5)
     kinds = {"full_attention": unknown[form], "sliding_attention": {"rope_theta": 1e4}}
     with pytest.raises(ValueError, match="partial_rotary_factor be given"):
-        config.explain(unknown | {form: kinds}, pairing="half")
+        config.read(unknown | {form: kinds}, pairing="half").explain()
 
 
 def test_a_config_in_the_words_of_its_own_code_is_read_only_in_other_words():
@@ -338,27 +348,25 @@ def test_positions_of_several_axes_are_read(name):
 
 def test_sections_apply_to_unknown_models_and_default_ones_only_where_they_fit():
     sections = STATED | {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
-    (unknown,) = config.explain({"model_type": "llama_our"} | sections, pairing="half")
+    (unknown,) = config.read({"model_type": "llama_our"} | sections, pairing="half").explain()
     assert unknown.rope.frequencies == ra.axes.chunked(F, (16, 24, 24))
     assert unknown.facts["axes"] == (3, "chunked sections")
     none = {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": []}}
     assert Rope.from_config({"model_type": "qwen2_vl_text"} | none).frequencies == ra.frequencies(128, base=1e6)
-    (explanation,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})
+    (explanation,) = config.read({"model_type": "glm4v_text", "head_dim": 128}).explain()
     assert explanation.rope == Rope(F, pairing="interleaved")
     assert "the default sections are for 32 pairs, not 64" in explanation.facts["axes"].source
     for width, axes in ((128, 3), (64, 1)):
-        (explanation,) = config.explain({"model_type": "ernie4_5_vl_moe_text", "head_dim": width})
+        (explanation,) = config.read({"model_type": "ernie4_5_vl_moe_text", "head_dim": width}).explain()
         assert explanation.facts["axes"].value == axes
 
 
 # --- the length of the sequence -------------------------------------------------------------------------------
 
 DYNAMIC = scaled(type="dynamic", factor=2.0)
-DYNAMIC_YARN = scaled(type="dynamic-yarn", original_max_position_embeddings=4096, factor=9.0)
 LENGTHS = {
     "dynamic": (DYNAMIC, lambda n: scaling.dynamic_ntk(F, 2.0, length=n, trained_length=4096)),
     "longrope": (LONG, lambda n: scaling.linear(F, 4.0 if n > 4096 else 1.0)),
-    "dynamic yarn": (DYNAMIC_YARN, lambda n: scaling.dynamic_yarn(F, base=1e4, length=n, original_length=4096)),
 }
 
 
@@ -381,7 +389,7 @@ def test_two_mscales_are_chosen_by_length():
     both = long_phi(short_mscale=1.1, long_mscale=1.3)
     factors = [Rope.from_config(both, sequence_length=n).attention_factor for n in (None, 4096, 4097)]
     assert factors == [1.1, 1.1, 1.3]
-    (explanation,) = config.explain(long_phi(short_mscale=1.1, long_mscale=1.3, attention_factor=1.5))
+    (explanation,) = config.read(long_phi(short_mscale=1.1, long_mscale=1.3, attention_factor=1.5)).explain()
     assert explanation.facts["attention_factor"] == (1.1, "rope_scaling.short_mscale")
     assert explanation.rope.attention_factor == 1.1
 
@@ -471,7 +479,7 @@ def test_a_published_sarvam_mla_is_read_as_by_transformers():
     theirs = transformers.CONFIG_MAPPING["sarvam_mla"](**copy.deepcopy(older)).to_dict()
     ours = {"model_type": "sarvam_mla", **older}
     assert Rope.from_config(ours) == Rope.from_config(theirs)
-    assert config.score_scale(ours) == config.score_scale(theirs)
+    assert config.read(ours).score_scale() == config.read(theirs).score_scale()
 
 
 # --- where a config comes from --------------------------------------------------------------------------------

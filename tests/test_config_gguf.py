@@ -83,11 +83,11 @@ def test_gguf_metadata_is_read(name):
 
 
 def test_values_of_gguf_have_its_keys_as_sources():
-    (explanation,) = config.explain(gguf("qwen3", rope__freq_base=1e6, rope__scaling__factor=4.0, **YARN_KEYS))
+    (explanation,) = config.read(gguf("qwen3", rope__freq_base=1e6, rope__scaling__factor=4.0, **YARN_KEYS)).explain()
     assert explanation.facts["rope_theta"] == (1e6, "qwen3.rope.freq_base")
     assert explanation.facts["factor"] == (4.0, "qwen3.rope.scaling.factor")
     with pytest.raises(ValueError, match="config must be that of transformers; got the metadata of a GGUF file"):
-        config.modernize(gguf("llama"))
+        config.read(gguf("llama")).as_transformers()
 
 
 # --- layers ---------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ def test_layers_of_gguf_are_read():
     gemma = gguf("gemma3", rope__freq_base=1e6, rope__scaling__type="linear", rope__scaling__factor=8.0)
     sliding, full = half(), half(scaling.linear(ra.frequencies(128, base=1e6), 8.0))
     assert Rope.from_config(gemma, layer_type="full_attention") == full
-    assert config.layers(gemma | {"gemma3.block_count": 6}) == [*[sliding] * 5, full]
+    assert config.read(gemma | {"gemma3.block_count": 6}).layers() == [*[sliding] * 5, full]
     pattern = gemma | {"gemma3.attention.sliding_window_pattern": [True, False, True, False]}
-    assert config.layers(pattern) == [sliding, full] * 2
-    assert config.layers(gemma | {"gemma3.attention.sliding_window_pattern": 2}) == [sliding, full] * 2
-    assert [rope is not None for rope in config.layers(gguf("smollm3"))] == [True, True, True, False]
+    assert config.read(pattern).layers() == [sliding, full] * 2
+    assert config.read(gemma | {"gemma3.attention.sliding_window_pattern": 2}).layers() == [sliding, full] * 2
+    assert [rope is not None for rope in config.read(gguf("smollm3")).layers()] == [True, True, True, False]
     assert no_rotary(gguf("mamba"))
-    assert config.layers(gguf("granitehybrid", rope__scaling__finetuned=False)) == [None] * 4
+    assert config.read(gguf("granitehybrid", rope__scaling__finetuned=False)).layers() == [None] * 4
 
 
 # As conversion/*.py of llama.cpp writes them: metadata of hybrids, the config.json of the same models (without
@@ -162,9 +162,11 @@ HYBRIDS = {
 @pytest.mark.parametrize("arch", HYBRIDS)
 def test_layers_of_gguf_are_those_of_the_config_json(arch):
     keys, model, count = HYBRIDS[arch]
-    layers = config.layers({"general.architecture": arch} | {f"{arch}.{key}": value for key, value in keys.items()})
+    layers = config.read(
+        {"general.architecture": arch} | {f"{arch}.{key}": value for key, value in keys.items()}
+    ).layers()
     assert sum(rope is not None for rope in layers) == count
-    both = (layers, config.layers(FOUR_HEADS | model))
+    both = (layers, config.read(FOUR_HEADS | model).layers())
     ours, theirs = ([rope and (rope.frequencies, rope.attention_factor) for rope in found] for found in both)
     assert ours == theirs
 
@@ -197,11 +199,11 @@ def test_gguf_whose_scaling_is_a_tensor_is_refused_with_ways_out(name):
     plain = ra.frequencies(keys.get("attention__key_length", 128), base=keys["rope__freq_base"])
     high = 1.0 if arch == "llama4" else 4.0
     scaled = scaling.llama3(plain, factor, low_freq_factor=1.0, high_freq_factor=high, original_length=8192)
-    rotations = {each for each in config.layers(metadata, factor=factor) if each}
+    rotations = {each for each in config.read(metadata, factor=factor).layers() if each}
     rope = rotations.pop()
     assert not rotations
     np.testing.assert_allclose(rope.frequencies, scaled, rtol=1e-14)
-    assert {each for each in config.layers(metadata, factor=1) if each} == {Rope(plain, pairing=rope.pairing)}
+    assert {each for each in config.read(metadata, factor=1).layers() if each} == {Rope(plain, pairing=rope.pairing)}
     divisors = np.array([a / b for a, b in zip(plain, scaled, strict=True)], dtype=np.float32)  # the file's tensor
     call = re.search(r'read the tensor: rope = (rope_any\.layouts\.unpack\(tensor, "llama\.cpp", .*?\));', hint)
     arguments = re.search(r"base=(.*), pairing=\"(.*)\"", call[1])

@@ -17,7 +17,9 @@ WIDE, NARROW = half(ra.frequencies(64)), half(ra.frequencies(32))
 
 def assert_differing(model, key, **options):
     """Check that a model has no single Rope, because a key differs by layer."""
-    with pytest.raises(ValueError, match=f"{key} must be the same for all layers; rope_any.config.layers gives"):
+    with pytest.raises(
+        ValueError, match=f"{key} must be the same for all layers; rope_any.config.read\\(config\\).layers\\(\\) gives"
+    ):
         Rope.from_config(model, **options)
 
 
@@ -71,10 +73,12 @@ def tuples(value):
 def test_layers_without_rotary_are_found(model_type, keys, rotated):
     width = {} if model_type in ("dory", "flint", "lara_mini", "cohere2_moe") else {"head_dim": 64}
     model = {"model_type": model_type, "num_hidden_layers": len(rotated), **width, **keys}
-    layers = config.layers(model)
+    layers = config.read(model).layers()
     assert "".join(str(int(rope is not None)) for rope in layers) == rotated
     frozen = tuples(model)
-    assert config.layers(frozen) == config.layers({"model_type": "llava", "text_config": frozen}) == layers
+    assert (
+        config.read(frozen).layers() == config.read({"model_type": "llava", "text_config": frozen}).layers() == layers
+    )
     assert frozen == tuples(model)  # not modified
 
 
@@ -82,9 +86,9 @@ def test_layer_types_without_rotary_are_found():
     cohere = {"model_type": "cohere2", **FOUR_HEADS}
     assert no_rotary(cohere, layer_type="full_attention")
     assert Rope.from_config(cohere, layer_type="sliding_attention") == Rope.from_config(cohere)
-    assert config.score_scale(cohere, layer_type="full_attention") == config.score_scale(cohere) == 0.125
+    assert config.read(cohere).score_scale(layer_type="full_attention") == config.read(cohere).score_scale() == 0.125
     with pytest.raises(ValueError, match="have rotary embedding"):
-        config.score_scale({"model_type": "qwen3_next", **FOUR_HEADS}, layer_type="linear_attention")
+        config.read({"model_type": "qwen3_next", **FOUR_HEADS}).score_scale(layer_type="linear_attention")
 
 
 # --- kinds of layers ------------------------------------------------------------------------------------------
@@ -98,7 +102,7 @@ def test_a_layer_must_be_chosen_if_layers_differ():
     sliding, full = (Rope.from_config(GEMMA3, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
     assert sliding == half(ra.frequencies(256))
     assert full == half(scaling.linear(ra.frequencies(256, base=1e6), 8.0))
-    assert config.layers(GEMMA3) == [*[sliding] * 5, full, *[sliding] * 2]
+    assert config.read(GEMMA3).layers() == [*[sliding] * 5, full, *[sliding] * 2]
 
 
 def test_rope_parameters_by_layer_type_give_the_layers():
@@ -106,7 +110,7 @@ def test_rope_parameters_by_layer_type_give_the_layers():
     beam = {"model_type": "beam", **FOUR_HEADS, "rope_parameters": by_type}
     beam |= {"layer_types": ["sliding_attention", "full_attention"] * 2}
     assert no_rotary(beam, layer_type="full_attention")
-    assert config.layers(beam) == [WIDE, None] * 2
+    assert config.read(beam).layers() == [WIDE, None] * 2
 
 
 def test_head_dim_can_differ_by_layer_type():
@@ -118,7 +122,7 @@ def test_head_dim_can_differ_by_layer_type():
     gemma4 = {"model_type": "gemma4_text", "head_dim": 256, "rope_parameters": parameters} | types
     full = half(scaling.proportional(ra.frequencies(512, base=1e6), 0.25))
     for width in ({"global_head_dim": 512}, {"per_layer_config": {"01": {"head_dim": 512}}}):
-        assert config.layers(gemma4 | width) == [half(ra.frequencies(256)), full]
+        assert config.read(gemma4 | width).layers() == [half(ra.frequencies(256)), full]
 
 
 GEMMA4_FLAT = {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters": {"rope_type": "default"}}
@@ -132,8 +136,12 @@ def test_flat_parameters_apply_to_layer_types_with_different_head_dims():
         Rope.from_config({key: value for key, value in GEMMA4_FLAT.items() if key != "num_hidden_layers"})
     sliding, full = half(ra.frequencies(256)), half(ra.frequencies(512))
     assert Rope.from_config(GEMMA4_FLAT, layer_type="full_attention") == full
-    assert config.layers(GEMMA4_FLAT) == config.layers(config.modernize(GEMMA4_FLAT)) == [*[sliding] * 5, full]
-    explanations = config.explain(GEMMA4_FLAT)
+    assert (
+        config.read(GEMMA4_FLAT).layers()
+        == config.read(config.read(GEMMA4_FLAT).as_transformers()).layers()
+        == [*[sliding] * 5, full]
+    )
+    explanations = config.read(GEMMA4_FLAT).explain()
     assert [(one.layer_type, one.rope, one.layers) for one in explanations] == [
         ("sliding_attention", sliding, (0, 1, 2, 3, 4)),
         ("full_attention", full, (5,)),
@@ -148,9 +156,9 @@ def test_flat_parameters_apply_to_layer_types_with_different_head_dims():
 )
 def test_single_layers_can_have_another_head_dim(sizes):
     model = EIGHT_HEADS | {"per_layer_config": sizes}
-    assert config.layers(model) == [NARROW, WIDE, WIDE, WIDE]
+    assert config.read(model).layers() == [NARROW, WIDE, WIDE, WIDE]
     assert_differing(model, "per_layer_config")
-    first, others = config.explain(model)
+    first, others = config.read(model).explain()
     assert [(one.rope, one.layers) for one in (first, others)] == [(NARROW, (0,)), (WIDE, (1, 2, 3))]
     assert f"per_layer_config.{next(iter(sizes))}." in first.facts["head_dim"].source
 
@@ -158,7 +166,7 @@ def test_single_layers_can_have_another_head_dim(sizes):
 @pytest.mark.parametrize("key", ["attention_head_dim", "head_dim"])
 def test_single_layers_can_have_another_head_dim_under_model_names(key):
     zamba = {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True}
-    first, second = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
+    first, second = config.read(zamba | {"per_layer_config": {"1": {key: 32}}}).explain()
     assert first.facts["head_dim"] == (64, "attention_head_dim")
     assert second.facts["head_dim"] == (32, f"per_layer_config.1.{key}")
 
@@ -168,9 +176,9 @@ def test_single_layers_can_have_another_head_dim_by_layer_type():
     narrow = {"head_dim": 32}
     both, one = (model | {"per_layer_config": layers} for layers in ({"0": narrow, "2": narrow}, {"0": narrow}))
     assert Rope.from_config(both, layer_type="sliding_attention") == NARROW
-    assert config.layers(both) == [NARROW, WIDE] * 2
+    assert config.read(both).layers() == [NARROW, WIDE] * 2
     assert_differing(one, "per_layer_config", layer_type="sliding_attention")
-    assert config.layers(one) == [NARROW, WIDE, WIDE, WIDE]
+    assert config.read(one).layers() == [NARROW, WIDE, WIDE, WIDE]
 
 
 def test_sizes_of_single_layers_that_do_not_change_head_dim_are_ignored():
@@ -178,23 +186,23 @@ def test_sizes_of_single_layers_that_do_not_change_head_dim_are_ignored():
     for same in (by_layer, {}):
         model = EIGHT_HEADS | {"head_dim": 64, "per_layer_config": same}
         assert Rope.from_config(model) == half(ra.frequencies(64))
-        assert [one.layers for one in config.explain(model)] == [(0, 1, 2, 3)]
+        assert [one.layers for one in config.read(model).explain()] == [(0, 1, 2, 3)]
 
 
 def test_each_layer_can_have_its_own_base():
     step = {"model_type": "step3p5", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": [5e6, 1e4]}
     step |= {"layer_types": ["full_attention", "sliding_attention"], "partial_rotary_factors": [0.5, 1.0]}
     full = half(ra.frequencies(32, base=5e6))
-    assert config.layers(step) == [full, WIDE]
+    assert config.read(step).layers() == [full, WIDE]
     assert Rope.from_config(step, layer_type="full_attention") == full
 
 
 def test_different_layers_of_one_type_are_reported_separately():
     granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4}
     differing, other = granite | {"layer_rope_theta": [1e4, 1e6, 0, 1e4]}, half(ra.frequencies(64, base=1e6))
-    assert config.layers(differing) == [WIDE, other, None, WIDE]
+    assert config.read(differing).layers() == [WIDE, other, None, WIDE]
     assert_differing(differing, "layer_rope_theta")
-    first, second = config.explain(differing)
+    first, second = config.read(differing).explain()
     assert (first.layers, first.facts["rope_theta"]) == ((0, 3), (1e4, "layer_rope_theta[0]"))
     assert (second.layers, second.facts["rope_theta"]) == ((1,), (1e6, "layer_rope_theta[1]"))
     assert Rope.from_config(granite | {"layer_rope_theta": [1e6, 1e6, 0, 1e6]}) == other
@@ -204,7 +212,7 @@ def test_scaling_can_apply_to_some_layers():
     molmo = {"model_type": "molmo2_text", "head_dim": 64, "num_hidden_layers": 2, "rope_scaling_layers": [1]}
     molmo |= {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
     scaled = half(scaling.linear(ra.frequencies(64), 2.0))
-    assert config.layers(molmo) == [WIDE, scaled]
+    assert config.read(molmo).layers() == [WIDE, scaled]
     assert_differing(molmo, "rope_scaling_layers")
     assert Rope.from_config(molmo | {"rope_scaling_layers": [0, 1]}) == scaled
 
@@ -213,23 +221,26 @@ def test_scaling_can_apply_to_some_layers():
 
 
 def test_layers_are_counted():
-    assert [one.layers for one in config.explain({"model_type": "smollm3", **FOUR_HEADS})] == [(0, 1, 2)]
-    assert [one.layers for one in config.explain(GEMMA3)] == [(0, 1, 2, 3, 4, 6, 7), (5,)]
-    assert config.explain(LLAMA)[0].layers is None
-    assert config.explain({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64})[0].layers == ()
+    assert [one.layers for one in config.read({"model_type": "smollm3", **FOUR_HEADS}).explain()] == [(0, 1, 2)]
+    assert [one.layers for one in config.read(GEMMA3).explain()] == [(0, 1, 2, 3, 4, 6, 7), (5,)]
+    assert config.read(LLAMA).explain()[0].layers is None
+    assert (
+        config.read({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64}).explain()[0].layers
+        == ()
+    )
     windows = {"model_type": "ultrabert", **FOUR_HEADS, "attention_windows": [128, 128, 0, 0]}
     full = half(ra.frequencies(64, base=2_560_000.0))
-    assert config.layers(windows) == [WIDE, WIDE, full, full]
-    assert len(config.layers({"model_type": "llava_next", "text_config": {"model_type": "mistral"}})) == 32
+    assert config.read(windows).layers() == [WIDE, WIDE, full, full]
+    assert len(config.read({"model_type": "llava_next", "text_config": {"model_type": "mistral"}}).layers()) == 32
     types = ["full_attention", "sliding_attention", "sliding_attention"]  # the last predicts a further token
     step = {"model_type": "step3p5", "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": types}
-    assert [one.layers for one in config.explain(step)] == [(1,), (0,)]
+    assert [one.layers for one in config.read(step).explain()] == [(1,), (0,)]
 
 
 def test_unused_keys_can_have_any_value():
     listed = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
     exaone = {"model_type": "exaone4", "head_dim": 64, "sliding_window": None, "sliding_window_pattern": 0} | listed
-    assert all(config.layers(exaone))
+    assert all(config.read(exaone).layers())
     unused = {"cross_attention_layers": "none", "mlp_layer_types": 3}
     assert Rope.from_config(LLAMA | unused) == half(ra.frequencies(128))
 
@@ -246,7 +257,7 @@ def test_unused_keys_can_have_any_value():
     ids=str,
 )
 def test_unneeded_wrong_numbers_do_not_prevent_reading(keys):
-    (explanation,) = config.explain(LLAMA | keys)
+    (explanation,) = config.read(LLAMA | keys).explain()
     assert explanation.rope == Rope.from_config(LLAMA | keys) == half(ra.frequencies(128))
     assert explanation.layers is None
     lengths = {name: explanation.facts[name].value for name in explanation.facts if "length" in name}
@@ -263,7 +274,7 @@ def test_layers_of_cohere2_moe_equal_those_of_transformers(parts):
     if not hasattr(transformers, "Cohere2MoeConfig"):
         pytest.skip("this version of transformers has no such model")
     theirs = transformers.Cohere2MoeConfig(num_hidden_layers=9, **parts)
-    ours = config.layers({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts})
+    ours = config.read({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts}).layers()
     kinds = zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
     has_rotary = [kind == "sliding_attention" or dense == "dense" for kind, dense in kinds]
     assert [rope is not None for rope in ours] == has_rotary
@@ -274,8 +285,8 @@ def test_layer_types_of_deepseek_v4_are_those_of_transformers():
     for keys in ({}, {"compress_ratios": [0, 4, 128, 4, 0, 128, 0]}, {"compress_ratios": [0] * 6}):
         six = {"model_type": "deepseek_v4", "head_dim": 512, "num_hidden_layers": 6, **keys}
         theirs = transformers.DeepseekV4Config(**{k: v for k, v in six.items() if k != "model_type"})
-        assert config.layers(six) == config.layers(theirs.to_dict())
-        explained = {i: one.layer_type for one in config.explain(six) for i in one.layers}
+        assert config.read(six).layers() == config.read(theirs.to_dict()).layers()
+        explained = {i: one.layer_type for one in config.read(six).explain() for i in one.layers}
         for i, kind in enumerate(theirs.layer_types):
             assert (explained[i] == "main") == (kind == "sliding_attention")
 
@@ -289,5 +300,5 @@ def test_kinds_of_layers_equal_those_of_transformers(name):
     transformers = pytest.importorskip("transformers", minversion="5.24", reason=reason)
     keys = {"num_hidden_layers": 13} | AS_IN_5_24[name]
     models = {"model_type": name, **keys}, transformers.CONFIG_MAPPING[name](**keys).to_dict()
-    ours, those = ([(one.layer_type, one.rope, one.layers) for one in config.explain(model)] for model in models)
+    ours, those = ([(one.layer_type, one.rope, one.layers) for one in config.read(model).explain()] for model in models)
     assert ours == those

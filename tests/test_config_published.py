@@ -53,7 +53,7 @@ def test_published_models_are_read_and_explained(published, layer_type, expected
     if len(rows) > 1:
         assert [sum(map(bool, row)) for row in rows] == expected["sections"]
     if "model_type" in published:
-        (explanation,) = config.explain(published, layer_type=layer_type)
+        (explanation,) = config.read(published).explain(layer_type=layer_type)
         assert explanation.rope == rope
         assert explanation.facts["rope_theta"].value == expected["base"]
         assert explanation.facts["rope_type"].value == expected["rope_type"]
@@ -73,8 +73,8 @@ def test_each_published_config_has_a_source_and_expected_results():
 def test_modernize_keeps_the_rotation_of_published_models(published, layer_type, expected):
     if "model_type" not in published:
         return
-    modern = config.modernize(published)
-    assert config.modernize(modern) == modern
+    modern = config.read(published).as_transformers()
+    assert config.read(modern).as_transformers() == modern
     if expected is None:
         assert no_rotary(modern, layer_type=layer_type)
         return
@@ -88,10 +88,12 @@ def test_modernize_keeps_the_rotation_of_published_models(published, layer_type,
 
 @pytest.mark.parametrize("name", config.published())
 def test_each_published_config_is_read_by_its_name(name):
-    expected = config.explain(config.published()[name])
+    expected = config.read(config.published()[name]).explain()
     for typed in (name, name.upper(), name.rpartition("/")[2]):
-        assert config.explain(f"published:{typed}") == config.explain(Path(f"published:{typed}")) == expected
-    assert config.explain(f"published:{typed}")[0].facts["model_type"].value or "mistral" in name
+        assert (
+            config.read(f"published:{typed}").explain() == config.read(Path(f"published:{typed}")).explain() == expected
+        )
+    assert config.read(f"published:{typed}").explain()[0].facts["model_type"].value or "mistral" in name
 
 
 def test_the_beginning_or_end_of_the_name_of_one_published_config_will_do():
@@ -101,7 +103,7 @@ def test_the_beginning_or_end_of_the_name_of_one_published_config_will_do():
         "V3": "deepseek-ai/DeepSeek-V3",
     }
     for name, model in names.items():
-        assert config.explain(f"published:{name}") == config.explain(config.published()[model])
+        assert config.read(f"published:{name}").explain() == config.read(config.published()[model]).explain()
 
 
 @pytest.mark.parametrize(

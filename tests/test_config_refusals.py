@@ -60,8 +60,8 @@ def of_kinds(count):
 LIMITS = {
     "head_dim": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "from 2 to 4096"),
     "rotary_dim": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
-    "num_hidden_layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "from 1 to 1024"),
-    "kinds of layers": (lambda n: config.explain(of_kinds(n), pairing="half"), 0, 64, "at most 64 kinds"),
+    "num_hidden_layers": (lambda n: config.read(LLAMA | {"num_hidden_layers": n}).layers(), 1, 1024, "from 1 to 1024"),
+    "kinds of layers": (lambda n: config.read(of_kinds(n), pairing="half").explain(), 0, 64, "at most 64 kinds"),
     "sequence_length": (lambda n: Rope.from_config(LLAMA, sequence_length=n), 1, 2**53, "from 1 to 9007199254740992"),
     "letters of a key": (lambda n: Rope.from_config(LLAMA | {"a" * n: 0}), 0, 100, "have names as keys"),
 }
@@ -247,8 +247,8 @@ GGUF = [
 
 @pytest.mark.parametrize(("model", "message"), [*VALUES, *SCHEMES, *TWO_READINGS, *GGUF])
 def test_what_may_mean_another_rotation_is_refused_under_the_name_of_its_key(model, message):
-    for read in (Rope.from_config, config.explain):
-        assert re.match(message, refusal(read, model))
+    for method in (config.Config.rope, config.Config.explain):
+        assert re.match(message, refusal(lambda: method(config.read(model))))  # noqa: B023
 
 
 # --- layers ---------------------------------------------------------------------------------------------------
@@ -280,13 +280,13 @@ LAYERS = [
 
 @pytest.mark.parametrize(("model_type", "keys", "message"), LAYERS)
 def test_what_must_be_given_for_each_layer_is_refused_if_it_is_not(model_type, keys, message):
-    assert re.match(message, refusal(config.layers, {"model_type": model_type, **FOUR_HEADS, **keys}))
+    assert re.match(message, refusal(lambda: config.read({"model_type": model_type, **FOUR_HEADS, **keys}).layers()))
 
 
 def test_a_wrong_list_of_layers_is_refused_for_one_kind_of_layer_too():
     for key, value in {"layer_types": SLIDING[:2], "num_hidden_layers": "x"}.items():
         assert refusal(Rope.from_config, GEMMA3 | {key: value}, layer_type="full_attention").startswith(f"{key} must ")
-        assert refusal(config.explain, GEMMA3 | {key: value}).startswith(f"{key} must ")
+        assert refusal(config.read(GEMMA3 | {key: value}).explain).startswith(f"{key} must ")
 
 
 @pytest.mark.parametrize(("depth", "message"), [("27", "27 without quotes"), (-3, "from 1 to 1024"), (None, "given")])
@@ -294,7 +294,7 @@ def test_a_wrong_number_of_layers_of_a_tower_is_refused_for_its_layers(depth, me
     vision = {"model_type": "qwen2_5_vl", "vision_config": {"depth": depth, "hidden_size": 128, "num_heads": 4}}
     assert Rope.from_config(vision, part="vision")
     wanted = f"^vision_config.(depth|num_hidden_layers) must be .*{message}"
-    assert re.match(wanted, refusal(config.layers, vision, part="vision"))
+    assert re.match(wanted, refusal(config.read(vision).layers, part="vision"))
 
 
 # --- hints for common mistakes --------------------------------------------------------------------------------
@@ -333,6 +333,7 @@ NAMES_OF_SCHEMES = {
     "pi": "linear",
     "NTK-aware": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
     "deepseek_yarn": "yarn",
+    "dynamic-yarn": "yarn, with a factor for the longest sequence: no engine has the dynamic one",
     "xpos": "default, and bend the table by rope_any.bending.xpos",
 }
 
@@ -399,10 +400,10 @@ def test_files_of_other_kinds_have_a_hint_and_large_ones_are_not_read(name, tmp_
 
 
 def test_folders_of_other_kinds_have_a_hint(tmp_path):
-    hints = {"snapshots": "give one of the folders", "model_index.json": "a pipeline of diffusers has no"}
-    for name, hint in hints.items():
-        (tmp_path / name).touch()
-        assert f"there is none in {tmp_path}; {hint}" in refusal(config.modernize, tmp_path)
+    (tmp_path / "snapshots").touch()
+    assert f"there is none in {tmp_path}; give one of the folders" in refusal(config.read, tmp_path)
+    (tmp_path / "model_index.json").touch()
+    assert refusal(config.read(tmp_path).as_transformers).endswith("a text model; got a pipeline of diffusers")
 
 
 # --- random JSON ----------------------------------------------------------------------------------------------
@@ -423,10 +424,10 @@ JSON = st.recursive(
 )
 
 
-def read_or_refused(function, model, **options):
+def read_or_refused(function, *arguments, **options):
     """Call a function, and check that it returns or raises a TypeError or ValueError of one line."""
     try:
-        function(model, **options)
+        function(*arguments, **options)
     except (TypeError, ValueError) as error:
         assert str(error) and "\n" not in str(error)  # noqa: PT017 -- it may also return
 
@@ -448,5 +449,5 @@ def test_corrupted_published_configs_are_read_or_refused_in_one_sentence(publish
     parent[key] = data.draw(JSON)
     layer_type = data.draw(st.none() | st.sampled_from(["full_attention", "sliding_attention"]))
     read_or_refused(Rope.from_config, model, layer_type=layer_type)
-    for function in (config.layers, config.explain, config.modernize):
-        read_or_refused(function, model)
+    for method in (config.Config.layers, config.Config.explain, config.Config.as_transformers):
+        read_or_refused(lambda: method(config.read(model)))  # noqa: B023

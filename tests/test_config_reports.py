@@ -1,15 +1,11 @@
 """What is told of a config: each value with its source, lengths by their meaning, and its form of today."""
 
-import math
-
-import numpy as np
 import pytest
 from configs import GEMMA3, LLAMA, PUBLISHED, QWEN_VL, STATED, YARN, no_rotary
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rope_any as ra
-from rope_any import Rope, config, scaling
+from rope_any import Rope, config, frequencies, scaling
 
 GEMMA = {"model_type": "gemma3_text", "max_position_embeddings": 131_072}
 LLAMA_8K = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192}
@@ -89,18 +85,18 @@ REPORTED = [
 
 @pytest.mark.parametrize(("model", "expected"), REPORTED)
 def test_values_are_reported_with_their_sources(model, expected):
-    (explanation,) = config.explain(model)
+    (explanation,) = config.read(model).explain()
     assert explanation.facts | expected == explanation.facts
 
 
 def test_all_that_decides_a_rotation_is_reported():
-    assert config.explain(LLAMA)[0].facts == OF_LLAMA
+    assert config.read(LLAMA).explain()[0].facts == OF_LLAMA
 
 
 def test_arguments_are_sources():
-    (explanation,) = config.explain(LLAMA | {"rope_scaling": DYNAMIC}, sequence_length=9000)
+    (explanation,) = config.read(LLAMA | {"rope_scaling": DYNAMIC}).explain(sequence_length=9000)
     assert explanation.facts["length"] == (9000, "sequence_length")
-    facts = config.explain(STATED | {"head_dim": 64}, pairing="half")[0].facts
+    facts = config.read(STATED | {"head_dim": 64}, pairing="half").explain()[0].facts
     assert facts["pairing"] == ("half", "argument pairing")
     assert facts["score_scale"].value is None
     assert "must be one whose score scale is known" in facts["score_scale"].source
@@ -108,59 +104,40 @@ def test_arguments_are_sources():
 
 def test_parameters_by_layer_type_are_read():
     linear = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
-    local, full = config.explain(gemma(linear))
+    local, full = config.read(gemma(linear)).explain()
     assert local.facts["rope_theta"] == (1e4, "rope_parameters.sliding_attention.rope_theta")
     for key, value in linear.items():
         assert full.facts[key] == (value, f"rope_parameters.full_attention.{key}")
 
 
 def test_the_score_scale_is_reported_with_its_source():
-    assert config.score_scale(LLAVA) == 0.125
-    for layer_type, _, facts, _ in config.explain(GEMMA3):
+    assert config.read(LLAVA).score_scale() == 0.125
+    for layer_type, _, facts, _ in config.read(GEMMA3).explain():
         source = f"(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type {layer_type}"
         assert facts["score_scale"] == (1 / 16, source)
-    assert config.score_scale(GEMMA3) == 1 / 16
+    assert config.read(GEMMA3).score_scale() == 1 / 16
 
 
 def test_explain_reports_temperature_and_disabled_rotary():
-    (explanation,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
+    (explanation,) = config.read(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}}).explain()
     assert "rope_any.bending.temperature" in explanation.facts["llama_4_scaling_beta"].source
     esm = {"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16}
-    (explanation,) = config.explain(esm)
+    (explanation,) = config.read(esm).explain()
     reason = "position_embedding_type, default of esm, is str 'absolute'"
     assert explanation == (None, None, {"rotary": (None, reason)}, ())
     with pytest.raises(ValueError, match=reason):
         Rope.from_config(esm)
-    assert Rope.from_config(esm | {"position_embedding_type": "rotary"}) == Rope(ra.frequencies(64), pairing="half")
+    assert Rope.from_config(esm | {"position_embedding_type": "rotary"}) == Rope(frequencies(64), pairing="half")
     beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
-    assert config.explain(beam) == (
+    assert config.read(beam).explain() == (
         ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}, ()),
     )
 
 
 def test_explain_describes_all_layer_types_or_one():
-    both = config.explain(GEMMA3)
+    both = config.read(GEMMA3).explain()
     assert [one.layer_type for one in both] == ["sliding_attention", "full_attention"]
-    assert config.explain(GEMMA3, layer_type="full_attention") == both[1:]
-
-
-def test_wavelengths_and_drift_are_reported():
-    rope = Rope(scaling.proportional(ra.frequencies(8), 0.5), pairing="half")
-    assert config.wavelengths(rope) == pytest.approx((2 * math.pi, 20 * math.pi, math.inf, math.inf))
-    identity = Rope((0.0,) * 4, pairing="half", attention_factor=2.0)
-    assert config.drift(rope, rope, 1000.0) == 0
-    assert config.drift(rope, identity, 0.0) == 1
-    a, b = Rope((1.0,), pairing="half"), Rope((1.5,), pairing="half")
-    assert config.drift(a, b, 3.0) == pytest.approx(abs(np.exp(3j) - np.exp(4.5j)))
-    with pytest.raises(ValueError, match="a and b must have the same number of pairs; got 4 and 1"):
-        config.drift(rope, a, 1.0)
-    for position in (math.nan, -math.inf):
-        with pytest.raises(ValueError, match=r"position must be finite; got (nan|-inf)"):
-            config.drift(a, b, position)
-    with pytest.raises(TypeError, match=r"b must be a Rope; .*; give Rope.from_config\(config\)$"):
-        config.drift(rope, LLAMA, 1.0)
-    with pytest.raises(TypeError, match="rope must be a Rope; got tuple"):
-        config.wavelengths(ra.frequencies(8))
+    assert config.read(GEMMA3).explain(layer_type="full_attention") == both[1:]
 
 
 # --- lengths --------------------------------------------------------------------------------------------------
@@ -201,7 +178,7 @@ def lengths_of(explanation):
 
 @pytest.mark.parametrize(("model", "expected"), REPORTED_LENGTHS)
 def test_lengths_are_reported_by_their_meaning(model, expected):
-    for found in map(lengths_of, config.explain(model)):
+    for found in map(lengths_of, config.read(model).explain()):
         assert found == expected
         assert all(isinstance(length, int) == (length < 2**53) for length in found.values())
 
@@ -212,12 +189,12 @@ def test_layers_of_two_schemes_have_their_own_lengths():
         (LINEAR, {"trained": 1024, "extended": 2048}),
     ):
         kinds = {"sliding_attention": sliding | {"rope_theta": 1e4}, "full_attention": YARN | {"rope_theta": 1e6}}
-        found = config.explain(GEMMA | inside(None) | {"rope_parameters": kinds})
+        found = config.read(GEMMA | inside(None) | {"rope_parameters": kinds}).explain()
         assert [*map(lengths_of, found)] == [of_sliding, {"trained": 1024, "extended": 4096}]
 
 
 def test_lengths_have_their_sources():
-    for explanation in config.explain(gemma(YARN, length=None)):
+    for explanation in config.read(gemma(YARN, length=None)).explain():
         of_full = f"rope_parameters.full_attention.{ORIGINAL}"
         assert explanation.facts["trained_length"] == (1024, of_full)
         assert explanation.facts["extended_length"] == (4096, f"{of_full} * rope_parameters.full_attention.factor")
@@ -226,38 +203,38 @@ def test_lengths_have_their_sources():
 # --- the form of today ----------------------------------------------------------------------------------------
 
 
-def test_modernize_returns_rope_parameters():
+def test_as_transformers_returns_rope_parameters():
     lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
     kept = {"model_type": "phi3", "head_dim": 128, "max_position_embeddings": 8192} | FROM_4K
-    phi = config.modernize(kept | {"rope_theta": 1e4, "rope_scaling": {"type": "su"} | lists})
+    phi = config.read(kept | {"rope_theta": 1e4, "rope_scaling": {"type": "su"} | lists}).as_transformers()
     assert phi == kept | {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4} | lists | FROM_4K}
-    nested = config.modernize({"model_type": "gemma3", "vision_config": {"a": 1}, "text_config": GEMMA3})
+    nested = config.read({"model_type": "gemma3", "vision_config": {"a": 1}, "text_config": GEMMA3}).as_transformers()
     assert nested["vision_config"] == {"a": 1}
     assert nested["text_config"]["rope_parameters"] == {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
     }
-    minimax = config.modernize({"model_type": "minimax_m2", "head_dim": 256, "rotary_dim": 64})
+    minimax = config.read({"model_type": "minimax_m2", "head_dim": 256, "rotary_dim": 64}).as_transformers()
     assert minimax["rope_parameters"]["partial_rotary_factor"] == 0.25 and "rotary_dim" not in minimax
     gptj = {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": 64}
-    assert config.modernize(gptj) == gptj  # its class reads no rope_parameters
+    assert config.read(gptj).as_transformers() == gptj  # its class reads no rope_parameters
 
 
-def test_modernize_writes_a_partial_rotary_factor_only_if_needed():
+def test_as_transformers_writes_a_partial_rotary_factor_only_if_needed():
     mla = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128}
-    assert config.modernize(mla)["rope_parameters"] == {"rope_type": "default", "rope_theta": 1e4}
+    assert config.read(mla).as_transformers()["rope_parameters"] == {"rope_type": "default", "rope_theta": 1e4}
     minimax = {"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 128}
-    assert config.modernize(minimax)["rope_parameters"] == {"rope_type": "default", "rope_theta": 5e6}
+    assert config.read(minimax).as_transformers()["rope_parameters"] == {"rope_type": "default", "rope_theta": 5e6}
     without = {"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": None}
-    modern = config.modernize(without)
+    modern = config.read(without).as_transformers()
     assert modern["rope_parameters"] == {"rope_type": "default", "rope_theta": None}
     assert no_rotary(without) and no_rotary(modern)
 
 
 @given(st.integers(1, 256), st.integers(1, 256))
-def test_modernize_keeps_any_rotary_dim(pairs, more):
+def test_as_transformers_keeps_any_rotary_dim(pairs, more):
     old = {"model_type": "minimax_m2", "head_dim": 2 * (pairs + more), "rotary_dim": 2 * pairs}
-    assert Rope.from_config(config.modernize(old)) == Rope.from_config(old)
+    assert Rope.from_config(config.read(old).as_transformers()) == Rope.from_config(old)
 
 
 VARIATIONS = [
@@ -276,23 +253,23 @@ VARIATIONS = [
 
 
 def modern_form_agrees(model):
-    """Return whether a config can be read; if so, check that `modernize` keeps its rotation and is idempotent."""
+    """Return whether a config can be read; if so, check that `as_transformers` keeps its rotation and is idempotent."""
     try:
-        ropes = {one.layer_type: one.rope for one in config.explain(model)}
+        ropes = {one.layer_type: one.rope for one in config.read(model).explain()}
         if None in ropes.values():
             return False
     except (TypeError, ValueError):
         return False
-    modern = config.modernize(model)
-    assert {one.layer_type: one.rope for one in config.explain(modern)} == ropes
-    assert config.modernize(modern) == modern
+    modern = config.read(model).as_transformers()
+    assert {one.layer_type: one.rope for one in config.read(modern).explain()} == ropes
+    assert config.read(modern).as_transformers() == modern
     return True
 
 
 def has_text(model):
     """Return whether a config is that of a model with a part for text whose rotation is known."""
     try:
-        return "text" in config.parts(model)
+        return "text" in config.read(model).parts
     except ValueError:
         return False
 
@@ -304,7 +281,7 @@ def as_text_part(model):
 
 
 @pytest.mark.parametrize(("number", "keys"), [*enumerate(VARIATIONS)], ids=str)
-def test_modernize_keeps_the_rotation_of_all_models(number, keys):
+def test_as_transformers_keeps_the_rotation_of_all_models(number, keys):
     mapping = pytest.importorskip("transformers").CONFIG_MAPPING
     sizes = {"hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "max_position_embeddings": 4096}
     models = [model["config"] for model in PUBLISHED if "model_type" in model["config"]]

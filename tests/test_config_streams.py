@@ -8,7 +8,7 @@ import pytest
 from conftest import one_jax
 
 from rope_any import positions
-from rope_any.config import positions as positions_of
+from rope_any.config import read
 
 LIKE = np.empty(0)
 MERGE, IMAGE, VIDEO, AUDIO, START, AUDIO_START, END = 2, 101, 102, 103, 104, 105, 106
@@ -27,7 +27,7 @@ VISUAL = [*BY_FRAME, "paddleocr_vl", "qwen2_5_vl", "qwen2_vl"]
 
 def stream(config, token_ids, grids, **options):
     """Return the positions of a stream."""
-    return positions_of(config, token_ids=token_ids, grids=grids, **options)
+    return read(config).positions(token_ids=token_ids, grids=grids, **options)
 
 
 def config(name):
@@ -283,5 +283,5 @@ ERRORS = [
 def test_errors_name_the_wrong_key_or_grid(changes, given, message):
     options = {"token_ids": [[1, IMAGE, IMAGE, 2]], "grids": [(1, 2, 4)], **given}
     with pytest.raises((TypeError, ValueError), match=message) as caught:
-        positions_of(config("qwen2_vl") | changes, like=LIKE, **options)
+        read(config("qwen2_vl") | changes).positions(like=LIKE, **options)
     assert "\n" not in str(caught.value)

@@ -36,7 +36,7 @@ pytestmark = [
 def grid(name, keys, shape):
     """Return the positions of a grid as tuples, or None if the config does not define them."""
     try:
-        found = config.positions({"_class_name": name, **keys}, shape, like=np.empty(0))
+        found = config.read({"_class_name": name, **keys}).positions(shape, like=np.empty(0))
     except ValueError as error:
         if "the caller chooses them" not in str(error):
             raise
@@ -461,7 +461,7 @@ def tolerance(name, angle, x):
 def compare(monkeypatch, name, keys, shape, rng):
     """Check that the Rope and the class rotate an array equally, and that another pairing or base does not."""
     (rotary, table, rotate), length = CASES[name], math.prod(shape)
-    (one,) = config.explain({"_class_name": name, **keys}, sequence_length=length, part="transformer")
+    (one,) = config.read({"_class_name": name, **keys}).explain(sequence_length=length, part="transformer")
     rope, places = one.rope, positions_of(one.rope, name, keys, shape, rng)
     arguments = {key: value for key, value in keys.items() if key in inspect.signature(class_of(name)).parameters}
     module = None if rotary is None else rotary_module(monkeypatch, name, rotary, arguments)
@@ -527,10 +527,10 @@ def test_further_rotations_equal_those_of_the_class(monkeypatch, name, kind, cha
     keys = keys | {key: value for key, value in changes.items() if key in defaults(name)}
     whole, part = {"_class_name": name, **default_keys(name), **keys}, f"transformer.{kind}"
     parts = {f"transformer.{other}" for one, other in FURTHER if one == name}
-    assert set(config.parts(whole)) == {"transformer"} | parts
-    (one,) = config.explain(whole, part=part)
+    assert set(config.read(whole).parts) == {"transformer"} | parts
+    (one,) = config.read(whole).explain(part=part)
     with pytest.raises(ValueError, match="the caller chooses them"):
-        config.positions(whole, (2, 2), part=part, like=np.empty(0))
+        config.read(whole).positions((2, 2), part=part, like=np.empty(0))
     width, rope, rotary = one.facts["head_dim"].value, one.rope, CASES[name][0].replace("RoPE3D", "RoPE1D")
     for index in FURTHER[name, kind]:
         table_of, x = rotary_module(monkeypatch, name, rotary, keys, index), torch.randn(1, 1, 9, width)
@@ -634,8 +634,8 @@ def test_every_class_is_known():
 def test_the_source_of_a_class_without_rotary_has_no_rotary(name):
     reason = refusal(name)
     if "has no rotary" in reason:
-        (one,) = config.explain({"_class_name": name})
-        assert one.rope is None and config.parts({"_class_name": name}) == ()
+        (one,) = config.read({"_class_name": name}).explain()
+        assert one.rope is None and config.read({"_class_name": name}).parts == ()
         assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
     else:
         assert re.search(f"_class_name must be .*; got '{name}'; .+", reason)
@@ -715,7 +715,7 @@ def test_no_positions_are_returned_if_the_pipeline_decides_them():
 
 def facts(name, **keys):
     """Return the facts of a class's main rotation."""
-    return config.explain({"_class_name": name, **keys}, part="transformer")[0].facts
+    return config.read({"_class_name": name, **keys}).explain(part="transformer")[0].facts
 
 
 def test_each_number_has_its_source():
@@ -725,14 +725,14 @@ def test_each_number_has_its_source():
     split = facts(LTX2, rope_type="split", num_attention_heads=4, attention_head_dim=16)
     assert split["blocks"] == (4, "num_attention_heads")
     assert "all heads side by side" in split["covers"].value
-    assert len(config.layers({"_class_name": FLUX, "num_layers": 2, "num_single_layers": 3})) == 5
+    assert len(config.read({"_class_name": FLUX, "num_layers": 2, "num_single_layers": 3}).layers()) == 5
 
 
 @pytest.mark.parametrize(("length", "used"), [(4096, "short_factor"), (4097, "long_factor")])
 def test_the_length_chooses_the_factors_of_omnigen(length, used):
     lists = {"short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
     omnigen = {"_class_name": "OmniGenTransformer2DModel", "rope_scaling": lists}
-    assert config.explain(omnigen, sequence_length=length)[0].facts["factors"] == (used, f"rope_scaling.{used}")
+    assert config.read(omnigen).explain(sequence_length=length)[0].facts["factors"] == (used, f"rope_scaling.{used}")
 
 
 def test_numpy_values_are_accepted():

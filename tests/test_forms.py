@@ -11,7 +11,6 @@ import pytest
 
 import rope_any as ra
 from rope_any import ArgumentTypeError, ArgumentValueError, Rope, config
-from rope_any.config import explain, score_scale
 
 PUBLISHED = config.published()
 MISTRAL, META = "mistral params.json", "meta params.json"
@@ -100,9 +99,9 @@ def test_files_give_the_rotation_of_the_transformers_config(name):
     ours, expected = rope(keys, kind, **options), Rope.from_config(hf_config, layer_type=kind)
     assert (ours.frequencies, ours.attention_factor, ours.start) == (expected.frequencies, expected.attention_factor, 0)
     assert ours.pairing == "interleaved"
-    facts = explain(keys, layer_type=kind, **options)[0].facts
+    facts = config.read(keys, **options).explain(layer_type=kind)[0].facts
     nested = {f"{key}.{inner}" for key, value in keys.items() if isinstance(value, dict) for inner in value}
-    assert facts.pop("score_scale").value == score_scale(keys, layer_type=kind, **options)
+    assert facts.pop("score_scale").value == config.read(keys, **options).score_scale(layer_type=kind)
     for fact in facts.values():
         source = re.split(r" // |;", fact.source)[0].split(" by ")[0]
         others = ("default of ", "constant of ", "no scaling", "derived", MISTRAL, META, "argument factor")
@@ -171,9 +170,9 @@ def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model
 
 def test_layers_with_a_window_rotate_like_the_others():
     assert rope(MINISTRAL_8B, "full_attention") == rope(MINISTRAL_8B, "sliding_attention") == rope(MINISTRAL_8B)
-    assert config.layers(MINISTRAL_8B) == [rope(MINISTRAL_8B)] * 36
-    assert explain(MINISTRAL_8B, layer_type="full_attention")[0].layers == tuple(range(0, 36, 4))
-    assert config.layers(MISTRAL_7B | {"_sliding_window": 4096}) == [rope(MISTRAL_7B)] * 32
+    assert config.read(MINISTRAL_8B).layers() == [rope(MINISTRAL_8B)] * 36
+    assert config.read(MINISTRAL_8B).explain(layer_type="full_attention")[0].layers == tuple(range(0, 36, 4))
+    assert config.read(MISTRAL_7B | {"_sliding_window": 4096}).layers() == [rope(MISTRAL_7B)] * 32
 
 
 def test_layers_of_llama_4_without_rotary_follow_the_interval():
@@ -182,7 +181,7 @@ def test_layers_of_llama_4_without_rotary_follow_the_interval():
         (without(SCOUT, "nope_layer_interval", "attention_chunk_size"), [True] * 48),
         (SCOUT | {"nope_layer_interval": 3}, [True, True, False] * 16),
     ):
-        assert [layer is not None for layer in config.layers(keys)] == rotates
+        assert [layer is not None for layer in config.read(keys).layers()] == rotates
     with pytest.raises(ValueError, match="layers of type full_attention have no rotary embedding"):
         rope(SCOUT, "full_attention")
 
@@ -190,8 +189,8 @@ def test_layers_of_llama_4_without_rotary_follow_the_interval():
 def test_vision_and_audio_towers_are_parts():
     audio = {"encoder_args": {"dim": 1280, "rope_theta": 1e6, "pos_embed": "rope"}, "downsample_args": {}}
     both = MISTRAL_7B | {"multimodal": {"vision_encoder_args": PIXTRAL_TOWER, "whisper_model_args": audio}}
-    assert config.parts(SMALL_3_1) == config.parts(SCOUT) == ("text", "vision")
-    assert config.parts(both) == ("text", "vision", "audio")
+    assert config.read(SMALL_3_1).parts == config.read(SCOUT).parts == ("text", "vision")
+    assert config.read(both).parts == ("text", "vision", "audio")
     assert Rope.from_config(SMALL_3_1, part="vision") == Rope.from_config(both, part="vision")
     with pytest.raises(ValueError, match=r"multimodal.whisper_model_args must be read from"):
         Rope.from_config(both, part="audio")
@@ -200,8 +199,8 @@ def test_vision_and_audio_towers_are_parts():
 def test_the_score_scale_of_mla_is_scaled_by_apply_scale():
     """With MLA, `apply_scale` decides whether scores are scaled; transformers uses mscale_all_dim."""
     plain, scaled = (LARGE_3 | {"yarn": LARGE_3["yarn"] | {"apply_scale": on}} for on in (False, True))
-    assert score_scale(plain) == pytest.approx(192**-0.5)
-    assert score_scale(scaled) == pytest.approx(192**-0.5 * (0.1 * np.log(36) + 1) ** 2)
+    assert config.read(plain).score_scale() == pytest.approx(192**-0.5)
+    assert config.read(scaled).score_scale() == pytest.approx(192**-0.5 * (0.1 * np.log(36) + 1) ** 2)
     assert rope(plain).attention_factor == rope(scaled).attention_factor == 1
     assert rope(MINISTRAL_3).attention_factor == 1
     assert rope(_SCALED).attention_factor == pytest.approx(0.1 * np.log(16) + 1)
@@ -221,7 +220,7 @@ def test_the_score_scale_of_mla_is_scaled_by_apply_scale():
     ],
 )
 def test_the_temperature_of_queries_is_told(keys, scales, beta):
-    facts = explain(keys)[0].facts
+    facts = config.read(keys).explain()[0].facts
     assert ("rope_any.bending.temperature" in facts["score_scale"].source) == scales
     assert facts.get("llama_4_scaling_beta", (None,))[0] == beta
 
@@ -237,7 +236,7 @@ def test_a_missing_base_has_its_default():
 def test_mamba_has_no_rotary():
     with pytest.raises(ValueError, match="got none: mamba2 has no rotary embedding"):
         rope(CODESTRAL_MAMBA)
-    assert config.layers(CODESTRAL_MAMBA) == [None] * 64
+    assert config.read(CODESTRAL_MAMBA).layers() == [None] * 64
 
 
 # --- DeepSeek's own configs -------------------------------------------------------------------------------------
@@ -251,8 +250,8 @@ DEEPSEEK_V2_LITE = DEEPSEEK_V3 | {"dim": 2048, "n_layers": 27, "n_heads": 16, "q
 def test_deepseek_configs_equal_those_of_transformers(keys, name):
     published = PUBLISHED[f"deepseek-ai/DeepSeek-{name}"]
     assert rope(keys) == rope(published)
-    assert config.layers(keys) == config.layers(published)
-    assert score_scale(keys) == pytest.approx(score_scale(published), rel=1e-12)
+    assert config.read(keys).layers() == config.read(published).layers()
+    assert config.read(keys).score_scale() == pytest.approx(config.read(published).score_scale(), rel=1e-12)
     assert rope(keys).attention_factor == 1
 
 
@@ -260,19 +259,21 @@ def test_deepseek_code_scales_only_beyond_its_original_length():
     """Frequencies and softmax scale as in DeepSeek's inference/model.py."""
     short = DEEPSEEK_V3 | {"max_seq_len": 4096}
     assert rope(short) == Rope(ra.frequencies(64), pairing="interleaved")
-    assert score_scale(short) == pytest.approx(192**-0.5)
+    assert config.read(short).score_scale() == pytest.approx(192**-0.5)
     changes = {"rope_factor": 10, "mscale": 0.5, "original_seq_len": 8192, "rope_theta": 5e4, "beta_fast": 16}
     scaled = ra.scaling.yarn(ra.frequencies(64, base=5e4), 10.0, base=5e4, original_length=8192, beta_fast=16.0)
     assert rope(DEEPSEEK_V3 | changes) == Rope(scaled, pairing="interleaved")
-    assert score_scale(DEEPSEEK_V3 | changes) == pytest.approx(192**-0.5 * (0.1 * 0.5 * np.log(10) + 1) ** 2)
+    assert config.read(DEEPSEEK_V3 | changes).score_scale() == pytest.approx(
+        192**-0.5 * (0.1 * 0.5 * np.log(10) + 1) ** 2
+    )
 
 
 def test_deepseek_v32_config_has_an_indexer():
     keys = DEEPSEEK_V3 | {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048, "scale_fmt": "ue8m0"}
-    assert config.parts(keys) == ("text", "indexer")
+    assert config.read(keys).parts == ("text", "indexer")
     assert rope(keys) == rope(DEEPSEEK_V3)
     theirs = PUBLISHED["deepseek-ai/DeepSeek-V3"] | {"model_type": "deepseek_v32", "index_head_dim": 128}
-    assert config.layers(keys, part="indexer") == config.layers(theirs, part="indexer")
+    assert config.read(keys).layers(part="indexer") == config.read(theirs).layers(part="indexer")
 
 
 # --- refusals -------------------------------------------------------------------------------------------------
@@ -363,7 +364,7 @@ def test_the_factor_is_given_for_llama_3_and_refused_otherwise(keys, factor, wor
 @pytest.mark.parametrize(("keys", "extra"), [(MISTRAL_7B, LLAMA_3), (LARGE_3, LLAMA_3_1), (MINISTRAL_3, SCOUT)])
 def test_keys_of_two_forms_are_refused(keys, extra):
     with pytest.raises(ValueError, match=f"config must be of one form; got .* of {MISTRAL} and .* of {META}"):
-        config.explain({**extra, **keys})
+        config.read({**extra, **keys}).explain()
 
 
 def test_any_key_of_a_wrong_type_is_refused_by_name():
@@ -392,7 +393,7 @@ def test_any_key_of_a_wrong_type_is_refused_by_name():
     ],
 )
 def test_mmproj_is_refused(keys, message):
-    for read in (config.parts, config.explain, Rope.from_config):
+    for read in (config.read, Rope.from_config):
         with pytest.raises(ValueError, match=f"general.architecture must .*; got 'clip'; .*{re.escape(message)}"):
             read({"general.architecture": "clip", "clip.vision.block_count": 24, **keys})
 
@@ -401,14 +402,14 @@ def test_an_indexer_of_gguf_is_a_part_that_cannot_be_read():
     """The file does not define the pairing of the indexer."""
     keys = {"general.architecture": "deepseek32", "deepseek32.rope.dimension_count": 64}
     indexer = {"deepseek32.attention.indexer.head_count": 64, "deepseek32.attention.indexer.key_length": 128}
-    assert (config.parts(keys), config.parts(keys | indexer)) == (("text",), ("text", "indexer"))
+    assert (config.read(keys).parts, config.read(keys | indexer).parts) == (("text",), ("text", "indexer"))
     with pytest.raises(ValueError, match=r"deepseek32\.attention\.indexer\.\* must be read from a config.json"):
         Rope.from_config(keys | indexer, part="indexer")
 
 
 def test_gguf_of_granite_has_its_score_scale():
     granite = {"general.architecture": "granite", "granite.embedding_length": 64, "granite.attention.head_count": 4}
-    assert score_scale(granite | {"granite.attention.scale": 0.015625}) == 0.015625
+    assert config.read(granite | {"granite.attention.scale": 0.015625}).score_scale() == 0.015625
 
 
 # --- the table of the page ------------------------------------------------------------------------------------
@@ -431,7 +432,7 @@ IDENTIFIED = [
 @pytest.mark.parametrize(("file", "keys", "pairing"), IDENTIFIED)
 def test_each_key_of_a_form_identifies_it(file, keys, pairing):
     with pytest.raises(ValueError, match="model_type must be given"):
-        config.explain(file)
+        config.read(file).explain()
     assert {rope(file | {key: value}).pairing for key, value in keys.items()} == {pairing.split()[0]}
     page = Path(__file__).parent.parent / "docs" / "load-a-model.md"
     assert f"| {', '.join(f'`{key}`' for key in keys)} | {pairing} |" in page.read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ TOLERANCE = 1e-4
 
 def indexer(model):
     """Return what the library says of the indexer of a config: its Rope and facts."""
-    (one,) = config.explain(model, part="indexer")
+    (one,) = config.read(model).explain(part="indexer")
     return one
 
 
@@ -305,9 +305,9 @@ def test_layers_with_an_indexer_equal_those_of_transformers(torch, model_type, s
     for form in (model.config.to_dict(), *(() if divided else (keys,))):
         whole = {**form, "model_type": model_type}
         rotates = bool(theirs) and model_type != "glm5_next_text"
-        assert ("indexer" in config.parts(whole)) == rotates
+        assert ("indexer" in config.read(whole).parts) == rotates
         if rotates:
-            ours = [rope is not None for rope in config.layers(whole, part="indexer")]
+            ours = [rope is not None for rope in config.read(whole).layers(part="indexer")]
             assert ours == [i in theirs for i in range(count)]
             assert indexer(whole).layers == tuple(sorted(theirs))
 
@@ -315,7 +315,7 @@ def test_layers_with_an_indexer_equal_those_of_transformers(torch, model_type, s
 def reads_as_text(name):
     """Return whether a model type is read, with rotary embedding; others: tests/test_architectures.py."""
     try:
-        return bool(config.parts({"model_type": name}))
+        return bool(config.read({"model_type": name}).parts)
     except ValueError:
         return False
 
@@ -381,7 +381,7 @@ def test_a_flag_that_contradicts_the_class_is_refused(model_type):
     ],
 )
 def test_a_model_without_a_rotary_indexer_has_no_such_part(model):
-    assert "indexer" not in config.parts(model)
+    assert "indexer" not in config.read(model).parts
     with pytest.raises(ValueError, match="part must be one that the config has"):
         indexer(model)
 

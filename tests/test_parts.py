@@ -81,26 +81,26 @@ def write_pipeline(folder, **components):
     ],
 )
 def test_parts_are_named(model, names):
-    assert config.parts(model) == names
+    assert config.read(model).parts == names
 
 
 # --- a part: its rotation, layers and positions ---------------------------------------------------------------
 
 
 def test_a_tower_has_layers_and_positions():
-    (explained,) = config.explain(QWEN, part="vision")
+    (explained,) = config.read(QWEN).explain(part="vision")
     assert explained.facts["model_type"] == ("qwen3_vl_vision", "vision_config of this model")
     tower = explained.rope
-    assert config.layers(QWEN, part="vision") == [tower] * 5
-    at = config.positions(QWEN, (4, 4), part="vision", like=np.empty(0))
+    assert config.read(QWEN).layers(part="vision") == [tower] * 5
+    at = config.read(QWEN).positions((4, 4), part="vision", like=np.empty(0))
     assert at.shape == (16, 2) and at.dtype == np.int64
     assert at[:5].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]  # blocks of two by two
     x = np.ones((1, 2, 16, 64))
     assert tower.apply(x, at).shape == x.shape
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
-        config.layers({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2})
+        config.read({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2}).layers()
     with pytest.raises(ValueError, match=r'part must be one whose config defines .*; write part="vision" for the'):
-        config.positions(QWEN, (4, 4), like=np.empty(0))
+        config.read(QWEN).positions((4, 4), like=np.empty(0))
 
 
 DEEP: list[object] = []
@@ -146,13 +146,13 @@ def test_parts_that_cannot_be_read_are_refused_with_a_reason(model, options, wor
 
 
 def test_a_tower_that_cannot_be_read_is_a_part_all_the_same():
-    assert config.parts(MOONVIT) == config.parts(PIXTRAL) == ("text", "vision")
+    assert config.read(MOONVIT).parts == config.read(PIXTRAL).parts == ("text", "vision")
 
 
 def test_a_part_can_be_named_by_its_path():
     talker = "talker_config.text_config"
-    assert len(config.layers(OMNI, part=talker)) == 3
-    (explained,) = config.explain(OMNI, part=talker)
+    assert len(config.read(OMNI).layers(part=talker)) == 3
+    (explained,) = config.read(OMNI).explain(part=talker)
     assert explained.facts["head_dim"] == (128, f"{talker}.head_dim")
     predictor = Rope.from_config(OMNI, part="talker_config.code_predictor_config")
     assert predictor == Rope(ra.frequencies(128), pairing="half")
@@ -169,7 +169,7 @@ def test_a_pipeline_has_its_components_as_parts(tmp_path):
         "vae": {"_class_name": "AutoencoderKL"},
     }
     write_pipeline(tmp_path, **files)
-    assert config.parts(tmp_path) == ("text_encoder", "text_encoder_2", "transformer")
+    assert config.read(tmp_path).parts == ("text_encoder", "text_encoder_2", "transformer")
     assert Rope.from_config(tmp_path, part="transformer") == Rope.from_config(FLUX)
     assert Rope.from_config(tmp_path, part="text_encoder_2") == Rope.from_config(files["text_encoder_2"])
     assert_refused("model_type must be one whose rotation is known", tmp_path, part="text_encoder")
@@ -181,10 +181,10 @@ def test_a_pipeline_has_its_components_as_parts(tmp_path):
 @pytest.mark.parametrize("encoder", ["clip_text_model", "umt5", "siglip_vision_model"])
 def test_the_only_component_that_rotates_is_the_default(encoder, tmp_path):
     write_pipeline(tmp_path, text_encoder={"model_type": encoder}, transformer=FLUX)
-    assert config.parts(tmp_path) == ("transformer",)
+    assert config.read(tmp_path).parts == ("transformer",)
     assert Rope.from_config(tmp_path) == Rope.from_config(FLUX)
     (tmp_path / "text_encoder" / "config.json").write_text("{", encoding="utf-8")
-    assert config.parts(tmp_path) == ("text_encoder", "transformer")
+    assert config.read(tmp_path).parts == ("text_encoder", "transformer")
     assert_refused(r"must be a config\.json; .*: line 1 column 2", tmp_path, part="text_encoder")
 
 
@@ -210,10 +210,10 @@ def test_unknown_names_about_rotary_are_refused(key):
 def test_inner_models_are_parts_or_refused_by_name():
     inner = {"rope_theta": 5.0, "head_dim": 32}
     draft = {"model_type": "qwen3", "head_dim": 64, "draft_config": {"model_type": "qwen3", **inner}}
-    assert config.parts(draft) == ("text", "draft_config")
+    assert config.read(draft).parts == ("text", "draft_config")
     assert Rope.from_config(draft, part="draft_config") == Rope(ra.frequencies(32, base=5.0), pairing="half")
     unknown = {"model_type": "qwen3", "head_dim": 64, "depth_config": {"model_type": "new_depth", **inner}}
-    assert config.parts(unknown) == ("text", "depth_config")
+    assert config.read(unknown).parts == ("text", "depth_config")
     assert_refused(r"depth_config\.model_type must be one whose rotation is known", unknown, part="depth_config")
 
 
@@ -224,7 +224,7 @@ def test_a_folder_with_params_json_is_read(tmp_path):
     (tmp_path / "params.json").write_text(json.dumps(MISTRAL), encoding="utf-8")
     assert Rope.from_config(tmp_path) == Rope(ra.frequencies(32, base=1e6), pairing="interleaved")
     with pytest.raises(ValueError, match=r"config must be that of transformers; got mistral params\.json"):
-        config.modernize(MISTRAL)
+        config.read(MISTRAL).as_transformers()
 
 
 def test_factor_is_refused_where_the_file_decides(tmp_path):
@@ -242,45 +242,50 @@ def test_factor_is_refused_where_the_file_decides(tmp_path):
 
 @pytest.mark.parametrize(("part", "error"), [("audio", ValueError), (3, TypeError)])
 def test_missing_parts_are_refused(part, error):
-    for function in (Rope.from_config, config.layers, config.explain, config.score_scale):
+    for method in (config.Config.rope, config.Config.layers, config.Config.explain, config.Config.score_scale):
         with pytest.raises(error, match=r"part must be one that the config has \(text, vision\)"):
-            function(QWEN, part=part)
+            method(config.read(QWEN), part=part)
 
 
 def test_a_model_without_text_needs_a_part():
     towers = {"model_type": "sam3", "vision_config": {"backbone_config": {"hidden_size": 64, "num_attention_heads": 2}}}
-    assert config.parts(towers, pairing="half")
-    assert config.score_scale(DEEPSEEK) == pytest.approx(0.1352338, abs=5e-8)
-    assert config.score_scale(QWEN, part="vision") == config.explain(QWEN, part="vision")[0].facts["score_scale"].value
+    assert config.read(towers, pairing="half").parts
+    assert config.read(DEEPSEEK).score_scale() == pytest.approx(0.1352338, abs=5e-8)
+    assert (
+        config.read(QWEN).score_scale(part="vision")
+        == config.read(QWEN).explain(part="vision")[0].facts["score_scale"].value
+    )
     with pytest.raises(ValueError, match="part must be the text or a tower: only their score scales are known"):
-        config.score_scale(DEEPSEEK, part="indexer")
+        config.read(DEEPSEEK).score_scale(part="indexer")
 
 
 def test_parts_of_omni_models_need_no_model_type():
     head = {"head_dim": 128, "num_hidden_layers": 2}
     talker = {"text_config": head, "code_predictor_config": head}
     three = {"model_type": "qwen3_omni_moe", "talker_config": talker, "thinker_config": {"text_config": head}}
-    assert config.parts(three) == ("text", "talker_config.text_config", "talker_config.code_predictor_config")
-    ropes = [Rope.from_config(three, part=part) for part in config.parts(three)]
+    assert config.read(three).parts == ("text", "talker_config.text_config", "talker_config.code_predictor_config")
+    ropes = [Rope.from_config(three, part=part) for part in config.read(three).parts]
     assert [len(np.atleast_2d(rope.frequencies)) for rope in ropes] == [3, 3, 1]
     two = {"model_type": "qwen2_5_omni", "talker_config": head, "thinker_config": {"text_config": head}}
-    assert config.parts(two) == ("text", "talker_config")
+    assert config.read(two).parts == ("text", "talker_config")
 
 
 def test_keys_that_are_not_of_the_rotation_are_reported():
-    (explained,) = config.explain(LLAMA | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
-    (ignored,) = config.explain(LLAMA | {"position_embedding_type": "absolute", "alibi": True})
+    (explained,) = config.read(
+        LLAMA | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True}
+    ).explain()
+    (ignored,) = config.read(LLAMA | {"position_embedding_type": "absolute", "alibi": True}).explain()
     assert ignored.facts["alibi"] == (True, "alibi; not read: this model has rotary embedding with any value")
     assert ignored.facts["position_embedding_type"].value == "absolute"
     chunks = explained.facts["dual_chunk_attention_config"].source
     assert chunks.endswith("; maps positions: rope_any.positions.dual_chunk")
     assert explained.facts["use_fope"].source == "use_fope; mixes the frequencies of the table: rope_any.bending.fope"
-    (explained,) = config.explain(LLAMA | {"model_type": "roformer", "rotary_value": True, "use_fope": False})
+    (explained,) = config.read(LLAMA | {"model_type": "roformer", "rotary_value": True, "use_fope": False}).explain()
     assert explained.facts["rotary_value"] == (True, "rotary_value; rotates the values too: Rope.apply")
     assert "use_fope" not in explained.facts
     large = {"model_type": "mistral_large4_text", "qk_rope_head_dim": 64, "rope_parameters": {"rope_type": "default"}}
-    for part in config.parts(large):
-        assert config.explain(large, part=part)[0].facts["frequencies"].value.startswith("times exp(alpha)")
+    for part in config.read(large).parts:
+        assert config.read(large).explain(part=part)[0].facts["frequencies"].value.startswith("times exp(alpha)")
 
 
 def test_inspect_shows_all_parts(tmp_path):
@@ -302,32 +307,34 @@ def test_models_with_parts_of_other_names_are_read():
     phi = {"model_type": "phi4mm", "hidden_size": 3072, "num_attention_heads": 24, "partial_rotary_factor": 0.75}
     assert Rope.from_config(phi) == Rope.from_config(phi | {"model_type": "phi4_multimodal"})
     flamingo = {"model_type": "musicflamingo", "text_config": {"model_type": "qwen2", "head_dim": 64}}
-    assert config.parts(flamingo) == ("text", "audio")
+    assert config.read(flamingo).parts == ("text", "audio")
     assert_refused("got 'musicflamingo'; it rotates hidden states by time stamps", flamingo, part="audio")
 
 
 def test_a_standalone_audio_encoder_is_called_audio():
     encoder = {"model_type": "glmasr_encoder", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2}
-    assert config.parts(encoder) == ("audio",)
+    assert config.read(encoder).parts == ("audio",)
     codec = {"model_type": "neucodec", "hidden_size": 128, "num_attention_heads": 2}
     codec["semantic_model_config"] = {"model_type": "wav2vec2-bert", "position_embeddings_type": "rotary"}
-    assert config.parts(codec) == ("audio", "semantic_model_config")
+    assert config.read(codec).parts == ("audio", "semantic_model_config")
     assert Rope.from_config(codec) == Rope.from_config(codec, part="audio")  # the other part is nested
     model = {"model_type": "glmasr", "text_config": {"model_type": "llama"}, "audio_config": encoder}
-    assert config.parts(model) == ("text", "audio")
-    assert Rope.from_config(encoder) == Rope.from_config(model, part="audio") and len(config.layers(encoder)) == 2
-    assert config.score_scale(encoder) == 0.125
+    assert config.read(model).parts == ("text", "audio")
+    assert (
+        Rope.from_config(encoder) == Rope.from_config(model, part="audio") and len(config.read(encoder).layers()) == 2
+    )
+    assert config.read(encoder).score_scale() == 0.125
 
 
 def test_known_parts_of_an_unknown_model_are_read():
     text = {"model_type": "qwen3", "head_dim": 64}
     new = {"model_type": "brand_new_vl", "text_config": text}
     new["vision_config"] = QWEN["vision_config"] | {"model_type": "qwen3_vl_vision"}
-    assert config.parts(new) == ("text", "vision")
+    assert config.read(new).parts == ("text", "vision")
     assert Rope.from_config(new) == Rope.from_config(text)
     assert Rope.from_config(new, part="vision") == Rope.from_config(QWEN, part="vision")
     untyped = new | {"text_config": {"head_dim": 64}}
-    assert config.parts(untyped) == ("text", "vision")
+    assert config.read(untyped).parts == ("text", "vision")
     assert Rope.from_config(untyped, part="vision") == Rope.from_config(QWEN, part="vision")
     assert_refused(r"text_config\.model_type must be given, since it decides the rotation", untyped)
     wrong = {**OMNI, "talker_config": {"text_config": {**TALKER["text_config"], "rope_new": 3}}}
@@ -337,14 +344,14 @@ def test_known_parts_of_an_unknown_model_are_read():
 
 def test_a_component_can_have_several_rotations(tmp_path):
     ltx = {"_class_name": "LTX2VideoTransformer3DModel", "rope_type": "split"}
-    assert config.parts(ltx) == ("transformer", "transformer.audio", "transformer.cross")
+    assert config.read(ltx).parts == ("transformer", "transformer.audio", "transformer.cross")
     assert Rope.from_config(ltx) == Rope.from_config(ltx, part="transformer")  # the other parts are nested
     audio, cross = (Rope.from_config(ltx, part=f"transformer.{name}") for name in ("audio", "cross"))
     assert audio == cross != Rope.from_config(ltx)
-    (explained,) = config.explain(ltx, part="transformer.audio")
+    (explained,) = config.read(ltx).explain(part="transformer.audio")
     assert explained.facts["covers"].value.startswith("self-attention of audio tokens")
     write_pipeline(tmp_path, dit=ltx)
-    assert config.parts(tmp_path) == ("dit", "dit.audio", "dit.cross")
+    assert config.read(tmp_path).parts == ("dit", "dit.audio", "dit.cross")
     assert Rope.from_config(tmp_path, part="dit.audio") == audio
 
 
@@ -357,13 +364,13 @@ def test_recursive_and_deeply_nested_configs_are_refused(keys, key):
     inside = dict(keys)
     inside[key] = {"x": inside}
     nested = functools.reduce(lambda inner, _: {key: inner}, range(10_000), {})
-    for read in (config.parts, config.explain, Rope.from_config):
+    for read in (config.read, Rope.from_config):
         with pytest.raises(ValueError, match=r"^config must not hold an object that contains itself$"):
             read(inside)
         with pytest.raises(ValueError, match=r"^config must hold objects at most 64 deep; got one nested too deeply$"):
             read(keys | nested)
     shared = {"x": {"y": 1}}
-    assert config.parts(LLAMA | {"one": shared, "two": shared}) == ("text",)
+    assert config.read(LLAMA | {"one": shared, "two": shared}).parts == ("text",)
 
 
 def test_numpy_numbers_are_accepted_as_values():
@@ -390,17 +397,17 @@ QWEN_TEXT = {"model_type": "qwen3_vl_text", "head_dim": 128}
     ],
 )
 def test_wrong_values_are_refused_in_one_line(model, key):
-    for function in (Rope.from_config, config.explain):
+    for method in (config.Config.rope, config.Config.explain):
         with pytest.raises((TypeError, ValueError), match=rf"\A[^\n]*{key}[^\n]* must [^\n]*\Z"):
-            function(model)
+            method(config.read(model))
     with contextlib.suppress(TypeError, ValueError):  # parts may name one that cannot be read
-        config.parts(model)
+        str(config.read(model))
 
 
 @pytest.mark.parametrize("count", [30_000_000, 2**62, 10**400, -5])
 def test_impossible_numbers_of_blocks_are_ignored(count):
     flux = FLUX | {"num_layers": 2, "num_single_layers": count}
-    assert config.explain(flux)[0].layers is None
+    assert config.read(flux).explain()[0].layers is None
 
 
 def test_shared_objects_are_shown_by_their_type():

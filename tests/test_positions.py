@@ -58,7 +58,7 @@ def from_arrays(ends, mask, starts, row, rank):
         positions.unrotated(starts, before=1, after=2),
         positions.unrotated(batch, axes=2, before=2),
         positions.unrotated(batch, after=1),
-        positions.unrotated(positions.grid(positions.normalised(2), row), before=1, axes=2),
+        positions.unrotated(positions.grid((-0.5, 0.5), row), before=1, axes=2),
     ]
 
 
@@ -217,27 +217,6 @@ def test_a_grid_has_the_widest_dtype_of_its_real_axes(lib):
     narrow, wide = lib([0.5], "float32"), lib.dtypes[-1]
     assert positions.grid(narrow, 2).dtype == lib.dtype("float32")
     assert positions.grid(narrow, lib([0.1], wide), range(2)).dtype == lib.dtype(wide)
-
-
-@given(st.integers(2, 300), st.floats(0.1, 300))
-def test_random_coordinates_equal_those_of_video_models(n, size):
-    def assert_close(found, expected):
-        """Compare coordinates within rounding."""
-        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14 * size)
-
-    edges = np.linspace(-n / 2, n / 2, n + 1) * size  # as Mochi in diffusers
-    assert_close(positions.centred(n, step=size), (edges[1:] + edges[:-1]) / 2)
-    assert_close(positions.scaled(n, size), np.linspace(0, size * (n - 1) / n, n))  # as CogVideoX in diffusers
-    assert_close(positions.normalised(n), 2 * (np.arange(0.5, n) / n) - 1)
-    assert_close(positions.normalised(n, edges=True), np.linspace(-1, 1, n))
-    assert_close(positions.frames(n, fps=size, base_fps=24.0), np.arange(n) / size * 24)  # as Cosmos in diffusers
-
-
-def test_coordinates_of_one_point_or_none():
-    assert positions.normalised(1, edges=True) == (-1.0,)
-    for one in (positions.centred(1), positions.scaled(1, 6), positions.normalised(1)):
-        assert one == (0.0,)
-    assert positions.centred(0) == positions.scaled(0, 2) == positions.normalised(0) == ()
 
 
 # --- shards -------------------------------------------------------------------------------------------------

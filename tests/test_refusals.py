@@ -195,7 +195,7 @@ NEAR = {
     "yarm": "yarn",
     "yarn2": "",  # another version
     "pro": "proportional",  # the beginning of one
-    "dynamic_yarn_of_our_own_making_today": "dynamic_yarn",  # of two, the longer
+    "longrope_of_our_own_making_today": "longrope",
     "dyn": "",  # the beginning of two
     "li": "",  # too short for a beginning
 }
@@ -252,7 +252,7 @@ def test_torch_compile_of_from_config_has_a_hint_or_breaks_the_graph(torch):
         return ra.Rope.from_config(llama).apply(x)
 
     torch.compiler.reset()
-    with pytest.raises(RuntimeError, match=r"call Rope\.from_config outside of the compiled function"):
+    with pytest.raises(RuntimeError, match=r"read configs outside of the compiled function"):
         torch.compile(rotated, backend="eager", fullgraph=True)(x)
     torch.compiler.reset()
     assert torch.equal(torch.compile(rotated, backend="eager")(x), rotated(x))

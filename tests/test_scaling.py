@@ -114,14 +114,6 @@ def test_yarn_with_equal_ends_has_no_ramp(options, kept):
     assert scaling.yarn(f, 4.0, base=1e4, **options) == (*f[:kept], *(one / 4 for one in f[kept:]))
 
 
-def test_dynamic_yarn_equals_yarn_at_a_length():
-    options = {"base": 10_000.0, "original_length": 4096}
-    assert scaling.dynamic_yarn(F, length=4096, **options) == F
-    assert scaling.dynamic_yarn(F, length=40_960, **options) == scaling.yarn(F, 10.0, **options)
-    options["truncate"] = False
-    assert scaling.dynamic_yarn(F, length=8192, **options) == scaling.yarn(F, 2.0, **options)
-
-
 def dype_in_60_digits(dim, base, factor, length, noise):
     """Return the frequencies of DyPE's YaRN form: position interpolation, NTK, unscaled, from slow pairs to fast."""
     base, factor, kappa = mp.mpf(base), mp.mpf(factor), mp.mpf(noise) ** 2
@@ -189,25 +181,6 @@ def test_riflex_equals_60_digits(seed):
         assert scaling.riflex(f, 2 * math.pi / f[k], length=length)[first] == got[distances.index(min(distances))]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
-def test_clipped_equals_60_digits(count):
-    got = scaling.clipped(F, count)
-    assert got[: 8 - count] == F[: 8 - count]
-    for j, (f, g) in enumerate(zip(F[8 - count :], got[8 - count :], strict=True)):
-        exact = mp.mpf(f) * (1 + mp.cos(mp.pi * j / max(count - 1, 1))) / 2
-        assert g == pytest.approx(float(exact), rel=1e-12, abs=1e-20)
-    assert count < 2 or got[-1] == 0
-
-
-def test_resonance_makes_positions_repeat():
-    f = scaling.resonance(scaling.linear(F, 3.7))
-    for wavelength in (2 * math.pi / v for v in f):
-        assert wavelength == pytest.approx(round(wavelength), rel=1e-14)
-    for part in ra.cos_sin(np.asarray([5, 5 + round(2 * math.pi / f[1])]), f, dtype=np.float64):
-        assert abs(part[0, 1] - part[1, 1]) < 1e-13
-    assert scaling.resonance((0.0, 100.0, -0.1)) == (0.0, 2 * math.pi, -2 * math.pi / 63)
-
-
 def test_attention_factors_of_short_contexts_are_1():
     assert scaling.yarn_attention_factor(1.0) == scaling.yarn_attention_factor(0.5, mscale=2.0, mscale_all_dim=1.0) == 1
     assert scaling.longrope_attention_factor(1.0, original_length=4096) == 1
@@ -243,7 +216,6 @@ ARGUMENTS = {
     "high_freq_factor": 4.0,
     "proportion": 0.5,
     "noise": 0.5,
-    "count": 3,
     "repeats_at": 50,
 }
 
@@ -279,7 +251,6 @@ def test_errors_name_the_wrong_argument(scheme, argument):
         ("longrope", {"long_factor": [1.0]}),
         ("longrope", {"short_factor": [0.0] * 8}),
         ("riflex", {"repeats_at": 0}),
-        ("clipped", {"count": 9}),
         ("proportional", {"proportion": 1.5}),
         ("longrope_attention_factor", {"original_length": 1}),
         ("yarn_attention_factor", {"mscale": -1.0}),

@@ -108,9 +108,9 @@ def has_own_attention(name):
         return False
     keys = {"model_type": name} | SWITCHES.get(name, {})
     try:
-        if not config.parts(keys) or (config.parts(keys) == ("vision",) and name != "pe_video_encoder"):
+        if not config.read(keys).parts or (config.read(keys).parts == ("vision",) and name != "pe_video_encoder"):
             return False
-        return all(one.facts["model_type"].value == name for one in config.explain(keys) if one.rope)
+        return all(one.facts["model_type"].value == name for one in config.read(keys).explain() if one.rope)
     except ValueError as error:  # it is unknown, or needs a key that its class has
         return "must be given" in str(error)
 
@@ -195,7 +195,7 @@ def score_scale(keys, kind):
     """Return the score scale of a kind of layer, by the one name that we have for it; None without attention."""
     for layer_type in (kind, None):
         try:
-            return config.score_scale(keys, layer_type=layer_type)
+            return config.read(keys).score_scale(layer_type=layer_type)
         except ValueError as error:
             if "have rotary embedding" in str(error):
                 return None
@@ -285,21 +285,23 @@ def test_the_scale_has_all_factors_except_those_named_in_the_source(case):
     handed, made = attention_inputs(attention, width=width, names=names.split(), attention_mask=None)
     ratios = [float(handed[x].norm() / y.norm()) for x, y in zip("qk", made, strict=True)]
     keys = json.loads(json.dumps(theirs.to_dict())) | SWITCHES.get(model_type, {})
-    ours = config.explain(keys)[0].facts["score_scale"]
+    ours = config.read(keys).explain()[0].facts["score_scale"]
     assert ours.value * before == pytest.approx(handed["scaling"] * math.prod(ratios), rel=1e-5)
     assert said in ours.source and ("multiplied" in ours.source) == bool(said)
 
 
 def test_the_scale_equals_that_of_modernbert():
     handed, _ = attention_inputs(small("modernbert")[1])
-    assert config.score_scale({"model_type": "modernbert", **SMALL}) == pytest.approx(handed["scaling"], rel=1e-12)
+    assert config.read({"model_type": "modernbert", **SMALL}).score_scale() == pytest.approx(
+        handed["scaling"], rel=1e-12
+    )
 
 
 def test_the_scale_is_torchs_default_if_a_class_passes_none():
     handed, _ = attention_inputs(small("qwen2_5_omni_dit")[1])
     assert handed["scaling"] is None
     dot, qkv = torch.nn.functional.scaled_dot_product_attention, [handed[name] for name in "qkv"]
-    ours = config.score_scale({"model_type": "qwen2_5_omni_dit", **SMALL, "head_dim": HEAD})
+    ours = config.read({"model_type": "qwen2_5_omni_dit", **SMALL, "head_dim": HEAD}).score_scale()
     torch.testing.assert_close(dot(*qkv, scale=ours), dot(*qkv))
     assert not torch.allclose(dot(*qkv, scale=1.1 * ours), dot(*qkv))
 
@@ -316,7 +318,7 @@ def test_the_scale_gives_the_scores_of_classes_without_an_attention_function(mon
     monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, **how: scores.append(x) or softmax(x, **how))
     attention(torch.randn(1, SEQ, HEAD * HEADS))
     q, k = (made[name].view(1, SEQ, HEADS, HEAD).transpose(1, 2) for name in names.split())
-    ours = config.score_scale({"model_type": model_type, **SMALL})
+    ours = config.read({"model_type": model_type, **SMALL}).score_scale()
     torch.testing.assert_close(scores[0], ours * before * q @ k.mT)
 
 
@@ -345,7 +347,7 @@ FIGURES = [
 
 @pytest.mark.parametrize(("model_type", "keys", "expected"), FIGURES)
 def test_the_scale_has_known_values(model_type, keys, expected):
-    assert config.score_scale({"model_type": model_type, **keys}) == pytest.approx(expected, rel=1e-6)
+    assert config.read({"model_type": model_type, **keys}).score_scale() == pytest.approx(expected, rel=1e-6)
 
 
 BY_POSITION = YARN_40 | {"llama_4_scaling_beta": 0.1}
@@ -363,7 +365,7 @@ SOURCES = [
 
 @pytest.mark.parametrize(("model_type", "keys", "source"), SOURCES)
 def test_the_source_names_the_factors(model_type, keys, source):
-    first, *_ = config.explain({"model_type": model_type, **keys})
+    first, *_ = config.read({"model_type": model_type, **keys}).explain()
     assert source in first.facts["score_scale"].source
 
 
@@ -385,4 +387,4 @@ REFUSALS = [
 @pytest.mark.parametrize(("model", "message"), REFUSALS)
 def test_a_scale_that_the_config_does_not_give_is_refused_with_a_reason(model, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        config.score_scale(model)
+        config.read(model).score_scale()

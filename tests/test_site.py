@@ -320,7 +320,7 @@ def test_presets_have_the_numbers_of_published_configs(explorer):
     for name, state, faults, text, longest in found:
         model, changes, layer_type = PRESETS[name]
         config = ra.config.published()[model] | changes
-        (exact,) = [one for one in ra.config.explain(config) if layer_type in {None, one.layer_type}]
+        (exact,) = [one for one in ra.config.read(config).explain() if layer_type in {None, one.layer_type}]
         names = executed(text)
         assert_allclose(names["rope"].frequencies, exact.rope.frequencies, rtol=1e-12, atol=0, err_msg=name)
         assert_allclose(names["rope"].attention_factor, exact.rope.attention_factor, rtol=1e-12)
@@ -350,7 +350,7 @@ def assert_read_right(config, found):
     if isinstance(found, str):  # it says why it can't read it
         assert found and "undefined" not in found and "NaN" not in found, config
         return False
-    kinds = {one.layer_type or "": one for one in ra.config.explain(config)}
+    kinds = {one.layer_type or "": one for one in ra.config.read(config).explain()}
     assert {layers for layers, *_ in found} == {*kinds} or [layers for layers, *_ in found] == [""], config
     for layers, faults, *drawn in found:
         if faults:

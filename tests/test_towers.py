@@ -44,13 +44,13 @@ def within(model_type, path, keys):
 
 def facts(model):
     """Return the facts about the rotation of a tower."""
-    (one,) = ra.config.explain(model, part="vision")
+    (one,) = ra.config.read(model).explain(part="vision")
     return one.facts
 
 
 def grid(model, shape):
     """Return the positions of a grid as tuples, in the order of the tower's tokens."""
-    return tuple(map(tuple, ra.config.positions(model, shape, part="vision", like=np.empty(0)).tolist()))
+    return tuple(map(tuple, ra.config.read(model).positions(shape, part="vision", like=np.empty(0)).tolist()))
 
 
 class Passes(torch.nn.Module):
@@ -152,7 +152,7 @@ def tokens(model, shape, _):
 def has_no_rotary(name):
     """Return whether a model type of transformers is read as one that never rotates."""
     try:
-        (one,) = ra.config.explain({"model_type": name})
+        (one,) = ra.config.read({"model_type": name}).explain()
     except ValueError:  # it is unknown, or has several kinds of layers
         return False
     own = transformers.CONFIG_MAPPING[name].model_type == name
@@ -354,7 +354,7 @@ def test_score_scales_equal_those_of_the_class(name):
         built = getattr(modeling(folder), lone.get(name, model))(config, *([0] if name == "sapiens2" else []))
     modules = [module for module in built.modules() if "Attention" in type(module).__name__]
     scales = {getattr(module, "scaling", getattr(module, "scale", None)) for module in modules} - {None}
-    assert list(scales) == pytest.approx([ra.config.score_scale(tower_of(name, **keys), part="vision")])
+    assert list(scales) == pytest.approx([ra.config.read(tower_of(name, **keys)).score_scale(part="vision")])
 
 
 @pytest.mark.parametrize("name", PEERS)
@@ -376,7 +376,7 @@ def test_defaults_equal_those_of_the_class(name):
         assert grid(tower_of(name, **given), shape) == grid(tower_of(name), shape)
     assert len(rope.frequencies) == found["axes"].value
     count = getattr(theirs, "num_hidden_layers", None) or theirs.memory_attention_num_layers
-    assert len(ra.config.layers(theirs, part="vision")) == count
+    assert len(ra.config.read(theirs).layers(part="vision")) == count
     rows = [[f for f in row if f] for row in rope.frequencies]
     if name != "pixtral":
         assert rows[1:] == rows[:-1]  # the same for each axis
@@ -461,7 +461,7 @@ def test_towers_of_larger_configs_are_those_of_their_class():
             if (name := getattr(inner, "model_type", "")) not in PEERS:
                 continue
             whole = within(outer, path, {})
-            parts = [part for part in ra.config.parts(whole) if part not in ("text", "indexer")]
+            parts = [part for part in ra.config.read(whole).parts if part not in ("text", "indexer")]
             if parts:
                 found = [ra.Rope.from_config(whole, part=part) for part in parts]
                 assert ra.Rope.from_config(tower_of(name), part="vision") in found, (outer, path)
@@ -486,17 +486,17 @@ def test_atom_encoders_rotate_like_their_model(path, keys):
     theirs = modeling("esmfold2")
     kind = importlib.import_module("transformers.models.esmfold2.configuration_esmfold2").EsmFold2AtomEncoderConfig
     whole = within("esmfold2", path.split("."), keys)
-    assert ra.config.parts(whole) == (path,)
+    assert ra.config.read(whole).parts == (path,)
     rope, module = ra.Rope.from_config(whole), theirs.EsmFold2RotaryEmbedding(kind(**keys))
     space, molecule = uniform(1, 9, 3) * 20, torch.randint(0, 30, (1, 9))
     q, k = uniform(2, 1, HEADS, 9, kind(**keys).head_dim)
     rotated = theirs.apply_rotary_pos_emb(q, k, *module(space, molecule, torch.float32))
     at = torch.cat([space, molecule[..., None]], -1)
     assert_close(rope, at, (q, k), rotated)
-    (explained,) = ra.config.explain(whole)
+    (explained,) = ra.config.read(whole).explain()
     assert explained.facts["axes"].value == 4 and len(explained.facts["rope_theta"].value) == 4
     with pytest.raises(ValueError, match="part must be one whose config defines the positions of a grid"):
-        ra.config.positions(whole, (2, 2), like=np.empty(0))
+        ra.config.read(whole).positions((2, 2), like=np.empty(0))
     with pytest.raises(ValueError, match="num_uid_rope_pairs must sum to at most half of the head, "):
         ra.Rope.from_config(within("esmfold2", path.split("."), keys | {"num_uid_rope_pairs": 4096}))
 
@@ -522,8 +522,8 @@ def test_sequence_parts_of_larger_configs_are_read(folder, path, names, keys):
     at = torch.arange(9)
     rotated = theirs.apply_rotary_pos_emb(q, k, *getattr(theirs, rotary)(config)(q, at[None]))
     assert_close(rope, at, (q, k), rotated)
-    assert ra.config.score_scale(whole, part=path) == getattr(theirs, attention)(config, layer_idx=0).scaling
-    assert len(ra.config.layers(whole, part=path)) == config.num_hidden_layers
+    assert ra.config.read(whole).score_scale(part=path) == getattr(theirs, attention)(config, layer_idx=0).scaling
+    assert len(ra.config.read(whole).layers(part=path)) == config.num_hidden_layers
     assumed = {"model_type": folder, path: kind().to_dict()}
     assert ra.Rope.from_config({"model_type": folder, path: {}}, part=path) == ra.Rope.from_config(assumed, part=path)
 
@@ -539,13 +539,13 @@ def test_the_tower_of_a_params_json_is_paired_by_form(base):
     halves = x.unflatten(-1, (20, 2)).transpose(-1, -2).flatten(-2)  # as the weights are permuted
     for keys in ({"vision_encoder": tower}, {"multimodal": {"vision_encoder_args": tower}}):
         model = text | {"rope_theta": 1e6} | keys
-        at = ra.config.positions(model, (3, 4), part="vision", like=x)
+        at = ra.config.read(model).positions((3, 4), part="vision", like=x)
         table = theirs.PixtralVisionRotaryEmbedding(config)(x, at)
         wanted, _ = theirs.apply_rotary_pos_emb(halves, halves, *(each[None] for each in table))
         rope = ra.Rope.from_config(model, part="vision")
         ours = rope.apply(x, at).unflatten(-1, (20, 2)).transpose(-1, -2).flatten(-2)
         np.testing.assert_allclose(ours.numpy(), wanted.numpy(), rtol=0, atol=ATOL)
-        (explained,) = ra.config.explain(model, part="vision")
+        (explained,) = ra.config.read(model).explain(part="vision")
         assert re.fullmatch(r"(multimodal\.)?vision_encoder(_args)?\.rope_theta", explained.facts["rope_theta"].source)
     for key in ("hidden_size", "num_attention_heads", "rope_theta"):  # mistral-inference has no default of them
         with pytest.raises(ValueError, match=r"vision_encoder must have .* or be read from a config"):
@@ -555,9 +555,9 @@ def test_the_tower_of_a_params_json_is_paired_by_form(base):
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_unsupported_towers_are_refused(name):
     part = "audio" if name == "musicflamingo" else "vision"
-    for reads in (ra.Rope.from_config, ra.config.score_scale):
+    for method in (ra.config.Config.rope, ra.config.Config.score_scale):
         with pytest.raises(ValueError, match=f"model_type must be that of a supported tower; got '{name}'; .+"):
-            reads(tower_of(name), part=part)
+            method(ra.config.read(tower_of(name)), part=part)
 
 
 def test_reasons_of_refusals_are_true(monkeypatch):

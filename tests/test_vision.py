@@ -98,7 +98,7 @@ def test_normalised_coordinates_and_unrotated_tokens_agree(x, name):
     theirs, _ = peer.apply_rotary_pos_emb(q, q, cos, sin)
     # radians per unit: 2π / period, and the period of pair i is base^(4i/d)
     rope = square(tuple(2 * math.pi * f for f in ra.frequencies(16, base=config.rope_theta)), "half")
-    positions = grid(ra.positions.normalised(rows), ra.positions.normalised(columns))
+    positions = grid(*([(2 * i + 1) / n - 1 for i in range(n)] for n in (rows, columns)))
     assert_close(rope.apply(q, ra.positions.unrotated(positions, before=prefix, axes=2)), theirs)
 
 
@@ -145,7 +145,7 @@ def test_timm_axial_at_a_reference_size_agrees(x, timm):
     """Patches of another resolution are spread over the trained grid, as in EVA-02."""
     embed = timm.RotaryEmbeddingCat(32, in_pixels=False, feat_shape=[4, 6], ref_feat_shape=[8, 8])
     q, rope = x(24, 32), square(ra.frequencies(16), "interleaved")
-    positions = grid(ra.positions.scaled(4, 8), ra.positions.scaled(6, 8))
+    positions = grid(*([8 * i / n for i in range(n)] for n in (4, 6)))
     assert_close(rope.apply(q, positions), timm.apply_rot_embed_cat(q, embed.get_embed()))
 
 

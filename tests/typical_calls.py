@@ -53,11 +53,11 @@ def extend() -> None:
 def read() -> None:
     """Read the rotation of a model from its config, and where each value comes from."""
     rope: ra.Rope = ra.Rope.from_config(CONFIG)
-    ropes: list[ra.Rope | None] = config.layers(CONFIG)
-    explanations: tuple[config.Explanation, ...] = config.explain(CONFIG)
+    ropes: list[ra.Rope | None] = config.read(CONFIG).layers()
+    explanations: tuple[config.Explanation, ...] = config.read(CONFIG).explain()
     source: str = explanations[0].facts["rope_theta"].source
-    scale: float = config.score_scale(CONFIG)
-    parameters: dict[str, Any] = config.modernize(CONFIG)["rope_parameters"]
+    scale: float = config.read(CONFIG).score_scale()
+    parameters: dict[str, Any] = config.read(CONFIG).as_transformers()["rope_parameters"]
     if TYPE_CHECKING:  # were a module Any, or any name allowed, mypy would call these comments unused
         scale = ra.bending.__all__  # type: ignore[assignment]
         source = ra.absent  # type: ignore[attr-defined]

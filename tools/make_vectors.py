@@ -41,7 +41,6 @@ CASES: dict[str, dict[str, Any]] = {
     "ntk_by_parts": {"scheme": "ntk_by_parts", "factor": 4.0} | LENGTH,
     "yarn": {"scheme": "yarn", "factor": 4.0, "truncate": True} | LENGTH,
     "yarn-not-truncated": {"scheme": "yarn", "factor": 40.0, "truncate": False} | LENGTH,
-    "dynamic_yarn": {"scheme": "dynamic_yarn", "length": 12_288} | LENGTH,
     "longrope-short": {"scheme": "longrope", "length": 4096, "factor": 32.0} | LONGROPE,
     "longrope-long": {"scheme": "longrope", "length": 4097, "factor": 32.0} | LONGROPE,
     "llama3": {
@@ -53,7 +52,6 @@ CASES: dict[str, dict[str, Any]] = {
         "high_freq_factor": 4.0,
     },
     "proportional": {"scheme": "proportional", "proportion": 0.25},
-    "resonance": {"scheme": "resonance"},
     "axial": {"axes": "axial", "rotary_dims": [8, 8]},
     "chunked": {"axes": "chunked", "sections": [2, 3, 3]},
     "strided": {"axes": "strided", "sections": [4, 2, 2]},
@@ -63,7 +61,6 @@ CASES: dict[str, dict[str, Any]] = {
     "six-from-five": {"scheme": "plain", "rotary_dim": 6, "start": 5},
     "riflex": {"scheme": "riflex", "base": 256.0, "repeats_at": 50, "length": 66},
     "dype": {"scheme": "dype", "factor": 2.0, "original_length": 64, "noise": 0.7},
-    "clipped": {"scheme": "clipped", "count": 3},
     "assigned": {"axes": "assigned", "axis_of": [1, 2, 1, 2, 1, 2, 0, 0]},
     "golden": {"axes": "golden", "count": 3},
 }
@@ -110,11 +107,6 @@ def yarn(f: list[Any], *, base: float, factor: Any, original_length: int, trunca
     return [g / factor * part + g * (1 - part) for g, part in zip(f, parts, strict=True)]
 
 
-def dynamic_yarn(f: list[Any], *, base: float, length: int, original_length: int) -> list[Any]:
-    """Return the frequencies of YaRN, section 3.4, with the factor l' / L."""
-    return yarn(f, base=base, factor=mp.mpf(length) / original_length, original_length=original_length)
-
-
 def longrope(f: list[Any], *, length: int, original_length: int, **options: Any) -> list[Any]:
     """Return the frequencies of LongRoPE: a divisor for each pair, from the long list beyond the trained length."""
     divisors = options["long_factor" if length > original_length else "short_factor"]
@@ -143,11 +135,6 @@ def proportional(f: list[Any], *, proportion: float, **_: Any) -> list[Any]:
     return [g if i < proportion * len(f) else mp.mpf(0) for i, g in enumerate(f)]
 
 
-def resonance(f: list[Any], **_: Any) -> list[Any]:
-    """Return the frequencies of Resonance RoPE, whose wavelengths are integers."""
-    return [2 * mp.pi / mp.nint(2 * mp.pi / g) for g in f]
-
-
 def riflex(f: list[Any], *, repeats_at: int, length: int, **_: Any) -> list[Any]:
     """Return those of RIFLEx: the pair whose rounded period is nearest to N makes 0.9 turns within the length."""
     k = min(range(len(f)), key=lambda i: abs(mp.nint(2 * mp.pi / f[i]) - repeats_at))
@@ -171,13 +158,6 @@ def dype(f: list[Any], *, base: float, factor: float, original_length: int, nois
     return [m * part + g * (1 - part) for g, m, part in zip(f, mixed, ramp_weights(16, 2), strict=True)]
 
 
-def clipped(f: list[Any], *, count: int, **_: Any) -> list[Any]:
-    """Return the frequencies of CoPE: the last n are multiplied by (1 + cos(π j / (n − 1))) / 2."""
-    kept = len(f) - count
-    fade = [(1 + mp.cos(mp.pi * j / (count - 1))) / 2 for j in range(count)]
-    return f[:kept] + [g * share for g, share in zip(f[kept:], fade, strict=True)]
-
-
 def clip_to_unit(x: Any) -> Any:
     """Return x clipped to the range from 0 to 1."""
     return min(max(x, mp.mpf(0)), mp.mpf(1))
@@ -190,24 +170,19 @@ SCHEMES: dict[str, Callable[..., list[Any]]] = {
     "dynamic_ntk": dynamic_ntk,
     "ntk_by_parts": ntk_by_parts,
     "yarn": yarn,
-    "dynamic_yarn": dynamic_yarn,
     "longrope": longrope,
     "llama3": llama3,
     "proportional": proportional,
-    "resonance": resonance,
     "riflex": riflex,
     "dype": dype,
-    "clipped": clipped,
 }
 
 
 def attention_factor_of(scheme: str, parameters: dict[str, Any]) -> Any:
     """Return the attention factor of a scheme: 0.1 ln s + 1 for YaRN, √(1 + ln s / ln L) for LongRoPE, else 1."""
-    length = parameters.get("original_length", 1)
     if scheme == "longrope":
-        return mp.sqrt(1 + mp.log(parameters["factor"]) / mp.log(length))
-    s = {"yarn": parameters.get("factor"), "dynamic_yarn": mp.mpf(parameters.get("length", 1)) / length}.get(scheme)
-    return mp.mpf(1) if s is None else mp.log(s) / 10 + 1
+        return mp.sqrt(1 + mp.log(parameters["factor"]) / mp.log(parameters["original_length"]))
+    return mp.log(parameters["factor"]) / 10 + 1 if scheme == "yarn" else mp.mpf(1)
 
 
 def rows_by_axis(axes: str, parameters: dict[str, Any], base: float) -> list[list[Any]]:
@@ -252,7 +227,7 @@ def arrays_of(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         rows, factor = rows_by_axis(parameters["axes"], parameters, base), mp.mpf(1)
     else:
         scheme, f = parameters["scheme"], paper_frequencies(parameters.get("rotary_dim", HEAD_DIM), base)
-        options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dynamic_yarn", "dype"} else {}
+        options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dype"} else {}
         rows, factor = [SCHEMES[scheme](f, **options, **numbers)], attention_factor_of(scheme, parameters)
     frequencies = floats(rows)
     factor = mp.mpf(float(factor))

@@ -152,6 +152,16 @@ def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
     return (freqs,) if isinstance(freqs[0], float) else freqs  # type: ignore[return-value]  # rows by the lines above
 
 
+def sum_over_axes(freqs: Frequencies, /) -> Row:
+    """Return the sum of the frequencies of each pair over all axes: the angle if a token has one position on all."""
+    return tuple(map(sum, zip(*as_rows(freqs), strict=True)))
+
+
+def tokens_per_turn(freqs: Frequencies, /) -> Row:
+    """Return the wavelength of each pair: in how many tokens it rotates by 2π; infinity for frequency 0."""
+    return tuple(2 * math.pi / abs(f) if f else math.inf for f in sum_over_axes(freqs))
+
+
 def _require_sequence(values: object, name: str) -> Sequence[object]:
     """Return `values` unchanged; raise unless they are a tuple or a list, with `name` as their name in the error."""
     if not isinstance(values, tuple | list):

@@ -17,7 +17,6 @@ from rope_any._arrays import (
     Library,
     X,
     _sharding,
-    break_graph,
     find,
     is_array,
     known_difference,
@@ -178,13 +177,13 @@ class Rope:
             ``params.json`` of Mistral or Meta; a config of DeepSeek's own code; or the metadata of a GGUF file as a
             dict.
         part : str, optional
-            A part of the model, named as in `rope_any.config.parts`. The default is the text, else the only part that
+            A part of the model, one of `rope_any.config.Config.parts`. The default is the text, else the only part that
             rotates, or the only such part outside the sub-configs.
         layer_type : str, optional
             The type of layers, if the config has several (``"full_attention"``, ...).
         sequence_length : int, optional
             The length of the sequence in tokens, by default the trained length, for the schemes that depend on it
-            (dynamic, longrope, dynamic_yarn).
+            (dynamic, longrope).
         pairing : {"half", "interleaved"}, optional
             Needed for an unknown ``model_type``, whose config must also give the base, the share of the head and the
             types of layers. For a known one it must agree.
@@ -208,19 +207,18 @@ class Rope:
         Notes
         -----
         If the attention keeps its rotary slice in a tensor of its own (MLA), the result is for that slice.
-        `rope_any.config.explain` gives the source of each number. torch.compile can't trace this call.
+        It is short for ``rope_any.config.read(config).rope()``, which tells more of the config, such as the source of
+        each number. torch.compile can't trace this call.
 
         Examples
         --------
         >>> ra.Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
         Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
         """
-        from rope_any.config._parts import choose_part, part_readers, read_part
-        from rope_any.config._recipe import make_rope
+        from rope_any.config import read
 
-        break_graph("call Rope.from_config outside of the compiled function, once, and close over the Rope")
-        one = choose_part(part_readers(config, pairing=pairing, factor=factor), part)
-        return make_rope(read_part(one, layer_type=layer_type, sequence_length=sequence_length))
+        found = read(config, pairing=pairing, factor=factor)
+        return found.rope(part=part, layer_type=layer_type, sequence_length=sequence_length)
 
     def __call__(
         self,

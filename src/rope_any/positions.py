@@ -44,21 +44,17 @@ from rope_any._positions import Positions, as_position_array, consecutive, int32
 __all__ = [
     "DualChunk",
     "Far",
-    "centred",
     "dual_chunk",
-    "frames",
     "from_starts",
     "gather_order",
     "grid",
     "leaky_rerope",
     "mrope",
     "mrope_end",
-    "normalised",
     "packed",
     "padded",
     "ragged",
     "rerope",
-    "scaled",
     "segments",
     "self_extend",
     "shard",
@@ -404,7 +400,7 @@ def grid(
     ----------
     *positions : int, range, sequence of numbers or array
         The positions along each axis: rows and columns, or time, rows and columns. An int n is 0, 1, ..., n − 1; an
-        array has shape ``(n,)``. `centred`, `scaled`, `normalised` and `frames` make others.
+        array has shape ``(n,)``.
     order : {"rows", "columns"}, optional
         With ``"rows"`` the last axis varies fastest, row after row; with ``"columns"`` the first one does.
     window : sequence of int, optional
@@ -471,138 +467,6 @@ def _grid_coordinates(xp: Any, axes: list[Array], sizes: list[int]) -> list[Arra
     own = [tuple(n if i % len(axes) == a else 1 for i, n in enumerate(shape)) for a in range(len(axes))]
     parts = [xp.reshape(axis, only) for axis, only in zip(axes, own, strict=True)]
     return [xp.reshape(xp.broadcast_to(part, shape), (-1,)) for part in parts]
-
-
-def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
-    """
-    Return the coordinates of the points of an axis, counted from its middle.
-
-    Parameters
-    ----------
-    count : int
-        The number of points.
-    step : float, optional
-        The distance between two neighbours; positive.
-
-    Returns
-    -------
-    tuple of float
-        ``step · (i − (count − 1) / 2)`` for each point.
-
-    Notes
-    -----
-    Mochi has a step that keeps the area, ``sqrt(area / (height · width))``.
-
-    Examples
-    --------
-    >>> ra.positions.centred(4)
-    (-1.5, -0.5, 0.5, 1.5)
-    """
-    n, width = _host_count(count), positive("step", step)
-    return tuple(width * (i - (n - 1) / 2) for i in range(n))
-
-
-def scaled(count: int, reference: float, /) -> tuple[float, ...]:
-    """
-    Return the coordinates of the points of an axis, scaled to the size that a model was trained on.
-
-    Parameters
-    ----------
-    count : int
-        The number of points.
-    reference : float
-        The number of points in training; positive.
-
-    Returns
-    -------
-    tuple of float
-        ``i · reference / count`` for each point.
-
-    Notes
-    -----
-    EVA-02 (Fang et al., arXiv:2303.11331) and CogVideoX do this; timm calls the reference ``ref_feat_shape``.
-
-    Examples
-    --------
-    >>> ra.positions.scaled(4, 2)
-    (0.0, 0.5, 1.0, 1.5)
-    """
-    n, size = _host_count(count), positive("reference", reference)
-    return tuple(i * size / n for i in range(n))
-
-
-def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
-    """
-    Return the coordinates of the points of an axis, scaled to the range from -1 to 1.
-
-    Parameters
-    ----------
-    count : int
-        The number of points.
-    edges : bool, optional
-        Whether the first and the last point are at −1 and 1, instead of in the middle of the first and the last of
-        `count` equal cells.
-
-    Returns
-    -------
-    tuple of float
-        ``(2i + 1) / count − 1`` for each point; with `edges`, ``2i / (count − 1) − 1``, and −1 for a single point.
-
-    Notes
-    -----
-    DINOv3 (Siméoni et al., arXiv:2508.10104) uses cells; timm and rotary-embedding-torch use edges for their pixel
-    frequencies.
-
-    Examples
-    --------
-    >>> ra.positions.normalised(4)
-    (-0.75, -0.25, 0.25, 0.75)
-    >>> ra.positions.normalised(3, edges=True)
-    (-1.0, 0.0, 1.0)
-    """
-    n = _host_count(count)
-    if flag("edges", edges):
-        return tuple(2 * i / max(n - 1, 1) - 1 for i in range(n))
-    return tuple((2 * i + 1) / n - 1 for i in range(n))
-
-
-def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
-    """
-    Return the positions of the frames of a video, scaled to the frame rate of training.
-
-    Parameters
-    ----------
-    count : int
-        The number of frames.
-    fps : float
-        The frames per second of this video; positive.
-    base_fps : float
-        The frame rate at which neighbouring frames differ by one position; positive. With 1, positions are seconds.
-
-    Returns
-    -------
-    tuple of float
-        ``i · base_fps / fps`` for each frame.
-
-    Notes
-    -----
-    Cosmos (NVIDIA, arXiv:2501.03575) has a ``base_fps`` of 24.
-
-    Examples
-    --------
-    >>> ra.positions.frames(4, fps=12.0, base_fps=24.0)
-    (0.0, 2.0, 4.0, 6.0)
-    """
-    n, base, rate = _host_count(count), positive("base_fps", base_fps), positive("fps", fps)
-    return tuple(i * base / rate for i in range(n))
-
-
-def _host_count(count: int) -> int:
-    """Return `count`, of points, as an int; raise unless it is from 0 to 2³¹ − 1; symbols other than ints are none."""
-    if is_symbol(count) and not isinstance(count, int):
-        hint = "give grid an array of coordinates, made of arange(count)"
-        raise ArgumentTypeError("count", "be a known integer, because the result is a tuple", count, hint)
-    return int32("count", count, least=0)
 
 
 # --- shards of a sequence ---------------------------------------------------------------------------------------------

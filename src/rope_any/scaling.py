@@ -11,15 +11,12 @@ ValueError.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, flag, integer_between, positive, real
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, flag, positive, real
 from rope_any._frequencies import Row, as_row
 
 __all__ = [
-    "clipped",
     "dynamic_ntk",
-    "dynamic_yarn",
     "dype",
     "linear",
     "llama3",
@@ -28,7 +25,6 @@ __all__ = [
     "ntk",
     "ntk_by_parts",
     "proportional",
-    "resonance",
     "riflex",
     "yarn",
     "yarn_attention_factor",
@@ -227,50 +223,6 @@ def yarn(
     return _blend_by_pair(row, [f / s for f in row], max(low, 0), min(high, 2 * len(row) - 1))
 
 
-def dynamic_yarn(
-    frequencies: Sequence[float],
-    /,
-    *,
-    base: float,
-    length: float,
-    original_length: float,
-    beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
-    truncate: bool = True,
-) -> Row:
-    """
-    Scale as `yarn`, by a factor that grows with the sequence length: dynamic YaRN.
-
-    Parameters
-    ----------
-    frequencies : tuple of float
-        Radians per position.
-    base : float
-        The base of the frequencies.
-    length : float
-        The sequence length; up to `original_length` nothing changes.
-    original_length : float
-        The trained length.
-    beta_fast, beta_slow, truncate : optional
-        As for `yarn`.
-
-    Returns
-    -------
-    tuple of float
-        The frequencies of `yarn` with the factor ``length / original_length``; unchanged if that is at most 1. The
-        attention factor is `yarn_attention_factor` of the same ratio.
-
-    Notes
-    -----
-    From arXiv:2309.00071, section 3.4, and its authors' code; no maintained engine has it.
-    """
-    factor = positive("length", length) / positive("original_length", original_length)
-    if factor <= 1:
-        return as_row(frequencies)
-    ramp: dict[str, Any] = {"beta_fast": beta_fast, "beta_slow": beta_slow, "truncate": truncate}
-    return yarn(frequencies, factor, base=base, original_length=original_length, **ramp)
-
-
 def dype(frequencies: Sequence[float], factor: float, /, *, base: float, original_length: float, noise: float) -> Row:
     """
     Scale one axis of an image by an amount that depends on the denoising step: DyPE, in its form with YaRN.
@@ -447,36 +399,6 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
     return tuple(f if i < rotated else 0.0 for i, f in enumerate(row))
 
 
-def clipped(frequencies: Sequence[float], count: int, /) -> Row:
-    """
-    Fade the slowest pairs out, the last one to 0: clipped RoPE, CoPE.
-
-    Parameters
-    ----------
-    frequencies : tuple of float
-        Radians per position.
-    count : int
-        The number n of pairs that fade; those before them are kept.
-
-    Returns
-    -------
-    tuple of float
-        The last n frequencies times ``(1 + cos(π j / (n - 1))) / 2``, j from 0 to ``n - 1``; one pair alone is kept.
-
-    Notes
-    -----
-    Li et al., *CoPE*, arXiv:2602.05258, after any other scheme; in the authors' code n is 20 of 64 pairs.
-
-    Examples
-    --------
-    >>> ra.scaling.clipped((1.0, 0.5, 0.25, 0.125), 3)
-    (1.0, 0.5, 0.125, 0.0)
-    """
-    row, n = as_row(frequencies), integer_between("count", count, 0, len(frequencies))
-    fade = [(1 + math.cos(math.pi * j / max(n - 1, 1))) / 2 for j in range(n)]
-    return tuple(f * share for f, share in zip(row, [1.0] * (len(row) - n) + fade, strict=True))
-
-
 def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float) -> Row:
     """
     Slow one pair of the time axis down, so that a longer video does not repeat: RIFLEx.
@@ -511,36 +433,6 @@ def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float)
     off = [abs(round(2 * math.pi / max(abs(f), 1e-300)) - n) for f in row]
     changed = off.index(min(off))
     return tuple(0.9 * 2 * math.pi / longest if i == changed else f for i, f in enumerate(row))
-
-
-def resonance(frequencies: Sequence[float], /) -> Row:
-    """
-    Round wavelengths to whole tokens, so that positions repeat exactly: Resonance RoPE.
-
-    Parameters
-    ----------
-    frequencies : tuple of float
-        Radians per position; a frequency of 0 stays 0.
-
-    Returns
-    -------
-    tuple of float
-        ``2π / round(2π / f)``, with wavelengths of at least one token, and the sign of f.
-
-    Notes
-    -----
-    Wang et al., *Resonance RoPE*, arXiv:2403.00071. No engine that we know of has it.
-
-    Examples
-    --------
-    >>> [round(2 * np.pi / f, 9) for f in ra.scaling.resonance((1.0, 0.1))]
-    [6.0, 63.0]
-    """
-    # λ = 2π/f,  f' = 2π/round(λ);  wavelengths below one token become one
-    return tuple(
-        math.copysign(2 * math.pi / max(round(2 * math.pi / abs(f)), 1), f) if abs(f) > 1e-300 else f
-        for f in as_row(frequencies)
-    )
 
 
 def yarn_attention_factor(

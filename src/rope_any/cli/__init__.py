@@ -11,7 +11,6 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 from rope_any import __version__
-from rope_any.cli._advise import advise
 from rope_any.cli._check import check
 from rope_any.cli._common import Command, Commands, echo_json
 from rope_any.cli._convert import convert
@@ -30,7 +29,6 @@ COMMANDS: dict[str, dict[Callable[..., None], tuple[str, ...]]] = {
             "rope-any diff config.json published:llama-3.1-8b",
         ),
         published: ("rope-any published qwen", "rope-any published qwen3-8b --json"),
-        advise: ("rope-any advise published:qwen3-8b --length 128K",),
         plot: (
             "rope-any plot published:qwen3-8b wavelengths -o wavelengths.png",
             "rope-any plot published:qwen3-8b hands --position 1000 -o hands.png",

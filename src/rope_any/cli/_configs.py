@@ -12,10 +12,11 @@ from rope_any._checks import ArgumentValueError, Text, inside
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.cli._common import tokens_option
-from rope_any.config import Explanation, explain, parts
+from rope_any.config import Config, Explanation, read
+from rope_any.config._config import readers_of
 from rope_any.config._load import load, printed
 from rope_any.config._part import HEADS
-from rope_any.config._parts import PartReader, is_pipeline, part_readers
+from rope_any.config._parts import PartReader, is_pipeline
 from rope_any.config._recipe import LENGTH_KINDS, no_rotation
 
 ConfigFile = Annotated[
@@ -54,33 +55,38 @@ HEAD_KEYS = {*HEADS, "num_heads", KEY_HEADS}
 OTHER_HEADS = re.compile(r".*(attention|key_value|kv)_heads|per_layer_config|block_configs|attention_other_setting")
 
 
-def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
-    """Return what `explain`, with these options, returns for a config file; errors name the file."""
-    config = loaded(file)
+def read_file(file: Path, *, pairing: Pairing | None, factor: float | None) -> Config:
+    """Return the `Config` in a file or a folder; errors name it."""
+    config = file if is_pipeline(file) else load(file)  # errors of these name it themselves
     with naming(file):
-        return explain(config, **options)
+        return read(config, pairing=pairing, factor=factor)
 
 
-def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
-    """Return for each part of a config what `explain` returns, or its error as text; raise the error of part "text"."""
-    config = loaded(file)
+def explained(
+    file: Path, *, pairing: Pairing | None = None, factor: float | None = None, **options: Any
+) -> tuple[Explanation, ...]:
+    """Return what `Config.explain`, with these options, returns for a config file; errors name the file."""
+    config = read_file(file, pairing=pairing, factor=factor)
+    with naming(file):
+        return config.explain(**options)
+
+
+def explained_parts(file: Path, config: Config, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
+    """Return for each part what `Config.explain` returns, or its error as text; raise the error of part "text"."""
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
-    with naming(file):
-        for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")) or ("text",):
-            try:
-                explanations[part] = explain(config, part=part, **options)
-            except (TypeError, ValueError) as error:
-                if part == "text":
-                    raise
-                explanations[part] = str(error)
+    for part in config.parts or ("text",):
+        try:
+            explanations[part] = config.explain(part=part, **options)
+        except (TypeError, ValueError) as error:
+            if part == "text":
+                raise inside(printed(file), error) from None
+            explanations[part] = str(error)
     return explanations
 
 
-def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[str, str]:
+def heads(config: Config) -> dict[str, str]:
     """Return by part the numbers of query and key heads in a config, as "32 / 8"; "" if unclear or for an indexer."""
-    with naming(file):
-        readers = part_readers(loaded(file), pairing=pairing, factor=factor)
-    return {name: "" if name == "indexer" else _heads_of(one) for name, one in readers.items()}
+    return {name: "" if name == "indexer" else _heads_of(one) for name, one in readers_of(config).items()}
 
 
 def _heads_of(reader: PartReader) -> str:
@@ -95,11 +101,6 @@ def _heads_of(reader: PartReader) -> str:
     shared = 1 if keys.get("qk_rope_head_dim") is not None else keys.get(KEY_HEADS)
     counts = [count for count in (queries, shared) if type(count) is int and count > 0]
     return " / ".join(map(str, counts)) if type(queries) is int and queries > 0 else ""
-
-
-def loaded(file: Path) -> Path | dict[str, Any]:
-    """Return the config in a file as a dict; but return the path of a diffusers pipeline's folder unchanged."""
-    return file if is_pipeline(file) else load(file)
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 """``rope-any inspect``, ``diff``: show the rotations of models with the sources of values, and compare two models."""
 
+import cmath
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rope_any._checks import shown
-from rope_any._frequencies import as_rows
+from rope_any._frequencies import Row, as_rows, sum_over_axes, tokens_per_turn
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, name_of, plain, show, table
 from rope_any.cli._configs import (
@@ -21,10 +21,12 @@ from rope_any.cli._configs import (
     explained,
     explained_parts,
     heads,
+    naming,
     reach,
+    read_file,
     title,
 )
-from rope_any.config import Explanation, Fact, drift, wavelengths
+from rope_any.config import Explanation, Fact
 
 LONGEST = 80  # characters of a value
 POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
@@ -49,16 +51,18 @@ def inspect(
     the wavelengths of the pairs, and the number of pairs that never complete a turn within the lengths that the
     rotation is for. The exit code is 2 if no part can be read.
     """
-    options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
+    config = read_file(file, pairing=pairing, factor=factor)
     explanations: dict[str, tuple[Explanation, ...] | str]
     if part is None and layer_type is None:
-        explanations = explained_parts(file, **options)
+        explanations = explained_parts(file, config, sequence_length=sequence_length)
     else:
-        explanations = {part or "text": explained(file, part=part, layer_type=layer_type, **options)}
+        with naming(file):
+            found = config.explain(part=part, layer_type=layer_type, sequence_length=sequence_length)
+        explanations = {part or "text": found}
     if as_json:
         echo_json([_record(one, name) for name, each in explanations.items() for one in _as_tuple(each)])
     else:
-        _show_overview(explanations, heads(file, pairing=pairing, factor=factor))
+        _show_overview(explanations, heads(config))
         for name, each in explanations.items():
             show("")
             if isinstance(each, str):
@@ -96,7 +100,7 @@ def _summary(explanation: Explanation | str, part: str, heads_of: str) -> dict[s
     if explanation.rope is None:
         return {"part": part, "layers": layers, "rotates": "no rotary", "heads q / k": heads_of}
     cells = {name: _short(fact.value) for name, fact in explanation.facts.items()}
-    rotating = 2 * sum(n < math.inf for n in wavelengths(explanation.rope))
+    rotating = 2 * sum(n < math.inf for n in tokens_per_turn(explanation.rope.frequencies))
     factor = f" × {cells['factor']}" if cells.get("factor", "1") != "1" else ""
     axes = len(as_rows(explanation.rope.frequencies))
     tokens = reach(explanation).values()
@@ -139,7 +143,7 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
     axes: dict[tuple[str, ...], list[str]] = {}
     rows = as_rows(rope.frequencies)
     for axis, row in enumerate(rows):
-        axes.setdefault(_quartiles(replace(rope, frequencies=row)), []).append(str(axis))
+        axes.setdefault(_quartiles(row), []).append(str(axis))
     heads = ("pairs", "shortest", "25%", "50%", "75%", "longest")
     if len(rows) == 1:
         show("wavelengths in tokens")
@@ -147,7 +151,7 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
     else:
         show("wavelengths in positions along each axis")
         show(table("axis", *heads, rows=((", ".join(names), *cells) for cells, names in axes.items())))
-    tokens = wavelengths(rope)
+    tokens = tokens_per_turn(rope.frequencies)
     if unrotated := sum(n == math.inf for n in tokens):
         show(f"{unrotated} of {len(tokens)} pairs don't rotate")
     for name, pairs in _unfinished(explanation).items():
@@ -159,9 +163,9 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
         show("other lengths may have another rotation: see --sequence-length")
 
 
-def _quartiles(rope: Rope) -> tuple[str, ...]:
+def _quartiles(row: Row) -> tuple[str, ...]:
     """Return six texts: how many pairs rotate; min, three quartiles and max of their wavelengths (``–`` if none)."""
-    tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
+    tokens = sorted(n for n in tokens_per_turn(row) if n < math.inf)
     return str(len(tokens)), *(_format_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 
 
@@ -237,7 +241,7 @@ def _format_tokens(n: float) -> str:
 
 def _unfinished(explanation: Explanation) -> dict[str, int]:
     """Return how many pairs never complete a turn (unrotated ones too) within each length of `reach`, by its name."""
-    tokens = wavelengths(explanation.rope) if explanation.rope is not None else ()
+    tokens = tokens_per_turn(explanation.rope.frequencies) if explanation.rope is not None else ()
     return {name: sum(n > length for n in tokens) for name, length in reach(explanation).items()}
 
 
@@ -259,7 +263,7 @@ def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
             "start": rope.start,
             "blocks": rope.blocks,
         },
-        "wavelengths": rope and sorted(wavelengths(rope)),
+        "wavelengths": rope and sorted(tokens_per_turn(rope.frequencies)),
         "pairs_without_a_turn": _unfinished(explanation),
         "refused": refused,
     }
@@ -310,11 +314,20 @@ def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
     }
     a, b = one.rope, other.rope
     drifts = None
-    if a is not None and b is not None and len(wavelengths(a)) == len(wavelengths(b)):
-        drifts = {str(position): drift(a, b, position) for position in POSITIONS}
+    if a is not None and b is not None and len(sum_over_axes(a.frequencies)) == len(sum_over_axes(b.frequencies)):
+        drifts = {str(position): _drift(a, b, position) for position in POSITIONS}
     return {
         "layer_types": [one.layer_type, other.layer_type],
         "layers": [one.layers, other.layers],
         "facts": {name: pair for name, pair in values.items() if pair[0] != pair[1]},
         "drift": drifts,
     }
+
+
+def _drift(a: Rope, b: Rope, position: int) -> float:
+    """Return the largest distance between table entries of two rotations at one position, the same on all axes."""
+    of_a, of_b = (
+        [rope.attention_factor * cmath.exp(1j * position * f) for f in sum_over_axes(rope.frequencies)]
+        for rope in (a, b)
+    )
+    return max(abs(x - y) for x, y in zip(of_a, of_b, strict=True))

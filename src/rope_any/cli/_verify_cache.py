@@ -10,7 +10,7 @@ import typer
 from rope_any._checks import ArgumentValueError
 from rope_any._safetensors import read_tensor
 from rope_any.cli._common import echo_json, load_array, status
-from rope_any.cli._configs import explained, explained_parts, only, title
+from rope_any.cli._configs import explained_parts, naming, only, read_file, title
 from rope_any.config import Explanation
 from rope_any.config._recipe import longest_length
 from rope_any.layouts import layout_of
@@ -44,11 +44,12 @@ def verify_cache(
         hint = "or `tensor` twice, for one .safetensors file" if len(files) == 1 else ""
         raise ArgumentValueError("cache", wanted, [*map(str, files)], hint)
     files = files * (arrays // len(files))
-    options["sequence_length"] = sequence_length
-    read_as = explained(config, part=part, layer_type=layer_type, **options)
+    read = read_file(config, **options)
+    with naming(config):
+        read_as = read.explain(part=part, layer_type=layer_type, sequence_length=sequence_length)
     rope, _ = only(config, read_as)
     length = sequence_length or max((longest_length(one.facts) or 0 for one in read_as), default=0) or None
-    rotations = explained_parts(config, **options)
+    rotations = explained_parts(config, read, sequence_length=sequence_length)
     others = {
         f"{name}, {title(one)}": one.rope
         for name, each in rotations.items()
@@ -56,9 +57,9 @@ def verify_cache(
         if one.rope is not None
     }
     with status(f"verifying {', '.join(map(str, files))}"):
-        read = [_read_tensor(file, name) for file, name in zip_longest(files, tensors)]
-        cache = read[0][0] if arrays == 1 else tuple(data for data, _ in read)
-        report = check_cache(cache, layout, rope, base=base, dtype=read[0][1], length=length, others=others)
+        held = [_read_tensor(file, name) for file, name in zip_longest(files, tensors)]
+        cache = held[0][0] if arrays == 1 else tuple(data for data, _ in held)
+        report = check_cache(cache, layout, rope, base=base, dtype=held[0][1], length=length, others=others)
     if as_json:
         echo_json({"files": [*map(str, files)], "layout": layout, **report._asdict()})
     else:

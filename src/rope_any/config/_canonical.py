@@ -50,7 +50,7 @@ SIZES = {
     LENGTHS[0]: LENGTHS,
 }
 """The plain names of sizes, and the keys of each."""
-_NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.layers gives a Rope for each"
+_NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.read(config).layers() gives a Rope for each"
 
 T = TypeVar("T")
 

@@ -44,7 +44,6 @@ _OTHER_PATHS = {
 }
 """What to give instead of a path that does not exist, by a pattern."""
 _OTHER_FOLDERS = {
-    "model_index.json": "a pipeline of diffusers has no text model",
     "snapshots": "give one of the folders in its snapshots",
 }
 """What to say of a folder without a config, by the name of a file or folder in it."""
@@ -154,8 +153,8 @@ def _instead_of(config: object) -> str:
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
-    """Return mappings at any depth as dicts, tuples as lists, items unchanged. Raise if recursive or too deep."""
-    if isinstance(value, tuple):
+    """Return mappings at any depth as new dicts, lists and tuples as new lists. Raise if recursive or too deep."""
+    if isinstance(value, list | tuple):
         return list(value)
     if not isinstance(value, Mapping):
         return value

@@ -32,12 +32,6 @@ class Scheme(NamedTuple):
     """Keys that published configs give for this rope type and that have no effect."""
 
 
-def _ramp(v: Values) -> dict[str, Any]:
-    """Return the arguments that `scaling.yarn` and `dynamic_yarn` share: base, original length, ramp, truncation."""
-    ramp = {name: v[name] for name in ("beta_fast", "beta_slow", "truncate")}
-    return {"base": v["rope_theta"], "original_length": v[ORIGINAL], **ramp}
-
-
 def _first_given_key(v: Values, *keys: str) -> str | None:
     """Return the first of `keys` whose value is not None, or None."""
     return next((key for key in keys if v[key] is not None), None)
@@ -46,13 +40,9 @@ def _first_given_key(v: Values, *keys: str) -> str | None:
 def _yarn(f: Row, v: Values) -> tuple[Row, float | str]:
     """Scale frequencies by YaRN; return them, and the attention factor: a number, or its key in `v` if it is given."""
     derived = scaling.yarn_attention_factor(v["factor"], mscale=v["mscale"], mscale_all_dim=v["mscale_all_dim"])
-    return scaling.yarn(f, v["factor"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
-
-
-def _scale_by_dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Scale frequencies by dynamic YaRN; return them, and the attention factor: a number, or its key if it is given."""
-    derived = scaling.yarn_attention_factor(v["length"] / v[ORIGINAL])
-    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
+    ramp = {name: v[name] for name in ("beta_fast", "beta_slow", "truncate")}
+    row = scaling.yarn(f, v["factor"], base=v["rope_theta"], original_length=v[ORIGINAL], **ramp)
+    return row, _first_given_key(v, "attention_factor") or derived
 
 
 def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
@@ -64,7 +54,6 @@ def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
     return scaling.longrope(f, **lists, original_length=original, length=length), attention_factor
 
 
-_RAMP = {ORIGINAL: REQUIRED, "attention_factor": None, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 _BAND, _TRAINED = ("low_freq_factor", "high_freq_factor"), "max_position_embeddings"
 
 SCHEMES: dict[str, Scheme] = {
@@ -75,8 +64,19 @@ SCHEMES: dict[str, Scheme] = {
         lambda f, v: (scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=v[_TRAINED]), 1.0),
         _TRAINED,
     ),
-    "yarn": Scheme({"factor": REQUIRED, **_RAMP, "mscale": None, "mscale_all_dim": None}, _yarn),
-    "dynamic_yarn": Scheme(_RAMP, _scale_by_dynamic_yarn, ORIGINAL, ("factor",)),
+    "yarn": Scheme(
+        {
+            "factor": REQUIRED,
+            ORIGINAL: REQUIRED,
+            "attention_factor": None,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": True,
+            "mscale": None,
+            "mscale_all_dim": None,
+        },
+        _yarn,
+    ),
     "longrope": Scheme(
         {
             "short_factor": REQUIRED,
@@ -111,7 +111,7 @@ WITH_ALPHA = Scheme(
 )
 """Rope type dynamic with ``alpha`` in the models that read it: NTK-aware scaling, the same at every length."""
 
-ALIASES = {"su": "longrope", "mrope": "default", "dynamic-yarn": "dynamic_yarn"}
+ALIASES = {"su": "longrope", "mrope": "default"}
 """Older names of rope types, and names that other programs also read; they are accepted."""
 
 OTHERS = {
@@ -120,6 +120,7 @@ OTHERS = {
     "ntk": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
     "ntk_aware": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
     "dynamic_ntk": "dynamic",
+    "dynamic_yarn": "yarn, with a factor for the longest sequence: no engine has the dynamic one",
     "ntk_by_parts": "yarn, with attention_factor 1",
     "deepseek_yarn": "yarn",
     "su_rope": "longrope",

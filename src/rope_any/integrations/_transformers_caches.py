@@ -20,9 +20,10 @@ from rope_any._frequencies import as_rows
 from rope_any._pairing import Pairing
 from rope_any._positions import Positions, as_position_array, by_axis
 from rope_any._rope import Rope
-from rope_any.config import layers
+from rope_any.config import Config, read
+from rope_any.config._config import readers_of
 from rope_any.config._part import Part
-from rope_any.config._parts import choose_part, part_readers
+from rope_any.config._parts import choose_part
 from rope_any.config._recipe import LONGEST
 
 _HYBRID = "LinearAttentionAnd"
@@ -119,8 +120,8 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
     if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
         raise ArgumentTypeError("cache", "be the cache of a model of transformers", Text(type(cache).__name__))
-    config = getattr(model, "config", None) if isinstance(model, nn.Module) else model
-    part = choose_part(part_readers(config), None).part
+    config = read(getattr(model, "config", None) if isinstance(model, nn.Module) else model)
+    part = choose_part(readers_of(config), None).part
     ropes, latent = _ropes(config, part, None, lengths), part.model.latent
     weights = _norm_weights(model, len(ropes)) if part.model.normed else {}
     rotated = [("values" if latent else "keys", ropes, latent, weights)]
@@ -135,7 +136,7 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
                 yield _rotated_keys(layer, name, own, pairing, factors.get(index))
 
 
-def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
+def _ropes(config: Config, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
     """
     Return for each layer its rotations at the two `lengths` (old, new), or None if it doesn't rotate.
 
@@ -146,7 +147,7 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
         raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
     if not part.model.rotary:
         raise ArgumentValueError("model", "have rotary embedding", Text(str(part.model_type)))
-    by_length = {length: layers(config, part=name, sequence_length=length) for length in {*lengths, LONGEST}}
+    by_length = {length: config.layers(part=name, sequence_length=length) for length in {*lengths, LONGEST}}
     for argument, length in zip(("old_length", "new_length"), lengths, strict=True):
         if length is None and by_length[None] != by_length[LONGEST]:
             raise ArgumentValueError(argument, "be given for this model, whose rotation depends on it", None)

@@ -264,8 +264,8 @@ def _states(model: nn.Module, config: object) -> list[State]:
     """Return a `State` per rotary tensor of a model, by `config` (raise if unreadable); None: by ``model.config``."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
-    by_model, error = ({"": config}, None) if config is not None else model_configs(model, _config_rotations)
-    read: dict[str | None, Any] = {path: cache(partial(_config_rotations, one)) for path, one in by_model.items()}
+    by_model, error = ({"": config}, None) if config is not None else model_configs(model, _rotations)
+    read: dict[str | None, Any] = {path: cache(partial(_rotations, _read(one))) for path, one in by_model.items()}
     if config is not None:
         read[""](None)  # raises
     why = dict.fromkeys(read, "the config has no rotation for its path and shape")
@@ -381,28 +381,35 @@ class ConfigRotation(NamedTuple):
     rope: Rope | None
     """None if the part can't be read."""
     facts: Mapping[str, configs.Fact]
-    config: object
+    config: configs.Config | None = None
+    """None for a Rope."""
     layer_type: str | None = None
     layers: tuple[int, ...] | None = None
 
 
-def _config_rotations(config: object, length: int | None = None) -> list[ConfigRotation]:
+def _read(config: object) -> Rope | configs.Config:
+    """Return a config as a `Config`, but a Rope and a Config unchanged."""
+    return config if isinstance(config, Rope | configs.Config) else configs.read(config)
+
+
+def _rotations(config: object, length: int | None = None) -> list[ConfigRotation]:
     """Return all parts' rotations at a length (None: trained), `rope` None for an unreadable part; raise if all are."""
-    if config is None or isinstance(config, Rope):
-        return [ConfigRotation("", config, {}, None)] if config else []
+    read = _read(config)
+    if isinstance(read, Rope):
+        return [ConfigRotation("", read, {})]
     found: list[ConfigRotation] = []
     errors: list[Exception] = []
-    for part in configs.parts(config):
+    for part in read.parts:
         try:
-            read = configs.explain(config, part=part, sequence_length=length)
+            explanations = read.explain(part=part, sequence_length=length)
             found += [
-                ConfigRotation(part, one.rope, one.facts, config, one.layer_type, one.layers)
-                for one in read
+                ConfigRotation(part, one.rope, one.facts, read, one.layer_type, one.layers)
+                for one in explanations
                 if one.rope
             ]
         except (TypeError, ValueError) as error:
             errors.append(error)
-            found.append(ConfigRotation(part, None, {}, config))
+            found.append(ConfigRotation(part, None, {}, read))
     if errors and len(errors) == len(found):
         raise errors[0]
     return found
@@ -530,6 +537,7 @@ def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tupl
     They are computed from `freqs`. Row i is for position i, except in some classes.
     """
     rope: Any = config_rotation.rope
+    config = config_rotation.config
     count, rows = slot.shape[0], as_rows(rope.frequencies)
     used: tuple[Row, ...] = (freqs,)
     side = math.isqrt(count)
@@ -537,8 +545,14 @@ def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tupl
     # row i is for position i, with exceptions for some classes
     p = torch.arange(-count, 0) if slot.name.startswith("neg_") else torch.arange(count)
     p = p.where(p < filled, 0)[:, None].double()
-    if slot.name == "freqs_ci" and len(rows) == 2 and len(freqs) == len(rows[0]) and count - side**2 in (0, 1):
-        grid = configs.positions(config_rotation.config, (side, side), part=config_rotation.part, like=p)
+    if (
+        config
+        and slot.name == "freqs_ci"
+        and len(rows) == 2
+        and len(freqs) == len(rows[0])
+        and count - side**2 in (0, 1)
+    ):
+        grid = config.positions((side, side), part=config_rotation.part, like=p)
         p, used = torch.cat((grid.double(), torch.zeros(count - side**2, 2))), rows  # a class token does not rotate
     angle = p @ torch.tensor(used, dtype=torch.float64)
     table = cos_sin(p, used, attention_factor=rope.attention_factor)
@@ -563,7 +577,7 @@ def _verdict(
         return "exempt" if exempt else "meta", exempt, math.nan, None
     # values of any base without scaling are right then
     if not has_config and (rope := _rope_of_values(slot)):
-        options = list(_options(slot, [[ConfigRotation("values", rope, {}, None)]]))
+        options = list(_options(slot, [[ConfigRotation("values", rope, {})]]))
     held_values = _as_float64(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
     right = [(_as_float64(_shard_like(option.values, x)), _as_float64(_shard_like(option.scale, x))) for option in fit]

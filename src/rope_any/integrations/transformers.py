@@ -32,7 +32,7 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
 from rope_any._rotation import Table
-from rope_any.config import explain
+from rope_any.config import Config, read
 from rope_any.config._recipe import LONGEST
 from rope_any.integrations._configs import model_around, model_configs
 from rope_any.integrations._transformers_caches import reposition
@@ -313,7 +313,8 @@ def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
     if "position_ids" not in signature(type(embedding).forward).parameters or not hasattr(embedding, "config"):
         raise _unfit(embedding, "have rotary embeddings with a config, which take position_ids")
-    by_kind = {kind: _by_length(embedding.config, kind, length) for kind in _layer_types(embedding)}
+    config = read(embedding.config)
+    by_kind = {kind: _by_length(config, kind, length) for kind in _layer_types(embedding)}
     layouts = {_table_layout(embedding, kind, ropes, length or LONG) for kind, ropes in by_kind.items()}
     if len(layouts) != 1 or None in layouts:
         raise _unfit(embedding, "make the rotary tables that its config says", " that makes others")
@@ -330,13 +331,12 @@ def _layer_types(embedding: nn.Module) -> list[str] | list[None]:
     return [name.removesuffix("_inv_freq") for name in names if not name.endswith("original_inv_freq")] or [None]
 
 
-def _by_length(model_config: Any, layer_type: str | None, length: int | None) -> ByLength:
+def _by_length(config: Config, layer_type: str | None, length: int | None) -> ByLength:
     """Return a layer type's rotation at `length`; if None, both of LongRoPE; raise if another scheme depends on it."""
-    read = partial(Rope.from_config, model_config, layer_type=layer_type)
-    rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
+    rope, longer = (config.rope(layer_type=layer_type, sequence_length=n) for n in (length, length or LONGEST))
     if rope == longer:
         return ByLength(_without_signs(rope))
-    (explanation,) = explain(model_config, layer_type=layer_type)
+    (explanation,) = config.explain(layer_type=layer_type)
     scheme = explanation.facts["rope_type"].value
     if scheme != "longrope":
         wanted = f"be given for rope type {scheme!r}, whose tables depend on it"

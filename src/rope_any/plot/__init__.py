@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rope_any import config
 from rope_any._arrays import Array, host, is_array, library, require_array, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, integer, positive
-from rope_any._frequencies import Frequencies, as_rows
+from rope_any._frequencies import Frequencies, as_rows, tokens_per_turn
 from rope_any._pairing import members
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
@@ -124,7 +123,7 @@ def hands(
     ['0: 6.28', '9: 22.9']
     """
     rope = _rope(rope)
-    lengths = config.wavelengths(rope)
+    lengths = tokens_per_turn(rope.frequencies)
     last = len(lengths) - 1
     chosen = _evenly(len(lengths), 8) if pairs is None else _host_numbers("pairs", pairs).tolist()
     if not isinstance(chosen, list):
@@ -196,7 +195,7 @@ def wavelengths(
     'wavelength (tokens per turn)'
     """
     # a wavelength above 1e100 counts as infinite: an axis could not show it
-    rows = [[w if w < 1e100 else math.inf for w in config.wavelengths(_rope(rope))] for rope in ropes]
+    rows = [[w if w < 1e100 else math.inf for w in tokens_per_turn(_rope(rope).frequencies)] for rope in ropes]
     names = _recipe_labels(labels, len(rows))
     if not isinstance(lengths, Mapping | None):
         raise ArgumentTypeError("lengths", "be a mapping of names to tokens", lengths)
