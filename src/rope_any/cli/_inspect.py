@@ -48,8 +48,9 @@ def inspect(
     Show how a model rotates, and the source of each value.
 
     The overview has one row for each rotation. Then follow, for each part of the model, the values with their sources,
-    the wavelengths of the pairs, and the number of pairs that never complete a turn within the lengths that the
-    rotation is for. The exit code is 2 if no part can be read.
+    the wavelengths of the pairs, the number of pairs that never complete a turn within the lengths that the rotation is
+    for, and cautions: what was probably not meant, or other programs read in another way. The exit code is 2 if no part
+    can be read.
     """
     config = read_file(file, pairing=pairing, factor=factor)
     explanations: dict[str, tuple[Explanation, ...] | str]
@@ -136,6 +137,8 @@ def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
             show(f"other values: as for {explanations[0].layer_type or title(explanations[0])}")
         if one.rope is not None:
             _show_wavelengths(one, one.rope, part)
+        for caution in one.cautions if number == 0 else (each for each in one.cautions if each.layer_type):
+            show(f"caution: {caution}")
 
 
 def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
@@ -152,11 +155,12 @@ def _show_wavelengths(explanation: Explanation, rope: Rope, part: str) -> None:
         show("wavelengths in positions along each axis")
         show(table("axis", *heads, rows=((", ".join(names), *cells) for cells, names in axes.items())))
     tokens = tokens_per_turn(rope.frequencies)
-    if unrotated := sum(n == math.inf for n in tokens):
-        show(f"{unrotated} of {len(tokens)} pairs don't rotate")
+    rotating = sum(n < math.inf for n in tokens)
+    if rotating < len(tokens):
+        show(f"{len(tokens) - rotating} of {len(tokens)} pairs don't rotate")
     for name, pairs in _unfinished(explanation).items():
         length = explanation.facts[name].value
-        show(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
+        show(f"{pairs} of {rotating} pairs never complete a turn within {length:.0f} tokens ({name})")
     if part == "text" and not _unfinished(explanation):
         show("the config gives no context length, so pairs that never complete a turn are not listed")
     if "length" in explanation.facts:
@@ -240,9 +244,9 @@ def _format_tokens(n: float) -> str:
 
 
 def _unfinished(explanation: Explanation) -> dict[str, int]:
-    """Return how many pairs never complete a turn (unrotated ones too) within each length of `reach`, by its name."""
+    """Return how many pairs rotate, but never complete a turn within each length of `reach`, by its name."""
     tokens = tokens_per_turn(explanation.rope.frequencies) if explanation.rope is not None else ()
-    return {name: sum(n > length for n in tokens) for name, length in reach(explanation).items()}
+    return {name: sum(length < n < math.inf for n in tokens) for name, length in reach(explanation).items()}
 
 
 def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
@@ -265,6 +269,7 @@ def _record(explanation: Explanation | str, part: str) -> dict[str, Any]:
         },
         "wavelengths": rope and sorted(tokens_per_turn(rope.frequencies)),
         "pairs_without_a_turn": _unfinished(explanation),
+        "cautions": list(map(str, explanation.cautions)),
         "refused": refused,
     }
 

@@ -7,11 +7,12 @@ Read the config of a model: its parts, the `Rope` of each layer, the source of e
 from typing import Any
 
 from rope_any.config import _published
+from rope_any.config._cautions import Caution
 from rope_any.config._config import Config, read
 from rope_any.config._explain import Explanation
 from rope_any.config._load import Fact
 
-__all__ = ["Config", "Explanation", "Fact", "published", "read"]
+__all__ = ["Caution", "Config", "Explanation", "Fact", "published", "read"]
 
 
 def published() -> dict[str, dict[str, Any]]:

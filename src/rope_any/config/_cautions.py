@@ -28,6 +28,12 @@ class Caution(NamedTuple):
     """What the config says, with the keys that say it."""
     meant: str
     """What was probably meant, or how to say it to all programs."""
+    elsewhere: bool
+    """Whether it is about how other programs read the config, not about its values."""
+
+    def __str__(self) -> str:
+        """Return the text and what was meant, without the part."""
+        return f"{self.text}; {self.meant}"
 
 
 class _Kind(NamedTuple):
@@ -44,16 +50,17 @@ class _Kind(NamedTuple):
 
 def cautions(readers: Mapping[str, PartReader], /) -> tuple[Caution, ...]:
     """Return the cautions about the parts that are read as text is, each once."""
-    found: dict[tuple[str, str, str], list[str | None]] = {}
+    found: dict[tuple[str, str, str, bool], list[str | None]] = {}
     labels: dict[str, list[str | None]] = {}
     for name, reader in readers.items():
         for kind in _rotating_kinds(reader):
             labels.setdefault(name, []).append(kind.group.label)
-            for text, meant in (each for rule in _RULES for each in rule(kind)):
-                found.setdefault((name, text, meant), []).append(kind.group.label)
+            for rule in (*_ABOUT_VALUES, *_ABOUT_PROGRAMS):
+                for text, meant in rule(kind):
+                    found.setdefault((name, text, meant, rule in _ABOUT_PROGRAMS), []).append(kind.group.label)
     return tuple(
-        Caution(name, of_labels[0] if len(of_labels) < len(labels[name]) else None, text, meant)
-        for (name, text, meant), of_labels in found.items()
+        Caution(name, of_labels[0] if len(of_labels) < len(labels[name]) else None, text, meant, elsewhere)
+        for (name, text, meant, elsewhere), of_labels in found.items()
     )
 
 
@@ -158,14 +165,9 @@ def _rounded_ramp_elsewhere(kind: _Kind) -> Found:
         yield text, "compare outputs before a GGUF of this model is used"
 
 
-_RULES: tuple[Callable[[_Kind], Found], ...] = (
-    _scaled_lengths,
-    _two_lengths,
-    _base_by_class,
-    _unread_by_transformers_4,
-    _one_table_elsewhere,
-    _rounded_ramp_elsewhere,
-)
+_Rules: TypeAlias = tuple[Callable[[_Kind], Found], ...]
+_ABOUT_VALUES: _Rules = (_scaled_lengths, _two_lengths, _base_by_class)
+_ABOUT_PROGRAMS: _Rules = (_unread_by_transformers_4, _one_table_elsewhere, _rounded_ramp_elsewhere)
 
 
 def _difference(ours: Recipe, theirs: Recipe) -> str:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.config import _as_transformers, _explain
 from rope_any.config._canonical import common_value, groups_of_type, require_layers
+from rope_any.config._cautions import Caution, cautions
 from rope_any.config._explain import Explanation
 from rope_any.config._load import is_name, load
 from rope_any.config._parts import PartReader, choose_part, is_pipeline, part_readers, read_part, rotates
@@ -99,7 +100,8 @@ class Config:
         keys = {} if isinstance(self._source, Path) else self._source
         names = map(keys.get, ("model_type", "_class_name", "general.architecture"))
         name = next((f" of {name}" for name in names if is_name(name) and name), "")
-        return "\n".join([f"Config{name}", *(f"  {line}" for part in self.parts for line in self._lines(part))])
+        lines = [line for part in self.parts for line in self._lines(part)]
+        return "\n  ".join([f"Config{name}", *lines, *(f"caution: {each}" for each in self.cautions)])
 
     def _lines(self, part: str) -> list[str]:
         """Return a line of text for each rotation of a part, or one with the reason why it can't be read."""
@@ -212,7 +214,31 @@ class Config:
         Fact(value=128, source='hidden_size // num_attention_heads')
         """
         reader = choose_part(self._readers, part)
-        return _explain.explain(reader, layer_type, require_length(sequence_length))
+        found = _explain.explain(reader, layer_type, require_length(sequence_length))
+        of_part = [each for each in self.cautions if self._readers[each.part] is reader]
+        return tuple(
+            one._replace(cautions=tuple(each for each in of_part if each.layer_type in (None, one.layer_type)))
+            for one in found
+        )
+
+    @cached_property
+    def cautions(self) -> tuple[Caution, ...]:
+        """
+        What the config says that was probably not meant, or that not all programs read alike.
+
+        For the text and parts like it: lengths that don't fit each other and the factor, a base that only the class
+        gives, and what transformers 4, vLLM or llama.cpp read in another way. `explain`, ``rope-any inspect`` and
+        `rope_any.integrations.torch.audit` show them too.
+
+        Examples
+        --------
+        >>> yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+        >>> qwen = {"model_type": "qwen2", "head_dim": 128, "rope_theta": 1e6, "rope_scaling": yarn}
+        >>> (one,) = ra.config.read(qwen | {"max_position_embeddings": 32768}).cautions
+        >>> one.meant
+        'probably max_position_embeddings 131072, or factor 1'
+        """
+        return cautions(self._readers)
 
     def score_scale(self, *, part: str | None = None, layer_type: str | None = None) -> float:
         """

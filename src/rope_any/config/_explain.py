@@ -6,6 +6,7 @@ from typing import NamedTuple
 from rope_any._checks import positive
 from rope_any._rope import Rope
 from rope_any.config._canonical import EXTENDED, Layers, first_value, groups_by_label, groups_of_type, rope_type_of
+from rope_any.config._cautions import Caution
 from rope_any.config._load import Fact, Values, same
 from rope_any.config._part import LENGTHS, Part
 from rope_any.config._parts import PartReader
@@ -27,6 +28,8 @@ class Explanation(NamedTuple):
     """Each value and its source, by name."""
     layers: tuple[int, ...] | None
     """Indices of layers with this rotation, from 0; () if none has it; None if the config gives no number of layers."""
+    cautions: tuple[Caution, ...] = ()
+    """The cautions about these layers."""
 
 
 def explain(reader: PartReader, layer_type: str | None, length: int | None, /) -> tuple[Explanation, ...]:

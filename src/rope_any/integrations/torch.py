@@ -99,10 +99,11 @@ class Finding(NamedTuple):
         return f"{self.name}: {self.verdict}{self.text and f' ({self.text})'}{error}"
 
 
-class Report(tuple[Finding, ...]):
+class Report(tuple[Finding, ...]):  # noqa: SLOT001  # its cautions are set later
     """The findings of `audit`; true if there are any and all are right or exempt, printed line by line."""
 
-    __slots__ = ()
+    cautions: tuple[str, ...] = ()
+    """Those of the config (`rope_any.config.Config.cautions`) that are about its values; they are printed too."""
 
     def __bool__(self) -> bool:
         """Whether rotary state was found, and all of it is right or exempt."""
@@ -110,7 +111,8 @@ class Report(tuple[Finding, ...]):
 
     def __str__(self) -> str:
         """Return a line for each finding."""
-        return "\n".join(map(str, self)) or "no rotary state was found"
+        found = "\n".join(map(str, self)) or "no rotary state was found"
+        return "\n".join([found, *(f"caution: {each}" for each in self.cautions)])
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,11 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     >>> undo.written, bool(audit(model, rope))
     (('inv_freq',), True)
     """
-    return Report(state.finding for state in _states(model, config))
+    report = Report(state.finding for state in _states(model, config))
+    given = [config] if config is not None else model_configs(model, _rotations)[0].values()
+    read = [one for one in map(_read, given) if not isinstance(one, Rope)]
+    report.cautions = tuple(str(each) for one in read for each in one.cautions if not each.elsewhere)
+    return report
 
 
 def refill(model: nn.Module, /, config: object = None) -> Undo:
