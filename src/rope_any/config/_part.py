@@ -193,7 +193,7 @@ def _text_part_of(model_type: str | None) -> str:
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, default_share: float) -> None:
     """Raise if `keys` has a rotary value, except share `default_share`, that ``keys[inner]`` lacks or contradicts."""
-    if keys.get("model_type") == "musicflamingo":  # its audio part has rotary embedding too
+    if ALL.get(str(keys.get("model_type")), UNKNOWN).outer_part:
         return
     groups = [OBJECTS, *((name, *model_names(name)) for name in (BASE, SHARE, COUNT))]
     names_of = {name: names for names in groups for name in names}

@@ -285,7 +285,7 @@ def _is_tower(model_type: str) -> bool:
 
 def _kind_of(model_type: str) -> str:
     """Return "audio" or "vision", by the model type of a tower."""
-    return "audio" if "audio" in model_type or model_type == "musicflamingo" else "vision"
+    return ALL.get(model_type, UNKNOWN).outer_part or ("audio" if "audio" in model_type else "vision")
 
 
 def _tower_reader(

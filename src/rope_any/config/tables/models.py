@@ -568,9 +568,10 @@ _ROWS = {
     granite4_vision granite_docling hunyuan_vl molmo2 unlimited_ocr voxtral_realtime
     """: Model(text="*_text"),
     """
-    audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision musicflamingo ovis2 pp_chart2table qwen2_audio
+    audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision ovis2 pp_chart2table qwen2_audio
     vibevoice vibevoice_asr
     """: Model(text="qwen2"),
+    "musicflamingo": Model(text="qwen2", outer_part="audio"),
     "aya_vision cohere2_vision": Model(text="cohere2"),
     "cosmos3_omni": Model(
         text="qwen3_vl_text", parts={"vision_config": "qwen3_vl_vision"}, stream=Numbering(by_frame=True)

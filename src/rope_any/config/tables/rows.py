@@ -110,6 +110,7 @@ class Model(NamedTuple):
     parts: Mapping[str, str] = {}  # those of its towers, by path, for files that do not give them; * as in `text`
     own: Mapping[str, "Model | Tower"] = {}  # rows of its parts alone, by ``model_type``; * as in `text`
     rotary: bool = True
+    outer_part: str = ""  # what keys about rotary embedding around its sub-configs are of, if not of its text part
     alone: Literal["text", "vision", "audio"] = "text"  # the name of its rotation as a part, if in no larger config
     apart: bool = False  # whether only its parts have rotary embedding
     learned: str = ""  # how the weights change the frequencies, which the config does not say
