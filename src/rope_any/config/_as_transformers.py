@@ -20,7 +20,7 @@ from rope_any.config._gguf import is_gguf
 from rope_any.config._params import form_of
 from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
 from rope_any.config._parts import PartReader
-from rope_any.config._recipe import has_rotary_slice, make_rope, recipe
+from rope_any.config._recipe import has_rotary_slice, recipe
 
 
 def as_version_5(whole: Mapping[str, Any], reader: PartReader, /) -> Mapping[str, Any]:
@@ -43,7 +43,7 @@ def as_version_5(whole: Mapping[str, Any], reader: PartReader, /) -> Mapping[str
 
 def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
     """Return today's ``rope_parameters`` of one label; None or a null base if none rotates. Raise if groups differ."""
-    found = common_value(part, groups, partial(recipe, part), key=make_rope)
+    found = common_value(part, groups, partial(recipe, part), key=lambda made: made.rope)
     if isinstance(found, str):  # none rotates
         return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None
     given = next(group.values for group in groups if not group.unrotated)

@@ -172,9 +172,9 @@ _ABOUT_PROGRAMS: _Rules = (_unread_by_transformers_4, _one_table_elsewhere, _rou
 
 def _difference(ours: Recipe, theirs: Recipe) -> str:
     """Return how far the frequencies of another reading are from ours, as text; "" if they are equal."""
-    if ours.frequencies == theirs.frequencies:
+    if ours.rope.frequencies == theirs.rope.frequencies:
         return ""
-    a, b = ([sum(each) for each in zip(*as_rows(made.frequencies), strict=True)] for made in (ours, theirs))
+    a, b = ([sum(each) for each in zip(*as_rows(made.rope.frequencies), strict=True)] for made in (ours, theirs))
     if len(a) != len(b):
         return f"{2 * len(b)} features rotate, not {2 * len(a)},"
     ratios = [g / f for f, g in zip(a, b, strict=True) if f and g]

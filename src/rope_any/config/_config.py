@@ -18,7 +18,7 @@ from rope_any.config._cautions import Caution, cautions
 from rope_any.config._explain import Explanation
 from rope_any.config._load import is_name, load
 from rope_any.config._parts import PartReader, choose_part, is_pipeline, part_readers, read_part, rotates
-from rope_any.config._recipe import make_rope, no_rotation, require_length
+from rope_any.config._recipe import no_rotation, require_length, require_rotation
 from rope_any.config._streams import stream
 from rope_any.config.tables.words import WITHOUT_ATTENTION
 
@@ -150,7 +150,8 @@ class Config:
             If layers differ and no `layer_type` is given, or these layers have no rotary embedding.
         """
         reader = choose_part(self._readers, part)
-        return make_rope(read_part(reader, layer_type=layer_type, sequence_length=sequence_length))
+        made = read_part(reader, layer_type=layer_type, sequence_length=sequence_length)
+        return require_rotation(made).rope
 
     def layers(self, *, part: str | None = None, sequence_length: int | None = None) -> list[Rope | None]:
         """
@@ -181,7 +182,7 @@ class Config:
         length = require_length(sequence_length)
         found: dict[int, Rope | None] = {}
         for group in reader.layers():
-            rope = None if group.unrotated else make_rope(reader.recipe(group, length))
+            rope = None if group.unrotated else reader.recipe(group, length).rope
             if group.indices is None:
                 require_layers(reader.part, group.counts)
             found |= dict.fromkeys(group.indices or (), rope)

@@ -10,7 +10,6 @@ from rope_any.config._cautions import Caution
 from rope_any.config._load import Fact, Values, same
 from rope_any.config._part import LENGTHS, Part
 from rope_any.config._parts import PartReader
-from rope_any.config._recipe import make_rope
 from rope_any.config._schemes import ORIGINAL
 
 # Rope types whose factor is the extended length over the trained length; that of llama3 is not.
@@ -57,7 +56,7 @@ def _explained(
     made = reader.recipe(group, length)
     # a part with grids has no lengths
     lengths = {} if reader.grid else _lengths(reader.part, group, groups, made.facts)
-    return make_rope(made), {**made.facts, **lengths, **_score_of(reader, group)}
+    return made.rope, {**made.facts, **lengths, **_score_of(reader, group)}
 
 
 def _score_of(reader: PartReader, group: Layers) -> dict[str, Fact]:

@@ -8,19 +8,17 @@ transformers. In a layer whose main attention has no rotary embedding, the index
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from rope_any._checks import ArgumentValueError, Text, flag
 from rope_any._frequencies import as_rows
 from rope_any.config._canonical import first_value, layer_count, layer_types
 from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._part import LAYERS, Part
+from rope_any.config._recipe import Recipe
 from rope_any.config.tables.models import ALL
 from rope_any.config.tables.rows import UNKNOWN, Indexer
 from rope_any.config.tables.values import Value, between, optional
-
-if TYPE_CHECKING:
-    from rope_any.config._recipe import Recipe
 
 MOST_TOKENS = 2**31
 ASSUMED_LAYERS = 40  # the least default of a class with layer types
@@ -117,7 +115,7 @@ def why_no_rotation(part: Part, /) -> str | None:
     return None
 
 
-def recipe(part: Part, main: "Recipe | str", /) -> "Recipe | str":
+def recipe(part: Part, main: Recipe | str, /) -> Recipe | str:
     """Return the indexers' recipe from the main attention's, or why they don't rotate. Raise if heads are too small."""
     row, reason = _indexer(part), why_no_rotation(part)
     if row is None or reason is not None:
@@ -125,7 +123,7 @@ def recipe(part: Part, main: "Recipe | str", /) -> "Recipe | str":
     head, pairing, name = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"
     if isinstance(main, str):
         return f"the indexer rotates as the main attention does: {main}"
-    rotary_dim = 2 * len(as_rows(main.frequencies)[0])
+    rotary_dim = 2 * len(as_rows(main.rope.frequencies)[0])
     width = main.facts.get("rotary_dim", Fact(None, "the main attention")).source
     if rotary_dim > head.value:
         raise ArgumentValueError(head.source, f"be at least the {rotary_dim} features that {width} gives", head.value)
@@ -137,4 +135,4 @@ def recipe(part: Part, main: "Recipe | str", /) -> "Recipe | str":
         "start": Fact(start, f"the {'last' if row.last else 'first'} features, in {name}"),
         **({"key_stride": _stride(part, row, row.stride)} if row.stride else {}),
     }
-    return main._replace(pairing=row.pairing, start=start, facts={**main.facts, **facts})
+    return Recipe(replace(main.rope, pairing=row.pairing, start=start), {**main.facts, **facts})

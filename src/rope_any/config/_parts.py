@@ -17,7 +17,7 @@ from rope_any.config import _diffusers, _indexers, _params, _towers
 from rope_any.config._canonical import Layers, canonical, common_value, groups_by_label, groups_of_type
 from rope_any.config._load import Fact, is_name, load
 from rope_any.config._part import ROTARY, TEXT, Part, model_type_of, part_at, part_of, text_path
-from rope_any.config._recipe import Recipe, make_rope, no_rotation, recipe, require_length, score
+from rope_any.config._recipe import Recipe, recipe, require_length, require_rotation, score
 from rope_any.config.tables.models import ALL, MODELS
 from rope_any.config.tables.params import MISTRAL
 from rope_any.config.tables.rows import UNKNOWN, Model
@@ -186,9 +186,9 @@ def _with_pairing_check(part: Part, read: Callable[[Part, Layers, int | None], R
     def checked(group: Layers, length: int | None) -> Recipe:
         """Return the recipe of a group of layers; raise if its pairing is not the one that the caller gave, if any."""
         made = read(part, group, length)
-        if part.pairing not in (None, made.pairing):
+        if part.pairing not in (None, made.rope.pairing):
             by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
-            raise ArgumentValueError("pairing", f"be {made.pairing!r}, according to {by}", part.pairing)
+            raise ArgumentValueError("pairing", f"be {made.rope.pairing!r}, according to {by}", part.pairing)
         return made
 
     return checked
@@ -222,7 +222,7 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
 def read_part(reader: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | str:
     """Return the recipe of all rotating layers (of one type), or why none rotates. Raise if they differ."""
     length, layers = require_length(sequence_length), groups_of_type(reader.layers(), layer_type)
-    return common_value(reader.part, layers, lambda group: reader.recipe(group, length), key=make_rope)
+    return common_value(reader.part, layers, lambda group: reader.recipe(group, length), key=lambda made: made.rope)
 
 
 def _sub_config_readers(
@@ -340,8 +340,5 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
 def _read_indexer(text: Part, unused_group: Layers, length: int | None) -> Recipe:
     """Return the recipe of a text part's indexers. Raise if they don't rotate, or would differ between layers."""
     del unused_group
-    main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)
-    made = _indexers.recipe(text, main)
-    if isinstance(made, str):
-        raise no_rotation(made)
-    return made
+    main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=lambda made: made.rope)
+    return require_rotation(_indexers.recipe(text, main))

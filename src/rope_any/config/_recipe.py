@@ -26,7 +26,6 @@ from rope_any._checks import (
 )
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._names import did_you_mean
-from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._canonical import (
     EXTENDED,
@@ -88,14 +87,10 @@ def longest_length(facts: Mapping[str, Fact]) -> int | None:
 
 
 class Recipe(NamedTuple):
-    """The arguments of a `Rope`, and all values that they come from."""
+    """A rotation, and all values that it comes from."""
 
-    frequencies: Frequencies
-    pairing: Pairing
-    attention_factor: float
-    start: int
+    rope: Rope
     facts: dict[str, Fact]
-    """All values by name, with sources; ``blocks`` only if features are paired in blocks."""
 
 
 # --- the sizes of the head --------------------------------------------------------------------------------
@@ -333,7 +328,7 @@ def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
         except (KeyError, TypeError, ValueError) as error:
             got = f"{name} alone: {error}" if name in OBJECTS else f"without it: {error}"
             raise ArgumentValueError(part.name(name), wanted, Text(got), hint) from None
-        if (made.frequencies, made.attention_factor) != (theirs.frequencies, theirs.attention_factor):
+        if made.rope != theirs.rope:
             pairs = ((made.facts.get(key), fact) for key, fact in theirs.facts.items())
             ours, fact = next((a, b) for a, b in pairs if a and not same(a.value, b.value))
             got = f"{brief(ours.value)} ({ours.source}) and {brief(fact.value)} ({fact.source})"
@@ -394,7 +389,9 @@ def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Rec
         **_about_attention(part),
     }
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
-    return Recipe(freqs, pairing.value, attention_factor(factor.value), v.get("start", 0), known)
+    factor_of_table = attention_factor(factor.value)
+    rope = Rope(freqs, pairing=pairing.value, attention_factor=factor_of_table, start=v.get("start", 0))
+    return Recipe(rope, known)
 
 
 def _about_attention(part: Part) -> dict[str, Fact]:
@@ -547,10 +544,8 @@ def no_rotation(reason: str, /) -> ArgumentValueError:
     return ArgumentValueError("config", "have rotary embedding to make a Rope of", Text(f"none: {reason}"))
 
 
-def make_rope(recipe_or_reason: Recipe | str, /) -> Rope:
-    """Return the `Rope` of a recipe; raise if it is a text, the reason why there is no rotary embedding."""
-    if isinstance(recipe_or_reason, str):
-        raise no_rotation(recipe_or_reason)
-    freqs, pairing, factor, start, facts = recipe_or_reason
-    blocks = facts["blocks"].value if "blocks" in facts else 1
-    return Rope(freqs, pairing=pairing, attention_factor=factor, start=start, blocks=blocks)
+def require_rotation(made: Recipe | str, /) -> Recipe:
+    """Return a recipe unchanged; raise if it is a text, the reason why there is no rotary embedding."""
+    if isinstance(made, str):
+        raise no_rotation(made)
+    return made

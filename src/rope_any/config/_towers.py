@@ -10,6 +10,7 @@ from itertools import product
 from rope_any import axes
 from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, choice, integer, positive
 from rope_any._frequencies import Row, frequencies
+from rope_any._rope import Rope
 from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, agreed, checked, grid_shape, joined, require_names, typed
 from rope_any.config._part import Part, unread
@@ -72,7 +73,7 @@ def recipe(part: Part, group: Layers, /) -> Recipe:
     }
     if tower.blocks > 1:
         facts["blocks"] = Fact(tower.blocks, by_model)
-    return Recipe(rows, tower.pairing, 1.0, 0, facts)
+    return Recipe(Rope(rows, pairing=tower.pairing, blocks=tower.blocks), facts)
 
 
 def _number_by_axis(part: Part, sizes: tuple[Value, ...]) -> Fact | None:

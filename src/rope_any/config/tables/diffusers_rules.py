@@ -15,6 +15,7 @@ from rope_any._checks import MAX_FEATURES, ArgumentValueError, Text, brief, choi
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._positions import Coordinates
+from rope_any._rope import Rope
 from rope_any.axes import assigned, axial, strided_axes
 from rope_any.config._load import Fact, agreed, checked, joined, same, typed
 from rope_any.config._part import Part
@@ -165,7 +166,8 @@ def runs(component: Component, dim: int, base: float, *, blocks: bool = False, c
     if blocks:
         facts["blocks"] = Fact(n, component.part.default)
     facts |= {"rotary_dim": Fact(sum(axes.value), axes.source), "axes": axes}
-    return Recipe(made[::-1] if columns_first else made, component.row.pairing, 1.0, 0, facts)
+    made = made[::-1] if columns_first else made
+    return Recipe(Rope(made, pairing=component.row.pairing, blocks=n if blocks else 1), facts)
 
 
 def _numbers_by_axis(component: Component, keys: tuple[Value, ...], n: int) -> Fact:
@@ -182,7 +184,7 @@ def equal_axes(component: Component, dim: int, base: float) -> Recipe:
     if 6 * pairs > dim:
         raise ArgumentValueError(source, f"be at most a sixth of the head dimension, {dim}", pairs)
     rows = axial(*[frequencies(2 * pairs, base=base)] * 3)
-    return Recipe(rows, component.row.pairing, 1.0, 0, {"rotary_dim": Fact(6 * pairs, f"6 · {source}")})
+    return Recipe(Rope(rows, pairing=component.row.pairing), {"rotary_dim": Fact(6 * pairs, f"6 · {source}")})
 
 
 def strided(component: Component, dim: int, base: float, *, scaled: Value | None = None) -> Recipe:
@@ -208,7 +210,7 @@ def strided(component: Component, dim: int, base: float, *, scaled: Value | None
         raise ArgumentValueError(given.source, wanted, sections)
     rows = assigned(frequencies(dim, base=base), strided_axes(dim // 2, sections))
     facts = {"rotary_dim": Fact(dim, component.part.default), "mrope_section": Fact(tuple(sections), given.source)}
-    return Recipe(rows, component.row.pairing, 1.0, 0, facts)
+    return Recipe(Rope(rows, pairing=component.row.pairing), facts)
 
 
 def over_all_heads(
@@ -233,12 +235,12 @@ def over_all_heads(
     facts = {"rotary_dim": Fact(2 * count, component.part.default), "rope_type": kind}
     if kind.value == "interleaved":
         facts["start"] = Fact(2 * rest, component.part.default)
-        return Recipe(assigned(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
+        return Recipe(Rope(assigned(row, axis_of) if axes > 1 else row, pairing="interleaved", start=2 * rest), facts)
     facts["blocks"] = blocks = component.number(heads)  # each head is paired on its own
     if dim // blocks.value % 2:
         raise ArgumentValueError(each.keys[0], "be even", dim // blocks.value)
     rows = assigned((0.0,) * rest + row, [0] * rest + axis_of)
-    return Recipe(rows if axes > 1 else row, "half", 1.0, 0, facts)
+    return Recipe(Rope(rows if axes > 1 else row, pairing="half", blocks=blocks.value), facts)
 
 
 def _head_frequencies(dim: int, base: float) -> Row:
@@ -253,7 +255,8 @@ def sequence(component: Component, dim: int, base: float, *, scale: Value | floa
     by = component.read(scale)
     factor, facts = positive(by.source, by.value), {"rotary_dim": Fact(dim, component.part.default)}
     facts |= {"frequency_scale": by} if factor != 1 else {}
-    return Recipe(tuple(factor * f for f in _head_frequencies(dim, base)), component.row.pairing, 1.0, 0, facts)
+    row = tuple(factor * f for f in _head_frequencies(dim, base))
+    return Recipe(Rope(row, pairing=component.row.pairing), facts)
 
 
 def longrope(component: Component, dim: int, base: float, *, factors: Value, longest: Value, original: Value) -> Recipe:
@@ -274,7 +277,7 @@ def longrope(component: Component, dim: int, base: float, *, factors: Value, lon
         "factors": Fact(used, names[used]),
         "attention_factor": Fact(factor, f"{extended.source}, {first.source}"),
     }
-    return Recipe(row, component.row.pairing, factor, 0, facts)
+    return Recipe(Rope(row, pairing=component.row.pairing, attention_factor=factor), facts)
 
 
 # --- grids: the coordinates of frames, rows and columns ---------------------------------------------------
