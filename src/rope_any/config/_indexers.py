@@ -12,10 +12,20 @@ from dataclasses import replace
 
 from rope_any._checks import ArgumentValueError, Text, flag
 from rope_any._frequencies import as_rows
-from rope_any.config._canonical import first_value, layer_count, layer_types
+from rope_any.config._canonical import (
+    Layers,
+    common_value,
+    first_value,
+    groups_by_label,
+    groups_of_type,
+    layer_count,
+    layer_types,
+)
+from rope_any.config._canonical import canonical as text_layers
 from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._part import LAYERS, Part
-from rope_any.config._recipe import Recipe
+from rope_any.config._recipe import Recipe, no_rotation
+from rope_any.config._recipe import recipe as text_recipe
 from rope_any.config.tables.models import ALL
 from rope_any.config.tables.rows import UNKNOWN, Indexer
 from rope_any.config.tables.values import Value, between, optional
@@ -48,7 +58,7 @@ def _indexer(part: Part) -> Indexer | None:
     return row.indexer
 
 
-def layers_with_indexer(part: Part, /) -> list[bool]:
+def _layers_with_indexer(part: Part) -> list[bool]:
     """Return for each text layer whether it has its own indexer; all False if it is off. Raise if undetermined."""
     row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
     counted = first_value(part, LAYERS)
@@ -101,7 +111,7 @@ def _pairing(part: Part, row: Indexer) -> Fact:
     return Fact(row.pairing, f"{name}, and {given.source}")
 
 
-def why_no_rotation(part: Part, /) -> str | None:
+def _why_no_rotation(part: Part) -> str | None:
     """Return why the indexers of a model don't rotate, whatever its main attention does; None if they do."""
     row = _indexer(part)
     if row is None:
@@ -110,21 +120,64 @@ def why_no_rotation(part: Part, /) -> str | None:
         optional("qk_rope_head_dim", default=0).read(part, between(0, 0))
         given = part.get("indexer_rope_interleave")
         return f"{row.unrotated}, and {given.source} has no effect" if given else row.unrotated
-    if not any(layers_with_indexer(part)):
+    if not any(_layers_with_indexer(part)):
         return f"no layer of this {part.model_type} has an indexer"
     return None
 
 
-def recipe(part: Part, main: Recipe | str, /) -> Recipe | str:
-    """Return the indexers' recipe from the main attention's, or why they don't rotate. Raise if heads are too small."""
-    row, reason = _indexer(part), why_no_rotation(part)
+def may_rotate(part: Part, /) -> bool:
+    """Whether a text part has an indexer with rotary embedding, or one that raises when it is read."""
+    try:
+        return _why_no_rotation(part) is None
+    except (TypeError, ValueError):
+        return True
+
+
+def _main_groups(part: Part) -> tuple[Layers, ...]:
+    """Return the text layers whose parameters the indexers use: all groups, or those of the indexer's `layer_type`."""
+    groups = text_layers(part)
+    if None in groups_by_label(groups):
+        return groups
+    row = ALL.get(part.model_type or "", UNKNOWN).indexer
+    return groups_of_type(groups, row and row.layer_type)
+
+
+def canonical(part: Part, /) -> tuple[Layers, ...]:
+    """Return two groups: layers whose indexer rotates, and the others; one if none does or indices are unknown."""
+    main = _main_groups(part) if (reason := _why_no_rotation(part)) is None else ()
+    first = next((group for group in main if not group.unrotated), None)
+    if first is None:
+        why = reason or "the indexer rotates as the main attention does, which has no rotary embedding in any layer"
+        return (Layers(unrotated=why),)
+    groups, rotating = text_layers(part), Layers(values=first.values)
+    if any(group.indices is None for group in groups):
+        return (rotating,)
+    indexed = _layers_with_indexer(part)
+    having = {i for g in groups if not g.unrotated for i in g.indices or () if indexed[i]}
+    others = {i for g in groups for i in g.indices or ()} - having
+    reason_of_others = f"these layers of {part.model_type} have no indexer of their own"
+    return (
+        rotating._replace(indices=tuple(sorted(having))),
+        Layers(indices=tuple(sorted(others)), unrotated=reason_of_others),
+    )
+
+
+def recipe(part: Part, _group: Layers, length: int | None, /) -> Recipe:
+    """Return the indexers' recipe, from that of the main attention. Raise if they don't rotate or heads are small."""
+
+    def read(group: Layers) -> Recipe:
+        """Return the recipe of a group of the main attention."""
+        return text_recipe(part, group, length)
+
+    main = common_value(part, _main_groups(part), read, key=lambda made: made.rope)
+    row, reason = _indexer(part), _why_no_rotation(part)
     if row is None or reason is not None:
-        return str(reason)
+        raise no_rotation(str(reason))
     head, pairing, name = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"
     if isinstance(main, str):
-        return f"the indexer rotates as the main attention does: {main}"
+        raise no_rotation(f"the indexer rotates as the main attention does: {main}")
     rotary_dim = 2 * len(as_rows(main.rope.frequencies)[0])
-    width = main.facts.get("rotary_dim", Fact(None, "the main attention")).source
+    width = main.facts["rotary_dim"].source
     if rotary_dim > head.value:
         raise ArgumentValueError(head.source, f"be at least the {rotary_dim} features that {width} gives", head.value)
     start = head.value - rotary_dim if row.last else 0

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, NoReturn
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _params, _towers
-from rope_any.config._canonical import Layers, canonical, common_value, groups_by_label, groups_of_type
+from rope_any.config._canonical import Layers, canonical, common_value, groups_of_type
 from rope_any.config._load import Fact, is_name, load
 from rope_any.config._part import ROTARY, TEXT, Part, model_type_of, part_at, part_of, text_path
-from rope_any.config._recipe import Recipe, recipe, require_length, require_rotation, score
+from rope_any.config._recipe import Recipe, recipe, require_length, score
 from rope_any.config.tables.models import ALL, MODELS
 from rope_any.config.tables.params import MISTRAL
 from rope_any.config.tables.rows import UNKNOWN, Model
@@ -122,8 +122,8 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
 def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """Return readers of the text part, its indexer if it may rotate, and towers of a translated file (most raise)."""
     parts = {"text": _text_reader(text)._replace(whole=keys)}
-    if _has_indexer(text):
-        parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
+    if _indexers.may_rotate(text):
+        parts["indexer"] = PartReader(text, partial(_indexers.canonical, text), partial(_indexers.recipe, text))
     for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
         if key in text.keys and key not in keys and not text.path:
             inner, path = text.keys[key], text.name(key)
@@ -297,48 +297,3 @@ def _tower_reader(
     read = _with_pairing_check(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length
     score, grid = partial(_towers.score, part), partial(_towers.grid, part)
     return PartReader(part, partial(_towers.canonical, part), read, grid, score)
-
-
-def _has_indexer(text: Part) -> bool:
-    """Whether a text part has an indexer with rotary embedding, or one that raises when it is read."""
-    try:
-        return _indexers.why_no_rotation(text) is None
-    except (TypeError, ValueError):
-        return True
-
-
-def _main_groups(text: Part) -> tuple[Layers, ...]:
-    """Return the text layers whose parameters the indexers use: all groups, or those of the indexer's `layer_type`."""
-    groups = canonical(text)
-    if None in groups_by_label(groups):
-        return groups
-    indexer = ALL.get(text.model_type or "", UNKNOWN).indexer
-    return groups_of_type(groups, indexer and indexer.layer_type)
-
-
-def _indexer_layers(text: Part) -> tuple[Layers, ...]:
-    """Return two groups: layers whose indexer rotates, and the others; one if none does or indices are unknown."""
-    main = _main_groups(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
-    first = next((group for group in main if not group.unrotated), None)
-    if first is None:
-        why = reason or "the indexer rotates as the main attention does, which has no rotary embedding in any layer"
-        return (Layers(unrotated=why),)
-    groups = canonical(text)
-    rotating = Layers(values=first.values)
-    if any(group.indices is None for group in groups):
-        return (rotating,)
-    indexed = _indexers.layers_with_indexer(text)
-    having = {i for g in groups if not g.unrotated for i in g.indices or () if indexed[i]}
-    others = {i for g in groups for i in g.indices or ()} - having
-    reason_of_others = f"these layers of {text.model_type} have no indexer of their own"
-    return (
-        rotating._replace(indices=tuple(sorted(having))),
-        Layers(indices=tuple(sorted(others)), unrotated=reason_of_others),
-    )
-
-
-def _read_indexer(text: Part, unused_group: Layers, length: int | None) -> Recipe:
-    """Return the recipe of a text part's indexers. Raise if they don't rotate, or would differ between layers."""
-    del unused_group
-    main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=lambda made: made.rope)
-    return require_rotation(_indexers.recipe(text, main))
