@@ -10,7 +10,7 @@ disagree, with the reason, and those that are not text.
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -30,36 +30,15 @@ REASON = "the architectures are those of transformers (5.23 or later), which run
 torch = pytest.importorskip("torch", reason=REASON)
 transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
 
+from rotary_classes import VISION, Case, config_class, in_source  # noqa: E402
+
 LISTED: dict[str, str] = json.loads(Path(__file__).with_name("architectures.json").read_text())
 DISAGREEING = {name: reason for name, reason in LISTED.items() if not reason.startswith("not text: ")}
 VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
 
 
-class Case(NamedTuple):
-    """A rotary class, a config class that it is built from, and one kind of layer."""
-
-    module: str
-    """The module of the rotary class, in transformers.models."""
-    rotary: str | None
-    """The rotary class; None if the attention has none."""
-    home: str
-    """The module of the config class."""
-    config: str
-    layer_type: str | None = None
-
-    def __str__(self):
-        """Return the name of the case: its config class and layer type."""
-        return "-".join(filter(None, (self.config, self.layer_type)))
-
-
 # --- the list of architectures ----------------------------------------------------------------------------
 
-CLASS = re.compile(r"^class (\w+)\((\w*).*\n((?:(?:[ \t].*)?\n)*)", re.MULTILINE)
-CONFIG = re.compile(r"\bconfig: \"?((?!PreTrained)\w+Config)\b")
-# Classes for patches on a grid. The text part of a vision model is named Text; DeepSeek-OCR 2 reads patches as text.
-VISION = re.compile(r"^(?!DeepseekOcr2Vision).*Vi(sion|T)(?!Text)")
-# Models whose constructors name the config of the whole model, and pass a part of it to the rotary class.
-PARTS = {"ClvpConfig": "ClvpEncoderConfig", "T5GemmaConfig": "T5GemmaModuleConfig"}
 # Models without a rotary class, and configs whose models are in another module.
 OTHERS = [
     Case("gptj.modeling_gptj", None, "gptj", "GPTJConfig"),
@@ -74,33 +53,6 @@ OTHERS = [
     Case("mimi.modeling_mimi", "MimiRotaryEmbedding", "mimi", "MimiDecoderConfig"),
 ]
 OTHERS = [case for case in OTHERS if not is_absent(case.home)]
-
-
-def in_source() -> Iterator[tuple[Case, bool]]:
-    """Find rotary classes with their configs, and whether they depend on the layer type, without importing anything."""
-    for path in sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py")):
-        source = path.read_text(encoding="utf-8")
-        classes = {name: (base, body) for name, base, body in CLASS.findall(source)} if "Rotary" in source else {}
-        for name in classes:
-            body = own_body(classes, name)
-            if not re.search(r"Rotary(Positional)?Embedding$", name) or "__init__(self, config" not in body:
-                continue
-            built = re.compile(rf"\b{name}\((config=)?(self\.)?config\b(?!\.)")
-            users = [text for other, (_, text) in classes.items() if other != name and built.search(text)]
-            for config in sorted(configs_in(users) or configs_in([body]) or configs_in([source])):
-                case = Case(f"{path.parent.name}.{path.stem}", name, path.parent.name, PARTS.get(config, config))
-                yield case, "{layer_type}_inv_freq" in body
-
-
-def configs_in(texts):
-    """Return the names of all config classes mentioned in texts."""
-    return {config[1] for text in texts if (config := CONFIG.search(text))}
-
-
-def own_body(classes, name):
-    """Return the body of a class, or of the nearest of its bases that has a constructor."""
-    base, body = classes[name]
-    return body if "__init__" in body or base not in classes else own_body(classes, base)
 
 
 def cases():
@@ -129,11 +81,6 @@ TURNED_ON = {
 }
 CONFORMERS = ("SeamlessM4T", "Wav2Vec2Bert", "Wav2Vec2Conformer")
 TURNED_ON |= {f"{name}Config": {"position_embeddings_type": "rotary"} for name in CONFORMERS}
-
-
-def config_class(case):
-    """Return the config class of a case."""
-    return getattr(import_module(f"transformers.models.{case.home}.configuration_{case.home}"), case.config)
 
 
 def keys_of(config):

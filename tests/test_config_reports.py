@@ -112,9 +112,9 @@ def test_parameters_by_layer_type_are_read():
 
 def test_the_score_scale_is_reported_with_its_source():
     assert config.read(LLAVA).score_scale() == 0.125
-    for layer_type, _, facts, _ in config.read(GEMMA3).explain():
-        source = f"(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type {layer_type}"
-        assert facts["score_scale"] == (1 / 16, source)
+    for one in config.read(GEMMA3).explain():
+        source = f"(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type {one.layer_type}"
+        assert one.facts["score_scale"] == (1 / 16, source)
     assert config.read(GEMMA3).score_scale() == 1 / 16
 
 
@@ -124,7 +124,7 @@ def test_explain_reports_temperature_and_disabled_rotary():
     esm = {"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16}
     (explanation,) = config.read(esm).explain()
     reason = "position_embedding_type, default of esm, is str 'absolute'"
-    assert explanation == (None, None, {"rotary": (None, reason)}, ())
+    assert explanation == (None, None, {"rotary": (None, reason)}, (), ())
     with pytest.raises(ValueError, match=reason):
         Rope.from_config(esm)
     assert Rope.from_config(esm | {"position_embedding_type": "rotary"}) == Rope(frequencies(64), pairing="half")

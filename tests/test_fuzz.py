@@ -74,6 +74,7 @@ CALLS = {
     "score_scale": (config.read(SCALED).score_scale, (), {"part": "text", "layer_type": None}),
     "layers": (config.read(SCALED).layers, (), {"part": "text", "sequence_length": 4096}),
     "explain": (config.read(SCALED).explain, (), {"part": "text", "layer_type": None, "sequence_length": 4096}),
+    "as_transformers": (config.read(SCALED).as_transformers, (), {"version": 4}),
     "axial": (axes.axial, (F, F), {}),
     "chunked": (axes.chunked, (F, [1, 3]), {}),
     "strided": (axes.strided, (F, [2, 2]), {}),

@@ -335,7 +335,7 @@ def test_the_scaling_of_rotary_embedding_torch_equals_ours(option, scheme):
 def axial_pixel(frequencies, x):
     """Rotate x ``(heads, rows, columns, dim)`` by pixel frequencies, as the page on images does."""
     rope = ra.Rope(ra.axes.axial(frequencies.tolist(), frequencies.tolist()), pairing="interleaved")
-    sides = (np.linspace(-1, 1, n) for n in x.shape[1:3])
+    sides = (np.linspace(-1, 1, n).tolist() for n in x.shape[1:3])
     return rope.apply(x.flatten(1, 2), ra.positions.grid(*sides, like=x)).unflatten(1, x.shape[1:3])
 
 

@@ -196,7 +196,7 @@ NEAR = {
     "yarn2": "",  # another version
     "pro": "proportional",  # the beginning of one
     "longrope_of_our_own_making_today": "longrope",
-    "dyn": "",  # the beginning of two
+    "dyn": "dynamic",
     "li": "",  # too short for a beginning
 }
 
@@ -205,6 +205,8 @@ NEAR = {
 def test_a_near_name_is_proposed_and_no_far_one(name):
     model = {"model_type": "llama", "head_dim": 8, "rope_scaling": {"rope_type": name, "factor": 2.0}}
     assert hint(lambda: ra.Rope.from_config(model)) == (f"did you mean {NEAR[name]}?" if NEAR[name] else "")
+    model["rope_scaling"] = {"rope_type": "yarn", "beta": 2.0}  # the beginning of beta_fast and of beta_slow
+    assert hint(lambda: ra.Rope.from_config(model)) == ""
 
 
 # --- other libraries and compilers ------------------------------------------------------------------------------------

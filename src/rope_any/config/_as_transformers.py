@@ -1,30 +1,36 @@
-"""Write a config in the forms of transformers: `modern` in that of version 5."""
+"""Write a config in the forms of transformers: that of version 5, and the older one of version 4."""
 
 import math
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from rope_any._checks import ArgumentValueError, Text
+from rope_any._checks import ArgumentValueError, Text, brief
 from rope_any.config._canonical import (
     EXTENDED,
     SIZES,
     Layers,
     class_defaults,
     common_value,
+    first_value,
     groups_by_label,
     rope_type_of,
     without_rotary,
 )
 from rope_any.config._gguf import is_gguf
+from rope_any.config._load import same
 from rope_any.config._params import form_of
-from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
+from rope_any.config._part import BASE, COUNT, HEADS, HIDDEN, LENGTHS, SHARE, Part
 from rope_any.config._parts import PartReader
 from rope_any.config._recipe import has_rotary_slice, recipe
+from rope_any.config._schemes import ORIGINAL
+
+_TODAY = ("rope_parameters", "rope_scaling")
+_WITH_HEAD = ("dynamic", "yarn", "longrope")  # rope types for which transformers 4 reads ``head_dim``
 
 
-def as_version_5(whole: Mapping[str, Any], reader: PartReader, /) -> Mapping[str, Any]:
-    """Return the config `whole`, whose text is read by `reader`, with all parameters in ``rope_parameters``."""
+def as_transformers(whole: Mapping[str, Any], reader: PartReader, version: int, /) -> Mapping[str, Any]:
+    """Return the config `whole`, whose text is read by `reader`, in the form of transformers 5 or 4. Raise if unfit."""
     form = "the metadata of a GGUF file" if is_gguf(whole) else form_of(whole)
     if form is not None:
         raise ArgumentValueError("config", "be that of transformers", Text(form))
@@ -33,15 +39,15 @@ def as_version_5(whole: Mapping[str, Any], reader: PartReader, /) -> Mapping[str
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))
     if without_rotary(part) is not None or "rope_parameters" in part.model.ignored:
         return whole
-    found = groups_by_label(groups)
-    new = {label: _modern_parameters(part, label, same_label) for label, same_label in found.items()}
+    by_label = {label: _parameters(part, label, same) for label, same in groups_by_label(groups).items()}
     names = (key for name in (BASE, SHARE, COUNT) for key in part.key_names(name))
-    old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
+    old = {*_TODAY, *names, *(layer.key for layer in part.model.layers.values())}
     kept = {key: value for key, value in part.keys.items() if key not in old}
-    return _replace_part(whole, part.path, {**kept, "rope_parameters": new.get(None, new)}, {*old, "rope_parameters"})
+    new = {"rope_parameters": by_label.get(None, by_label)} if version == 5 else _older_form(part, by_label)
+    return _replace_part(whole, part.path, _with_paths(kept, new), old)
 
 
-def _modern_parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
+def _parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
     """Return today's ``rope_parameters`` of one label; None or a null base if none rotates. Raise if groups differ."""
     found = common_value(part, groups, partial(recipe, part), key=lambda made: made.rope)
     if isinstance(found, str):  # none rotates
@@ -67,3 +73,74 @@ def _replace_part(
         return part
     outside = {key: value for key, value in config.items() if key not in names}
     return {**outside, path[0]: _replace_part(config[path[0]], path[1:], part, names)}
+
+
+def _with_paths(keys: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `keys` with `values`, by "key" or "object.key"; their dots lead into objects."""
+    found = dict(keys)
+    for path, value in values.items():
+        outer, _, key = path.partition(".")
+        found[outer] = {**(found.get(outer) or {}), key: value} if key else value
+    return found
+
+
+# --- the form of transformers 4 ---------------------------------------------------------------------------
+
+
+def _older_form(part: Part, by_label: Mapping[str | None, dict[str, Any] | None]) -> dict[str, Any]:
+    """Return the keys of transformers 4 for parameters by label; raise if they can't say what these do."""
+    found: dict[str, Any] = {}
+    for label, parameters in by_label.items():
+        if parameters is None:
+            raise inexpressible(f"layers of type {label} without rotary embedding")
+        for key, value in _older_keys(part, label, parameters).items():
+            if not same(found.setdefault(key, value), value):
+                raise inexpressible(f"{key} {brief(value)} for {label}, but {brief(found[key])} for other layers")
+    return {key: value for key, value in found.items() if key != "rope_scaling" or value is not None}
+
+
+def _older_keys(part: Part, label: str | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of transformers 4 for the layers of one label; raise if the scheme is not known there."""
+    scaling = {key: value for key, value in parameters.items() if key not in (BASE, SHARE)}
+    layer, kind = part.model.layers.get(label or ""), scaling["rope_type"]
+    if kind not in part.model.older.types:
+        raise inexpressible(f"the rope type {kind}")
+    outside: dict[str, Any] = {layer.key if layer else _key_of_4(part, BASE): parameters[BASE]}
+    if SHARE in parameters:
+        outside[_key_of_4(part, SHARE)] = parameters[SHARE]
+    if layer is not None and not layer.scaled:
+        if len(scaling) > 1:
+            raise inexpressible(f"a scaling of layers of type {label}")
+        return outside
+    head, hidden, heads = (first_value(part, names) for names in (("head_dim",), HIDDEN, HEADS))
+    if kind in _WITH_HEAD and part.model.older.null_head and head is None and hidden and heads:
+        outside["head_dim"] = hidden.value // heads.value
+    if kind == "longrope" and ORIGINAL in scaling:
+        outside[ORIGINAL] = scaling[ORIGINAL]  # its class reads it there
+    return {**outside, "rope_scaling": _scaling_of_4(part, scaling)}
+
+
+def _key_of_4(part: Part, name: str) -> str:
+    """Return the key of a model for its base or share in transformers 4: its own, unless its class ignores that."""
+    read = [key for key in part.key_names(name) if key not in part.model.ignored]
+    if not read:
+        raise inexpressible(f"the {name} of {part.model_type}")
+    return read[-1]
+
+
+def _scaling_of_4(part: Part, scaling: dict[str, Any]) -> dict[str, Any] | None:
+    """Return ``rope_scaling`` of transformers 4; None if there is none. Raise for keys that the class does not take."""
+    always = part.model.needs_parameters or part.model.axes or part.model.older.never_null
+    if scaling == {"rope_type": "default"} and not always:
+        return None
+    names = part.model.older.keys
+    if names is None:
+        return scaling
+    if scaling.keys() - {"rope_type", ORIGINAL} != {*names}:
+        raise inexpressible(f"another scaling of {part.model_type} than {', '.join(names)}")
+    return {"type": scaling["rope_type"], **{name: scaling[name] for name in names}}
+
+
+def inexpressible(what: str) -> ArgumentValueError:
+    """Return the error that transformers 4 has no form for `what`."""
+    return ArgumentValueError("version", "be 5 for this config", 4, f"transformers 4 has no key for {what}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rope_any._arrays import Array, break_graph
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, integer
 from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
@@ -362,23 +362,28 @@ class Config:
             raise ArgumentValueError("part", wanted, NOTHING if part is None else part, hint)
         return found
 
-    def as_transformers(self) -> dict[str, Any]:
+    def as_transformers(self, *, version: int = 5) -> dict[str, Any]:
         """
-        Return the config in the form of transformers 5: all parameters in ``rope_parameters``, under today's names.
+        Return the config of a text model in the form of transformers 5, or in the older one of transformers 4.
 
-        The config must be that of a text model of transformers.
+        Parameters
+        ----------
+        version : {5, 4}, optional
+            The form of 5 has all parameters in ``rope_parameters``, under today's names, by type of layer if layers
+            differ. That of 4 has ``rope_scaling``, and the base and the share of the head outside of it, under the
+            names of the model's own class.
 
         Returns
         -------
         dict
-            A new config of the same rotation. It has ``rope_parameters``, by type of layer if layers differ, with the
-            model's defaults filled in, instead of ``rope_scaling`` and older names. Other keys are unchanged, and so is
+            A new config of the same rotation, with the model's defaults filled in. Other keys are unchanged, and so is
             a config without rotary embedding.
 
         Raises
         ------
         ValueError
-            If the config is GGUF metadata, a params.json or not of a text model, or if layers of one type differ.
+            If the config is GGUF metadata, a params.json or not of a text model, if layers of one type differ, or if
+            transformers 4 has no keys for the rotation.
 
         Examples
         --------
@@ -386,10 +391,28 @@ class Config:
         >>> neox.as_transformers()["rope_parameters"]
         {'rope_type': 'default', 'rope_theta': 10000.0, 'partial_rotary_factor': 0.5}
         """
+        if integer("version", version) not in (4, 5):
+            raise ArgumentValueError("version", "be 5 or 4", version)
         if isinstance(self._source, Path):
             raise ArgumentValueError("config", "be that of a text model", Text("a pipeline of diffusers"))
         reader = choose_part(self._readers, None)
-        return load(_as_transformers.as_version_5(self._source, reader))  # a copy
+        new = load(_as_transformers.as_transformers(self._source, reader, version))  # a copy
+        if version == 4:
+            self._require_same_rotations(new)
+        return new
+
+    def _require_same_rotations(self, older: dict[str, Any]) -> None:
+        """Raise unless the form of transformers 4, `older`, is read as the same rotations of the text."""
+        pairing, factor = self._options
+        try:
+            ours, theirs = (
+                {one.rope for one in config.explain() if one.layers != ()}
+                for config in (self, read(older, pairing=pairing, factor=factor))
+            )
+        except (TypeError, ValueError) as error:
+            raise _as_transformers.inexpressible(f"all of it: {error}") from error
+        if ours != theirs:
+            raise _as_transformers.inexpressible("all of it")
 
 
 def _named_layers(explanation: Explanation) -> str:

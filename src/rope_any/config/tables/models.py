@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from rope_any.config.tables import rules
-from rope_any.config.tables.rows import Codes, Indexer, Layer, Model, Numbering, Row, Score, Switch, by_name
+from rope_any.config.tables.rows import Codes, Indexer, Layer, Model, Numbering, Older, Row, Score, Switch, by_name
 from rope_any.config.tables.values import optional, value
 
 
@@ -107,6 +107,7 @@ _WAV2VEC2 = Model(
     ignored=("rope_parameters", "rope_scaling", "head_dim"),
     alone="audio",
 )
+_NULL_HEAD = Older(null_head=True)
 _VL = Model(text="*_text", parts={"vision_config": "*_vision"})
 
 # --- models that have a known rotation, or are known to have none -----------------------------------------
@@ -114,10 +115,12 @@ _VL = Model(text="*_text", parts={"vision_config": "*_vision"})
 _ROWS = {
     # --- Pairing "half", and all layers have the same rotation ----------------------------------------------
     """
-    arcee aria_text chameleon deepseek_ocr2_encoder diffllama doge dots1 esmc eurobert
-    gradium_phonon_tts idefics jais2 kyutai_speech_to_text ministral moshi olmo olmo2 olmoe pocket_tts qwen2_moe
+    arcee aria_text deepseek_ocr2_encoder diffllama doge dots1 esmc eurobert
+    gradium_phonon_tts idefics jais2 kyutai_speech_to_text moshi olmoe pocket_tts qwen2_moe
     qwen3_moe starcoder2 voxtral_realtime_text
     """: Model(),
+    "chameleon olmo olmo2": Model(older=Older(("default", "linear", "dynamic"), ("factor",))),
+    "ministral": Model(older=_NULL_HEAD),
     """
     lasr_encoder mimi mimi_decoder mimi_encoder pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder
     pocket_tts_audio_tokenizer_encoder
@@ -131,7 +134,8 @@ _ROWS = {
     "dbrx": Model(keys={"rope_theta": "attn_config.rope_theta"}),
     "unlimited_ocr_text": Model(ignored=("head_dim",)),
     "deepseek_ocr2_text": Model(ignored=("head_dim",), sizes=_whole(4096, heads=32, layers=32)),
-    "llama mistral qwen2": Model(sizes=_whole(4096, heads=32, layers=32)),
+    "llama qwen2": Model(sizes=_whole(4096, heads=32, layers=32)),
+    "mistral": Model(sizes=_whole(4096, heads=32, layers=32), older=_NULL_HEAD),
     "dia_decoder dia_encoder": Model(sizes={"head_dim": 128}, score=_ONE),
     "glm4_moe nemotron phi": Model(partial=0.5),
     "gpt_neox": _GPT_NEOX,
@@ -166,7 +170,11 @@ _ROWS = {
     ),
     "hrm_text internlm3 iquestcoder qwen3_omni_moe_talker_code_predictor seed_oss": Model(sizes={"head_dim": 128}),
     "hunyuan_v1_dense hunyuan_v1_moe": Model(
-        keys={"head_dim": "attention_head_dim"}, parameters=("alpha",), ignored=("attention_head_dim",), normed=True
+        keys={"head_dim": "attention_head_dim"},
+        parameters=("alpha",),
+        older=_NULL_HEAD,
+        ignored=("attention_head_dim",),
+        normed=True,
     ),
     "hy_v3": Model(base=11_158_840.0, sizes={"head_dim": 128}),
     "hyperclovax": Model(score=Score(partial(rules.by_key, key="attention_multiplier"))),
@@ -193,7 +201,7 @@ _ROWS = {
             unless=Switch("llama_4_scaling_beta", value=None),
         ),
     ),
-    "mixtral": Model(base=1_000_000.0),
+    "mixtral": Model(base=1_000_000.0, older=_NULL_HEAD),
     "phimoe": Model(base=1_000_000.0, parameters=("short_mscale", "long_mscale")),
     "molmo2_text": Model(keys={"scaled_layers": "rope_scaling_layers"}, sizes={"head_dim": 128}),
     "muse_glimmer_assistant": Model(base=500_000.0, sizes={"head_dim": 128}),
@@ -207,7 +215,10 @@ _ROWS = {
     "openelm": Model(keys={"rope_theta": "rope_freq_constant"}, unread=("rope_max_length",), score=_FOREIGN),
     "persimmon": Model(partial=0.5, sizes=_whole(4096, heads=64, layers=36)),
     "phi3 phi4_multimodal phi4mm": Model(
-        partial=1.0, types={"yarn": "longrope"}, sizes={"original_max_position_embeddings": 4096}
+        partial=1.0,
+        types={"yarn": "longrope"},
+        older=Older(("default", "longrope"), ("short_factor", "long_factor")),
+        sizes={"original_max_position_embeddings": 4096},
     ),
     "phi3_v": Model(types={"yarn": "longrope"}, score=_FOREIGN),
     "qwen3": Model(sizes={"head_dim": 128, **_whole(4096, heads=32, layers=32)}),
@@ -508,6 +519,7 @@ _ROWS = {
     "lfm2_moe": Model(base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}),
     "llama4_text": Model(
         "interleaved",
+        older=Older(("default", "llama3")),
         base=500_000.0,
         has_rotary=_FLAGGED,
         pattern=partial(rules.chunked_if_flagged, key="no_rope_layers", interval="no_rope_layer_interval"),
@@ -517,9 +529,14 @@ _ROWS = {
             unless=Switch("attn_temperature_tuning", value=False, default=True),
         ),
     ),
-    "minimax": Model(base=1_000_000.0, pattern=partial(rules.every, n=2, first=0, other="linear_attention")),
+    "minimax": Model(
+        base=1_000_000.0, older=_NULL_HEAD, pattern=partial(rules.every, n=2, first=0, other="linear_attention")
+    ),
     "mllama_text_model": Model(
-        base=500_000.0, has_rotary=rules.self_attending, sizes=_whole(4096, heads=32, layers=40)
+        older=Older(never_null=True),
+        base=500_000.0,
+        has_rotary=rules.self_attending,
+        sizes=_whole(4096, heads=32, layers=40),
     ),
     "muse_glimmer_text": _MUSE,
     "muse_spark_text": _MUSE._replace(needs_parameters=True, sizes={"head_dim": 64}),

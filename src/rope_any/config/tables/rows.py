@@ -83,6 +83,16 @@ class Numbering(NamedTuple):
     shared: bool = False  # whether the start tokens of a video and of its audio share a position; so do the ends
 
 
+class Older(NamedTuple):
+    """What is particular to the class of a model in transformers 4.57."""
+
+    types: tuple[str, ...] = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")  # those that it takes
+    # All keys of a scaling that it takes, besides ``type``, which it then reads in place of ``rope_type``.
+    keys: tuple[str, ...] | None = None
+    never_null: bool = False  # whether ``rope_scaling`` must be an object, also without scaling
+    null_head: bool = False  # whether it leaves ``head_dim`` null, which dynamic, yarn and longrope need
+
+
 class Model(NamedTuple):
     """The facts about one ``model_type``."""
 
@@ -111,6 +121,7 @@ class Model(NamedTuple):
     own: Mapping[str, "Model | Tower"] = {}  # rows of its parts alone, by ``model_type``; * as in `text`
     rotary: bool = True
     outer_part: str = ""  # what keys about rotary embedding around its sub-configs are of, if not of its text part
+    older: Older = Older()
     alone: Literal["text", "vision", "audio"] = "text"  # the name of its rotation as a part, if in no larger config
     apart: bool = False  # whether only its parts have rotary embedding
     learned: str = ""  # how the weights change the frequencies, which the config does not say
