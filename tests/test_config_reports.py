@@ -130,7 +130,7 @@ def test_explain_reports_temperature_and_disabled_rotary():
     assert Rope.from_config(esm | {"position_embedding_type": "rotary"}) == Rope(frequencies(64), pairing="half")
     beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
     assert config.read(beam).explain() == (
-        ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}, ()),
+        ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}, (), ()),
     )
 
 
