@@ -23,7 +23,6 @@ from rope_any.config._parts import PartReader
 from rope_any.config._recipe import make_rope, recipe, rotary_slice_width
 from rope_any.config._schemes import ORIGINAL
 
-_TODAY = ("rope_parameters", "rope_scaling")
 # What transformers 4.57 does in ways of its own; `tests/test_as_transformers.py` runs its classes.
 _TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 _TYPES_OF_MODEL = {
@@ -56,10 +55,11 @@ def as_transformers(whole: Mapping[str, Any], reader: PartReader, version: int, 
         return whole
     by_label = {label: _parameters(part, label, same) for label, same in groups_by_label(groups).items()}
     names = (key for name in (BASE, SHARE, COUNT) for key in part.key_names(name))
-    old = {*_TODAY, *names, *(layer.key for layer in part.model.layers.values())}
-    kept = {key: value for key, value in part.keys.items() if key not in old}
+    old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
+    dropped = old if version == 5 else {*old, "rope_parameters"}
+    kept = {key: value for key, value in part.keys.items() if key not in dropped}
     new = {"rope_parameters": by_label.get(None, by_label)} if version == 5 else _older_form(part, by_label)
-    return _replace_part(whole, part.path, _with_paths(kept, new), old)
+    return _replace_part(whole, part.path, _with_paths(kept, new), {*old, "rope_parameters"})
 
 
 def _parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
