@@ -70,7 +70,7 @@ def test_each_published_config_has_a_source_and_expected_results():
 
 
 @pytest.mark.parametrize(("published", "layer_type", "expected"), PUBLISHED_LAYERS)
-def test_modernize_keeps_the_rotation_of_published_models(published, layer_type, expected):
+def test_todays_form_keeps_the_rotation_of_published_models(published, layer_type, expected):
     if "model_type" not in published:
         return
     modern = config.read(published).as_transformers()

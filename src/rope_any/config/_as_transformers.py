@@ -25,7 +25,6 @@ from rope_any.config._parts import PartReader
 from rope_any.config._recipe import has_rotary_slice, recipe
 from rope_any.config._schemes import ORIGINAL
 
-_TODAY = ("rope_parameters", "rope_scaling")
 _WITH_HEAD = ("dynamic", "yarn", "longrope")  # rope types for which transformers 4 reads ``head_dim``
 
 
@@ -41,10 +40,11 @@ def as_transformers(whole: Mapping[str, Any], reader: PartReader, version: int, 
         return whole
     by_label = {label: _parameters(part, label, same) for label, same in groups_by_label(groups).items()}
     names = (key for name in (BASE, SHARE, COUNT) for key in part.key_names(name))
-    old = {*_TODAY, *names, *(layer.key for layer in part.model.layers.values())}
-    kept = {key: value for key, value in part.keys.items() if key not in old}
+    old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
+    dropped = old if version == 5 else {*old, "rope_parameters"}
+    kept = {key: value for key, value in part.keys.items() if key not in dropped}
     new = {"rope_parameters": by_label.get(None, by_label)} if version == 5 else _older_form(part, by_label)
-    return _replace_part(whole, part.path, _with_paths(kept, new), old)
+    return _replace_part(whole, part.path, _with_paths(kept, new), {*old, "rope_parameters"})
 
 
 def _parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
