@@ -1,11 +1,17 @@
 """What is told of a config: each value with its source, lengths by their meaning, and its form of today."""
 
+import copy
+import json
+import pickle
+import re
+
 import pytest
 from configs import GEMMA3, LLAMA, PUBLISHED, QWEN_VL, STATED, YARN, no_rotary
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rope_any import Rope, config, frequencies, scaling
+from rope_any.config._config import readers_of
 
 GEMMA = {"model_type": "gemma3_text", "max_position_embeddings": 131_072}
 LLAMA_8K = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192}
@@ -290,3 +296,37 @@ def test_as_transformers_keeps_the_rotation_of_all_models(number, keys):
     wholes, parts = (models[number % 2 :: 2], models[1 - number % 2 :: 2]) if keys else (models, models)
     forms = [*(model | keys for model in wholes), *(as_text_part(model | keys) for model in parts)]
     assert sum(map(modern_form_agrees, forms)) > 4
+
+
+# --- a Config ---------------------------------------------------------------------------------------------
+
+
+def test_a_config_shows_each_rotation_and_why_a_part_is_refused():
+    model = {"model_type": "gemma3", "text_config": GEMMA3 | {"num_hidden_layers": 6}, "vision_config": {}}
+    assert str(config.read(model)).splitlines() == [
+        "Config of gemma3",
+        "  text, sliding_attention, 5 layers: Rope(<128 frequencies from 1 to 0.000107461>, pairing='half')",
+        "  text, full_attention, 1 layer: Rope(<128 frequencies from 0.125 to 1.39247e-07>, pairing='half')",
+    ]
+    refused = config.read(QWEN_VL | {"vision_config": {"model_type": "unheard_of"}})
+    assert re.search(r"\n  vision: refused: vision_config.model_type must be one whose .*'unheard_of'", str(refused))
+    assert str(config.read({"_class_name": "FluxTransformer2DModel"})).startswith("Config of FluxTransformer2DModel\n")
+    assert str(config.read({"model_type": "bert"})) == "Config of bert"
+
+
+def test_a_config_is_read_once_and_never_changes(tmp_path):
+    model = {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(model))
+    reads = config.read(file), config.read(model)
+    file.unlink()
+    model["no_rope_layers"][0] = 0
+    for read in (*reads, copy.deepcopy(reads[1]), pickle.loads(pickle.dumps(reads[1]))):
+        assert [rope is not None for rope in read.layers()] == [True, True, True, False]
+        assert readers_of(read)["text"].layers() is readers_of(read)["text"].layers()
+        read.as_transformers()["no_rope_layers"][0] = 0
+        assert read.as_transformers()["no_rope_layers"][0] == 1
+    with pytest.raises(AttributeError):
+        reads[0]._source = {}
+    with pytest.raises(TypeError, match=r"write rope_any.config.read\(config\)$"):
+        config.Config()
