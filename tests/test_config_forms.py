@@ -234,11 +234,8 @@ def test_the_rotary_slice_can_be_at_the_end_of_the_head():
 @pytest.mark.parametrize("model_type", ["gpt2", "bloom", "t5", "mamba", "nemotron_h"])
 def test_models_without_rotary_are_refused(model_type):
     model = {"model_type": model_type, "num_hidden_layers": 2}
-    assert (
-        no_rotary(model)
-        and config.read(model).layers() == [None, None]
-        and config.read(model).as_transformers() == model
-    )
+    read = config.read(model)
+    assert no_rotary(model) and read.layers() == [None, None] and read.as_transformers() == model
 
 
 def test_disabled_rotary_is_refused():
@@ -273,15 +270,10 @@ def test_an_unknown_model_needs_its_pairing_base_share_and_layers():
     unknown = bare | STATED | {"layer_types": ["full_attention"] * 2}
     rope = Rope(ra.frequencies(64), pairing="interleaved")
     assert Rope.from_config(unknown, pairing="interleaved") == rope
+    read = config.read(unknown | {"rope_theta": 1e6}, pairing="interleaved")
     assert config.read(unknown, pairing="interleaved").layers() == [rope, rope]
-    assert config.read(unknown, pairing="interleaved").explain()[0].facts["pairing"] == (
-        "interleaved",
-        "argument pairing",
-    )
-    assert (
-        config.read(unknown | {"rope_theta": 1e6}, pairing="half").as_transformers()["rope_parameters"]["rope_theta"]
-        == 1e6
-    )
+    assert read.explain()[0].facts["pairing"] == ("interleaved", "argument pairing")
+    assert read.as_transformers()["rope_parameters"]["rope_theta"] == 1e6
     for key in (*STATED, "layer_types"):
         with pytest.raises(ValueError, match=f"or {key} be given; got 'llama_our'"):
             Rope.from_config({name: value for name, value in unknown.items() if name != key}, pairing="half")

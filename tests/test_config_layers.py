@@ -17,9 +17,7 @@ WIDE, NARROW = half(ra.frequencies(64)), half(ra.frequencies(32))
 
 def assert_differing(model, key, **options):
     """Check that a model has no single Rope, because a key differs by layer."""
-    with pytest.raises(
-        ValueError, match=f"{key} must be the same for all layers; rope_any.config.read\\(config\\).layers\\(\\) gives"
-    ):
+    with pytest.raises(ValueError, match=rf"{key} must be the same for all layers; .*\(config\).layers\(\) gives"):
         Rope.from_config(model, **options)
 
 
@@ -76,9 +74,8 @@ def test_layers_without_rotary_are_found(model_type, keys, rotated):
     layers = config.read(model).layers()
     assert "".join(str(int(rope is not None)) for rope in layers) == rotated
     frozen = tuples(model)
-    assert (
-        config.read(frozen).layers() == config.read({"model_type": "llava", "text_config": frozen}).layers() == layers
-    )
+    assert config.read(frozen).layers() == layers
+    assert config.read({"model_type": "llava", "text_config": frozen}).layers() == layers
     assert frozen == tuples(model)  # not modified
 
 
@@ -136,12 +133,9 @@ def test_flat_parameters_apply_to_layer_types_with_different_head_dims():
         Rope.from_config({key: value for key, value in GEMMA4_FLAT.items() if key != "num_hidden_layers"})
     sliding, full = half(ra.frequencies(256)), half(ra.frequencies(512))
     assert Rope.from_config(GEMMA4_FLAT, layer_type="full_attention") == full
-    assert (
-        config.read(GEMMA4_FLAT).layers()
-        == config.read(config.read(GEMMA4_FLAT).as_transformers()).layers()
-        == [*[sliding] * 5, full]
-    )
-    explanations = config.read(GEMMA4_FLAT).explain()
+    read = config.read(GEMMA4_FLAT)
+    assert read.layers() == config.read(read.as_transformers()).layers() == [*[sliding] * 5, full]
+    explanations = read.explain()
     assert [(one.layer_type, one.rope, one.layers) for one in explanations] == [
         ("sliding_attention", sliding, (0, 1, 2, 3, 4)),
         ("full_attention", full, (5,)),
@@ -224,10 +218,8 @@ def test_layers_are_counted():
     assert [one.layers for one in config.read({"model_type": "smollm3", **FOUR_HEADS}).explain()] == [(0, 1, 2)]
     assert [one.layers for one in config.read(GEMMA3).explain()] == [(0, 1, 2, 3, 4, 6, 7), (5,)]
     assert config.read(LLAMA).explain()[0].layers is None
-    assert (
-        config.read({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64}).explain()[0].layers
-        == ()
-    )
+    zamba = {"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64}
+    assert config.read(zamba).explain()[0].layers == ()
     windows = {"model_type": "ultrabert", **FOUR_HEADS, "attention_windows": [128, 128, 0, 0]}
     full = half(ra.frequencies(64, base=2_560_000.0))
     assert config.read(windows).layers() == [WIDE, WIDE, full, full]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from configs import NO_ROTARY, PUBLISHED, no_rotary, rows_of
+from configs import NO_ROTARY, PUBLISHED, rows_of
 
 from rope_any import Rope, config
 
@@ -69,20 +69,6 @@ def test_each_published_config_has_a_source_and_expected_results():
     assert set(models) - set(config.published()) == {"openbmb/MiniCPM3-4B"}  # a copy without model_type
 
 
-@pytest.mark.parametrize(("published", "layer_type", "expected"), PUBLISHED_LAYERS)
-def test_todays_form_keeps_the_rotation_of_published_models(published, layer_type, expected):
-    if "model_type" not in published:
-        return
-    modern = config.read(published).as_transformers()
-    assert config.read(modern).as_transformers() == modern
-    if expected is None:
-        assert no_rotary(modern, layer_type=layer_type)
-        return
-    for length in (None, 100_000):
-        ropes = [Rope.from_config(c, layer_type=layer_type, sequence_length=length) for c in (published, modern)]
-        assert ropes[0] == ropes[1]
-
-
 # --- names ----------------------------------------------------------------------------------------------------
 
 
@@ -90,9 +76,8 @@ def test_todays_form_keeps_the_rotation_of_published_models(published, layer_typ
 def test_each_published_config_is_read_by_its_name(name):
     expected = config.read(config.published()[name]).explain()
     for typed in (name, name.upper(), name.rpartition("/")[2]):
-        assert (
-            config.read(f"published:{typed}").explain() == config.read(Path(f"published:{typed}")).explain() == expected
-        )
+        for source in (f"published:{typed}", Path(f"published:{typed}")):
+            assert config.read(source).explain() == expected
     assert config.read(f"published:{typed}").explain()[0].facts["model_type"].value or "mistral" in name
 
 

@@ -89,16 +89,11 @@ def test_tensors_without_data_have_the_shapes_of_real_ones(device, torch):
 def test_constants_of_a_fake_mode_go_with_it(torch):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    def run(mode):
-        """Make a table in the mode."""
+    modes = [FakeTensorMode(), FakeTensorMode()]
+    for mode in modes:
         with mode:
             assert ROPE.table(torch.empty(3, dtype=torch.int64)).cos.fake_mode is mode
-
-    first, second = FakeTensorMode(), FakeTensorMode()
-    run(first)
-    run(second)
-    gone = weakref.ref(first)
-    del first
+    gone = weakref.ref(modes.pop(0))
     gc.collect()
     assert gone() is None
     assert type(ROPE.table(torch.arange(3)).cos) is torch.Tensor

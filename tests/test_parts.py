@@ -251,10 +251,8 @@ def test_a_model_without_text_needs_a_part():
     towers = {"model_type": "sam3", "vision_config": {"backbone_config": {"hidden_size": 64, "num_attention_heads": 2}}}
     assert config.read(towers, pairing="half").parts
     assert config.read(DEEPSEEK).score_scale() == pytest.approx(0.1352338, abs=5e-8)
-    assert (
-        config.read(QWEN).score_scale(part="vision")
-        == config.read(QWEN).explain(part="vision")[0].facts["score_scale"].value
-    )
+    read = config.read(QWEN)
+    assert read.score_scale(part="vision") == read.explain(part="vision")[0].facts["score_scale"].value
     with pytest.raises(ValueError, match="part must be the text or a tower: only their score scales are known"):
         config.read(DEEPSEEK).score_scale(part="indexer")
 
