@@ -737,7 +737,7 @@ def _place_spans(
     rows and columns are offsets from the time. Times and the end are floats if a coordinate is, or with `diagonal`.
     """
     if not isinstance(spans, tuple | list):
-        hint = "config.positions(config, token_ids=ids, grids=grids) reads the ids of the tokens"
+        hint = "config.read(model).positions(token_ids=ids, grids=grids, like=q) reads the ids of the tokens"
         raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans, hint)
     if not spans:
         raise ArgumentValueError("spans", "have at least one", Text("none"))

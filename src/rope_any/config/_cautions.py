@@ -93,7 +93,8 @@ def _scaled_lengths(kind: _Kind) -> Found:
         return
     if original > longest:
         text = f"{sources[ORIGINAL]}, {original:.0f}, is beyond {sources[LENGTHS[0]]}, {longest:.0f}"
-        yield text, f"probably {ORIGINAL} {longest:.0f}, and {LENGTHS[0]} {longest * (factor or 1):.0f}"
+        extended = original if factor is None else longest * factor
+        yield text, f"probably {ORIGINAL} {longest:.0f}, and {LENGTHS[0]} {extended:.0f}"
     elif factor is not None and rope_type in ("yarn", "longrope") and not math.isclose(factor * original, longest):
         product, by_ratio = factor * original, f"factor {longest / original:.6g}"
         text = f"{sources['factor']} × {sources[ORIGINAL]} is {product:.0f}, but {sources[LENGTHS[0]]} is {longest:.0f}"
@@ -114,10 +115,11 @@ def _two_lengths(kind: _Kind) -> Found:
 def _base_by_class(kind: _Kind) -> Found:
     """Find a base that only the class gives."""
     part, label = kind.part, kind.group.label
-    if BASE not in kind.group.values and part.model_type in MODELS and BASE not in part.model.ignored:
+    read = [key for key in part.key_names(BASE) if key not in part.model.ignored]
+    if BASE not in kind.group.values and part.model_type in MODELS and read:
         base, source = class_defaults(part, label)[BASE]
         layer = part.model.layers.get(label or "")
-        key = layer.key if layer else BASE
+        key = part.name(layer.key if layer else read[-1])
         others = "" if base == 10_000 else ", while other programs may take 10000"
         yield f"the file gives no {key}: {base:.0f} is the {source}{others}", f"write {key} {base:.0f} if that is right"
 
@@ -125,7 +127,8 @@ def _base_by_class(kind: _Kind) -> Found:
 def _unread_by_transformers_4(kind: _Kind) -> Found:
     """Find parameters that transformers 4 does not read, because of their key."""
     part, label = kind.part, kind.group.label
-    if not part.keys.get(OBJECTS[0]) or part.keys.get(OBJECTS[1]):
+    is_translated = part.name(OBJECTS[0]) != ".".join((*part.path, OBJECTS[0]))
+    if is_translated or not part.keys.get(OBJECTS[0]) or part.keys.get(OBJECTS[1]):
         return
     other = part.without(OBJECTS[0])
     try:
@@ -134,7 +137,7 @@ def _unread_by_transformers_4(kind: _Kind) -> Found:
     except (KeyError, TypeError, ValueError):  # no version 4 can read it
         return
     if difference := _difference(kind.made, theirs):
-        text = f"transformers 4 does not read {part.name(OBJECTS[0])}: {difference} there"
+        text = f"transformers 4, if it has {part.model_type}, does not read {part.name(OBJECTS[0])}: {difference} there"
         yield text, "as_transformers(version=4) writes the keys that it reads"
 
 
@@ -172,11 +175,12 @@ _ABOUT_PROGRAMS: _Rules = (_unread_by_transformers_4, _one_table_elsewhere, _rou
 
 def _difference(ours: Recipe, theirs: Recipe) -> str:
     """Return how far the frequencies of another reading are from ours, as text; "" if they are equal."""
-    if ours.rope.frequencies == theirs.rope.frequencies:
-        return ""
     a, b = ([sum(each) for each in zip(*as_rows(made.rope.frequencies), strict=True)] for made in (ours, theirs))
-    if len(a) != len(b):
-        return f"{2 * len(b)} features rotate, not {2 * len(a)},"
-    ratios = [g / f for f, g in zip(a, b, strict=True) if f and g]
+    counts = [sum(f != 0 for f in row) for row in (a, b)]
+    if counts[0] != counts[1]:
+        return f"{2 * counts[1]} features rotate, not {2 * counts[0]},"
+    ratios = [abs(g / f) for f, g in zip(a, b, strict=True) if f and g]
     far = max(ratios, key=lambda ratio: abs(math.log(ratio)), default=1.0)
-    return f"pairs rotate {'up' if far > 1 else 'down'} to {far:.4g} times as fast"
+    if far != 1:
+        return f"pairs rotate {'up' if far > 1 else 'down'} to {far:.4g} times as fast"
+    return "" if ours.rope.frequencies == theirs.rope.frequencies else "the axes have other pairs"

@@ -15,7 +15,7 @@ from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
-from rope_any.config._load import Fact, is_name, load, require_names, same, typed
+from rope_any.config._load import Fact, is_name, require_names, same, typed
 from rope_any.config._models import model_names, read_by
 from rope_any.config._schemes import ALIASES
 from rope_any.config.tables.models import ALL, MODELS
@@ -121,14 +121,13 @@ class Part(NamedTuple):
 # --- the text part ----------------------------------------------------------------------------------------
 
 
-def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
+def part_of(keys: Mapping[str, Any], /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
     """
     Return the text part of a config.json, a params.json of Mistral or Meta, or GGUF metadata.
 
     `pairing` is required if the model type is unknown. `factor` is that of Llama 3's scaling, not for a config.json.
     Raise if the part has an unknown name about rotary embedding, or lacks or contradicts a value of objects around it.
     """
-    keys: Mapping[str, Any] = load(config)
     require_names(keys)
     given = None if pairing is None else as_pairing(pairing)
     form = _params.form_of(keys)

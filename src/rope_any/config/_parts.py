@@ -5,7 +5,6 @@ Find the parts of a config that have rotary embedding: text, indexers, towers, t
 ("text", "vision") if it is the only one of its kind; any other is named by the path of its sub-config.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -51,16 +50,17 @@ class PartReader(NamedTuple):
 
 
 def part_readers(
-    config: object, /, *, pairing: Pairing | None = None, factor: float | None = None
+    source: Mapping[str, Any] | Path, /, *, pairing: Pairing | None = None, factor: float | None = None
 ) -> dict[str, PartReader]:
     """
-    Return a reader for each part of a config that may have rotary embedding, by name, text first.
+    Return a reader for each part of a config, or of the pipeline in a folder, that may rotate, by name, text first.
 
     An unknown or wrong part raises when it is read, a wrong text part perhaps here. `pairing` is for unknown models;
     others raise if theirs differs. `factor` is for Meta's params.json and GGUF. A pipeline has all its parts.
     """
-    folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
-    keys, given = load(config) if folder is None else {}, None if pairing is None else as_pairing(pairing)
+    folder = source if isinstance(source, Path) else None
+    keys = {} if isinstance(source, Path) else source
+    given = None if pairing is None else as_pairing(pairing)
     if factor is not None and _GGUF not in keys and _params.form_of(keys) is None:
         wanted = "be left out, except for Meta's params.json and GGUF metadata, which do not have it"
         hint = "a config.json has the factor of its scaling in rope_parameters" if "model_type" in keys else ""

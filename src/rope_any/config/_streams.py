@@ -37,8 +37,9 @@ def stream(
     """
     Return the positions (time, height, width) of the tokens of a batch, ``(batch, seq, 3)``, in the library of `like`.
 
-    `config` is that of the whole model; other arguments are as in `rope_any.config.positions`. Grids don't count tokens
-    that end rows. Integers, or floats for Qwen3-Omni, whose times are fractions. Raise if grids and tokens don't match.
+    `config` is that of the whole model; other arguments are as in `rope_any.config.Config.positions`. Grids don't count
+    tokens that end rows. Integers, or floats for Qwen3-Omni, whose times are fractions. Raise if grids and tokens don't
+    match.
     """
     model_type = config.get("model_type")
     numbering = ALL.get(model_type, UNKNOWN).stream if isinstance(model_type, str) else None
