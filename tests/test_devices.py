@@ -1,5 +1,6 @@
 """Devices that are not a CPU, without one: a simulated device of torch, and fake tensors of CUDA."""
 
+import copy
 import gc
 import weakref
 from contextlib import ExitStack
@@ -86,13 +87,21 @@ def test_tensors_without_data_have_the_shapes_of_real_ones(device, torch):
         assert {(type(x), x.device.type) for x in got} == {(type(given[0]), device)}, name
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_constants_of_a_fake_mode_go_with_it(torch):
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     modes = [FakeTensorMode(), FakeTensorMode()]
     for mode in modes:
         with mode:
             assert ROPE.table(torch.empty(3, dtype=torch.int64)).cos.fake_mode is mode
+    a_copy = copy.copy(modes[1])
+    with a_copy:
+        assert ROPE.table(torch.empty(3, dtype=torch.int64)).cos.fake_mode is a_copy
+        copy.deepcopy(torch.nn.Linear(2, 2))
+    traced = make_fx(lambda at: ROPE.table(at).cos, tracing_mode="fake", pre_dispatch=True)(torch.arange(3))
+    assert torch.equal(traced(torch.arange(3)), ROPE.table(torch.arange(3)).cos)
     gone = weakref.ref(modes.pop(0))
     gc.collect()
     assert gone() is None

@@ -71,14 +71,18 @@ def constants(
             raise RuntimeError(msg)
         with lib.constant_context():
             made = make()
-        if state is not State.UNKNOWN or all(map(lib.holds_numbers, made)):
+        if state is State.TRANSFORMED:  # another mode may make arrays of a class of its own
+            is_usable = all(type(row) is type(positions) for row in made)
+        else:
+            is_usable = state is not State.UNKNOWN or all(map(lib.holds_numbers, made))
+        if is_usable:
             # They live as long as the frequencies, because a captured CUDA graph continues to read their memory.
             rows_by_device: list[tuple[Any, list[Array]]] = cached(prepared, key, lambda _: [], store)
             rows_by_device.append((device, made))
         return made
 
     state = lib.state()
-    store = _CONSTANTS if state.can_keep_arrays else lib.mode_store()
+    store = _CONSTANTS if state.can_keep_arrays else lib.mode_store(positions)
     rows = make() if store is None else kept(store)
     rank = positions.ndim + (prepared.axes is None)
     return [lib.broadcast_to_rank(row, rank) for row in rows]
@@ -113,7 +117,8 @@ def clear_caches() -> None:
     Clear the caches between calls: plans and constants.
 
     Plans say how to rotate arrays of some shapes; at most 1024 are kept. Constants are the frequencies of each `Rope`
-    on each device, which live as long as the `Rope`. Both are made again when they are needed. Do not replay a CUDA
+    on each device, which live as long as the `Rope`. Both are made again when they are needed. Those of a
+    FakeTensorMode of torch live as long as the mode. Do not replay a CUDA
     graph that was captured before the call.
     """
     with _LOCK:

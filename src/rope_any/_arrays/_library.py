@@ -307,8 +307,8 @@ class Library:
         ``(arrays, facts)``: append all that distinguishes arrays except their values, such as dtypes, shapes, strides
         and devices, to the list `facts`, and return True; or return False. Calls with equal facts are planned once.
     mode_store : callable, optional
-        ``()``: where constants are kept as long as the active mode lives, though the state is TRANSFORMED; None if they
-        must not be.
+        ``(x)``: where constants for x are kept as long as the active mode lives, though the state is TRANSFORMED; None
+        if they must not be.
     constant_context : callable, optional
         A context to make kept arrays in, so that later calls can use them in any mode, stream and with gradients.
     is_capturing : callable, optional
@@ -382,7 +382,7 @@ class Library:
     # --- state beyond the array type: tracing, transforms, gradients ---
     state: Callable[..., State] = lambda *_: State.UNKNOWN
     add_facts: Callable[[tuple[Array | None, ...], list[Any]], bool] = _no
-    mode_store: Callable[[], MutableMapping[Any, dict[Hashable, Any]] | None] = _return_none
+    mode_store: Callable[[Array], MutableMapping[Any, dict[Hashable, Any]] | None] = _return_none
     constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext
     is_capturing: Callable[[Array], bool] = _no
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, MutableMapping
 from functools import cache, partial
 from types import FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import array_api_compat.torch
 import torch
@@ -26,6 +26,7 @@ _count_dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001 
 _count_function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
 _function_mode_at: Any = torch._C._get_function_stack_at  # noqa: SLF001  # likewise
 _dispatch_mode: Any = torch._C._get_dispatch_mode  # noqa: SLF001  # likewise
+_count_modes_before_dispatch: Any = torch._ops._len_torch_dispatch_stack_pre_dispatch  # noqa: SLF001  # likewise
 _MODES: Any = torch._C._TorchDispatchModeKey  # noqa: SLF001  # likewise
 _is_functional: Any = torch._is_functional_tensor  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -112,15 +113,31 @@ def _is_any_mode_active() -> bool:
     )
 
 
-def _fake_store() -> MutableMapping[Any, dict[Hashable, Any]] | None:
-    """Return where constants of the active FakeTensorMode are kept; None in another mode, a tracer or a transform."""
-    if torch.compiler.is_compiling() or _is_transforming():
+_STORE = "_rope_any_constants"
+
+
+class _FakeStore(WeakKeyDictionary[Any, dict[Hashable, Any]]):
+    """The constants of a FakeTensorMode, `owner`; a copy of the mode has none of them."""
+
+    owner: Callable[[], Any] = lambda: None
+
+    def __deepcopy__(self, _: Any) -> "_FakeStore":
+        """Return an empty one, of no mode."""
+        return _FakeStore()
+
+
+def _fake_store(x: Array) -> MutableMapping[Any, dict[Hashable, Any]] | None:
+    """Return where constants for x, fake by the active mode, are kept; None for others, in a tracer or a transform."""
+    if torch.compiler.is_compiling() or _is_transforming() or _count_modes_before_dispatch():
         return None
     mode, *tracers = map(_dispatch_mode, (_MODES.FAKE, _MODES.PROXY, _MODES.FUNCTIONAL))
-    if mode is None or any(tracers):
+    if mode is None or any(tracers) or type(x).__name__ != "FakeTensor" or x.fake_mode is not mode:
         return None
     # by the mode itself: its tensors hold it, so that a weak key of ours would keep it alive
-    found: MutableMapping[Any, dict[Hashable, Any]] = vars(mode).setdefault("_rope_any_constants", WeakKeyDictionary())
+    found: _FakeStore | None = vars(mode).get(_STORE)
+    if found is None or found.owner() is not mode:
+        found = vars(mode)[_STORE] = _FakeStore()
+        found.owner = ref(mode)
     return found
 
 
