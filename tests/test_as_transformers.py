@@ -24,6 +24,7 @@ SCALINGS = {
     "yarn": {"factor": 4.0, "beta_fast": 16.0, **FROM_2K},
     "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **FROM_2K},
     "longrope": {"short_factor": 1.5, "long_factor": 3.0, **FROM_2K},
+    "longrope by a factor": {"short_factor": 1.5, "long_factor": 3.0, "factor": 7.0, **FROM_2K},
 }
 # Its older form, with the keys of the text outside of text_config, loses them in transformers 5, whatever their names.
 MISREAD = {(5, "zai-org/GLM-4.1V-9B-Thinking")}
@@ -45,7 +46,7 @@ def scaled(keys, kind):
         if one.rope is not None and one.layers != () and one.layer_type not in ("sliding_attention", "hybrid_sliding"):
             own = parameters if "rope_type" in parameters else parameters[one.layer_type]
             lists = {key: [x] * len(rows_of(one.rope)[0]) for key, x in SCALINGS[kind].items() if "_factor" in key[-7:]}
-            own |= {"rope_type": kind, **SCALINGS[kind], **(lists if kind == "longrope" else {})}
+            own |= {"rope_type": kind.partition(" ")[0], **SCALINGS[kind], **(lists if "longrope" in kind else {})}
             own["rope_theta"] = 3 * (own.get("rope_theta") or 1e4)
             return new
     raise ValueError(keys)

@@ -93,13 +93,11 @@ def test_constants_of_a_fake_mode_go_with_it(torch):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     modes = [FakeTensorMode(), FakeTensorMode()]
-    for mode in modes:
-        with mode:
-            assert ROPE.table(torch.empty(3, dtype=torch.int64)).cos.fake_mode is mode
-    a_copy = copy.copy(modes[1])
-    with a_copy:
-        assert ROPE.table(torch.empty(3, dtype=torch.int64)).cos.fake_mode is a_copy
-        copy.deepcopy(torch.nn.Linear(2, 2))
+    for i in range(3):
+        with modes[i]:
+            assert ROPE.table(torch.empty(3, dtype=torch.int64)).cos.fake_mode is modes[i]
+            copy.deepcopy(torch.nn.Linear(2, 2))
+            modes.append(copy.copy(modes[i]))
     traced = make_fx(lambda at: ROPE.table(at).cos, tracing_mode="fake", pre_dispatch=True)(torch.arange(3))
     assert torch.equal(traced(torch.arange(3)), ROPE.table(torch.arange(3)).cos)
     gone = weakref.ref(modes.pop(0))

@@ -47,19 +47,13 @@ def test_one_row_adds_a_model_with_all_its_parts(monkeypatch):
     config = {"model_type": "toy", "text_config": text, "vision_config": {"spatial_merge_size": 2}}
     config |= {"image_token_id": 7, "video_token_id": 8}
 
-    assert ra.config.read(config).parts == ("text", "indexer", "vision")
-    rotation = ra.Rope.from_config(config)
+    read = ra.config.read(config)
+    assert read.parts == ("text", "indexer", "vision") and read.score_scale() == 0.25
+    rotation, indexer, vision = (read.rope(part=part) for part in read.parts)
     assert rotation == ra.Rope(ra.frequencies(16, base=50_000.0), pairing="interleaved")
-    indexer = ra.Rope.from_config(config, part="indexer")
     assert (indexer.pairing, indexer.start, indexer.frequencies) == ("half", 16, rotation.frequencies)
-    of_layers = ra.config.read(config).layers(part="indexer")
-    assert [one is not None for one in of_layers] == [False, True, False, True]
-    assert ra.config.read(config).score_scale() == 0.25
-    vision = ra.Rope.from_config(config, part="vision")
+    assert [one is not None for one in read.layers(part="indexer")] == [False, True, False, True]
     assert vision.frequencies == ra.axes.assigned(ra.frequencies(8, base=100.0) * 2, [0] * 4 + [1] * 4)
-
-    like = np.empty(0)
-    patches = ra.config.read(config).positions((1, 2), part="vision", like=like)
-    assert patches.tolist() == [[1, 1], [1, 2]]
-    stream = ra.config.read(config).positions(token_ids=[[1, 7, 7, 1]], grids=[(1, 2, 2)], like=like)
+    assert read.positions((1, 2), part="vision", like=np.empty(0)).tolist() == [[1, 1], [1, 2]]
+    stream = read.positions(token_ids=[[1, 7, 7, 1]], grids=[(1, 2, 2)], like=np.empty(0))
     assert stream.tolist() == [[[0, 0, 0], [1, 1, 1], [1, 1, 2], [3, 3, 3]]]

@@ -24,6 +24,7 @@ from rope_any.config._part import BASE, COUNT, HEADS, HIDDEN, LENGTHS, SHARE, Pa
 from rope_any.config._parts import PartReader
 from rope_any.config._recipe import has_rotary_slice, recipe
 from rope_any.config._schemes import ORIGINAL
+from rope_any.scaling import longrope_attention_factor
 
 _WITH_HEAD = ("dynamic", "yarn", "longrope")  # rope types for which transformers 4 reads ``head_dim``
 
@@ -92,10 +93,10 @@ def _older_form(part: Part, by_label: Mapping[str | None, dict[str, Any] | None]
     found: dict[str, Any] = {}
     for label, parameters in by_label.items():
         if parameters is None:
-            raise inexpressible(f"layers of type {label} without rotary embedding")
+            raise _no_key_for(f"{label or 'some'} layers without rotary embedding")
         for key, value in _older_keys(part, label, parameters).items():
             if not same(found.setdefault(key, value), value):
-                raise inexpressible(f"{key} {brief(value)} for {label}, but {brief(found[key])} for other layers")
+                raise _no_key_for(f"{key} {brief(value)} for {label}, but {brief(found[key])} for other layers")
     return {key: value for key, value in found.items() if key != "rope_scaling" or value is not None}
 
 
@@ -104,27 +105,37 @@ def _older_keys(part: Part, label: str | None, parameters: Mapping[str, Any]) ->
     scaling = {key: value for key, value in parameters.items() if key not in (BASE, SHARE)}
     layer, kind = part.model.layers.get(label or ""), scaling["rope_type"]
     if kind not in part.model.older.types:
-        raise inexpressible(f"the rope type {kind}")
+        raise _no_key_for(f"the rope type {kind}")
     outside: dict[str, Any] = {layer.key if layer else _key_of_4(part, BASE): parameters[BASE]}
     if SHARE in parameters:
         outside[_key_of_4(part, SHARE)] = parameters[SHARE]
     if layer is not None and not layer.scaled:
         if len(scaling) > 1:
-            raise inexpressible(f"a scaling of layers of type {label}")
+            raise _no_key_for(f"a scaling of layers of type {label}")
         return outside
     head, hidden, heads = (first_value(part, names) for names in (("head_dim",), HIDDEN, HEADS))
     if kind in _WITH_HEAD and part.model.older.null_head and head is None and hidden and heads:
         outside["head_dim"] = hidden.value // heads.value
-    if kind == "longrope" and ORIGINAL in scaling:
-        outside[ORIGINAL] = scaling[ORIGINAL]  # its class reads it there
+    if kind == "longrope":
+        outside[ORIGINAL] = scaling[ORIGINAL]  # its function reads it there
+        scaling = _without_factor(part, scaling)
     return {**outside, "rope_scaling": _scaling_of_4(part, scaling)}
+
+
+def _without_factor(part: Part, scaling: dict[str, Any]) -> dict[str, Any]:
+    """Return LongRoPE's parameters without a factor, which is always derived from the lengths in transformers 4."""
+    factor, original, extended = scaling.get("factor"), scaling[ORIGINAL], first_value(part, LENGTHS)
+    rest = {key: value for key, value in scaling.items() if key != "factor"}
+    if factor is None or "attention_factor" in rest or (extended and same(extended.value, factor * original)):
+        return rest
+    return {**rest, "attention_factor": longrope_attention_factor(factor, original_length=original)}
 
 
 def _key_of_4(part: Part, name: str) -> str:
     """Return the key of a model for its base or share in transformers 4: its own, unless its class ignores that."""
     read = [key for key in part.key_names(name) if key not in part.model.ignored]
     if not read:
-        raise inexpressible(f"the {name} of {part.model_type}")
+        raise _no_key_for(f"the {name} of {part.model_type}")
     return read[-1]
 
 
@@ -137,10 +148,15 @@ def _scaling_of_4(part: Part, scaling: dict[str, Any]) -> dict[str, Any] | None:
     if names is None:
         return scaling
     if scaling.keys() - {"rope_type", ORIGINAL} != {*names}:
-        raise inexpressible(f"another scaling of {part.model_type} than {', '.join(names)}")
+        raise _no_key_for(f"another scaling of {part.model_type} than {', '.join(names)}")
     return {"type": scaling["rope_type"], **{name: scaling[name] for name in names}}
 
 
-def inexpressible(what: str) -> ArgumentValueError:
-    """Return the error that transformers 4 has no form for `what`."""
-    return ArgumentValueError("version", "be 5 for this config", 4, f"transformers 4 has no key for {what}")
+def _no_key_for(what: str) -> ArgumentValueError:
+    """Return the error that transformers 4 has no key for `what`."""
+    return inexpressible(f"transformers 4 has no key for {what}")
+
+
+def inexpressible(why: str) -> ArgumentValueError:
+    """Return the error that the form of transformers 4 can't express a config."""
+    return ArgumentValueError("version", "be 5 for this config", 4, why)

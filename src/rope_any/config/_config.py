@@ -403,16 +403,17 @@ class Config:
 
     def _require_same_rotations(self, older: dict[str, Any]) -> None:
         """Raise unless the form of transformers 4, `older`, is read as the same rotations of the text."""
-        pairing, factor = self._options
+        expected, why = self._rotations(), "the older form means another rotation"
         try:
-            ours, theirs = (
-                {one.rope for one in config.explain() if one.layers != ()}
-                for config in (self, read(older, pairing=pairing, factor=factor))
-            )
+            found = read(older, pairing=self._options[0])._rotations()  # noqa: SLF001  # of a Config
         except (TypeError, ValueError) as error:
-            raise _as_transformers.inexpressible(f"all of it: {error}") from error
-        if ours != theirs:
-            raise _as_transformers.inexpressible("all of it")
+            found, why = set(), f"in the older form, {error}"
+        if found != expected:
+            raise _as_transformers.inexpressible(why)
+
+    def _rotations(self) -> set[Rope | None]:
+        """Return the rotations of all layers of the text."""
+        return {one.rope for one in self.explain() if one.layers != ()}
 
 
 def _named_layers(explanation: Explanation) -> str:
