@@ -179,7 +179,7 @@ def _difference(ours: Recipe, theirs: Recipe) -> str:
     counts = [sum(f != 0 for f in row) for row in (a, b)]
     if counts[0] != counts[1]:
         return f"{2 * counts[1]} features rotate, not {2 * counts[0]},"
-    ratios = [abs(g / f) for f, g in zip(a, b, strict=True) if f and g]
+    ratios = [abs(g / f) for f, g in zip(a, b, strict=False) if f and g]  # one may have pairs more that don't rotate
     far = max(ratios, key=lambda ratio: abs(math.log(ratio)), default=1.0)
     if far != 1:
         return f"pairs rotate {'up' if far > 1 else 'down'} to {far:.4g} times as fast"

@@ -47,11 +47,12 @@ def read(config: object, /, *, pairing: Pairing | None = None, factor: float | N
 
     Examples
     --------
-    >>> config = ra.config.read({"model_type": "llama", "head_dim": 128, "num_hidden_layers": 32})
+    >>> llama = {"model_type": "llama", "head_dim": 128, "num_hidden_layers": 32, "rope_theta": 1e4}
+    >>> config = ra.config.read(llama)
     >>> config
     Config of llama
       text, 32 layers: Rope(<64 frequencies from 1 to 0.000115478>, pairing='half')
-    >>> config.rope() == ra.Rope.from_config({"model_type": "llama", "head_dim": 128})
+    >>> config.rope() == ra.Rope.from_config(llama)
     True
     """
     break_graph("read configs outside of the compiled function, once, and close over the Rope")
