@@ -84,10 +84,7 @@ class Values(dict[str, Any]):
 
     def agree(self, name: str, fact: Fact) -> None:
         """Set a value that is not given yet; raise if it is given with another value."""
-        if name not in self:
-            self.put(name, *fact)
-        elif not same(fact.value, self[name]):
-            raise ArgumentValueError(fact.source, f"agree with {self.sources[name]}, {brief(self[name])}", fact.value)
+        self.put(name, *(agreed(self.find(name), fact) or fact))
 
     def check(self, name: str, check: Callable[[str, Any], Any], /) -> Any:
         """Replace a value by ``check(source, value)``, and return it; `check`, such as `integer`, raises if wrong."""

@@ -75,7 +75,7 @@ from rope_any.config.tables.words import CHANGES_ATTENTION
 LONGEST = 2**53  # tokens
 LENGTH_KINDS = ("trained", "extended", "stated")  # facts such as "trained_length"
 SLICE = "qk_rope_head_dim"
-_OF_HEADS = ("head_dim", "rotary_dim", "start")
+_WIDTHS = ("head_dim", "rotary_dim", "start")
 
 
 def longest_length(facts: Mapping[str, Fact]) -> int | None:
@@ -377,7 +377,7 @@ def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Rec
         row = tuple(-f for f in row)
     pairing = _pairing(part)
     freqs, arrangement = _frequencies_by_axis(part, v, row)
-    shown = (*_OF_HEADS, BASE, SHARE, *scheme.keys, "length", *ignored)
+    shown = (*_WIDTHS, BASE, SHARE, *scheme.keys, "length", *ignored)
     facts = {
         "model_type": Fact(part.model_type, part.name("model_type")),
         "pairing": pairing,
