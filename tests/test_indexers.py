@@ -394,7 +394,7 @@ REFUSALS = [
     ({"model_type": "llama", "head_dim": 64, "index_topk": 4}, "index_topk must not be given"),
     ({"model_type": "deepseek_v3", "indexer_rope_interleave": False}, "indexer_rope_interleave must not be given"),
     (DSA | {"index_head_dim": 63}, "index_head_dim must be at least the 64 features"),
-    (DSA | {"index_head_dim": None}, "index_head_dim must be a number of features; got null"),
+    (DSA | {"index_head_dim": None}, "index_head_dim must be given for deepseek_v32; got null"),
     (DSA | {"index_head_dim": 2**60}, "index_head_dim must be from 2 to 4096"),
     (DSA | {"indexer_rope_interleave": "false"}, "indexer_rope_interleave must be True or False"),
     (GLM5 | {"indexer_types": ["full"] * 2}, "indexer_types must have an entry for layer 2"),

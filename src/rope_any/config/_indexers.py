@@ -28,7 +28,7 @@ from rope_any.config._recipe import Recipe, no_rotation
 from rope_any.config._recipe import recipe as text_recipe
 from rope_any.config.tables.models import ALL
 from rope_any.config.tables.rows import UNKNOWN, Indexer
-from rope_any.config.tables.values import Value, between, optional
+from rope_any.config.tables.values import between, optional
 
 MOST_TOKENS = 2**31
 ASSUMED_LAYERS = 40  # the least default of a class with layer types
@@ -77,24 +77,13 @@ def _layers_with_indexer(part: Part) -> list[bool]:
 
 
 def _head_dim(part: Part, row: Indexer) -> Fact:
-    """Return the width of the index head, or its default; raise if it is null, out of range or given for one layer."""
+    """Return the width of the index head; raise if it is null, out of range or given for one layer."""
     by_layer, key = part.keys.get("per_layer_config"), row.width.keys[-1]
     for layer, own in by_layer.items() if isinstance(by_layer, Mapping) else ():
         if isinstance(own, Mapping) and key in own:
             name = part.name("per_layer_config", str(layer), key)
             raise ArgumentValueError(name, "not be given: all indexers must have one width")
-    given = row.width.find(part, between(2, LARGEST_HEAD))
-    if given is None and key in part.keys:
-        raise ArgumentValueError(part.name(key), "be a number of features", Text("null"))
-    return given or Fact(row.width.default, part.default)
-
-
-def _stride(part: Part, row: Indexer, stride: Value) -> Fact:
-    """Return how many tokens are pooled into one key: as given, or the default; raise if wrong or without either."""
-    given = stride.find(part, between(1, MOST_TOKENS))
-    if given is None and stride.default is None:
-        raise ArgumentValueError(part.name(stride.keys[0]), f"be given with {part.name(row.width.keys[-1])}")
-    return given or Fact(stride.default, part.default)
+    return row.width.read(part, between(2, LARGEST_HEAD))
 
 
 def _pairing(part: Part, row: Indexer) -> Fact:
@@ -186,6 +175,6 @@ def recipe(part: Part, _group: Layers, length: int | None, /) -> Recipe:
         "head_dim": head,
         "rotary_dim": Fact(rotary_dim, width),
         "start": Fact(start, f"the {'last' if row.last else 'first'} features, in {name}"),
-        **({"key_stride": _stride(part, row, row.stride)} if row.stride else {}),
+        **({"key_stride": row.stride.read(part, between(1, MOST_TOKENS))} if row.stride else {}),
     }
     return Recipe(replace(main.rope, pairing=row.pairing, start=start), {**main.facts, **facts})

@@ -189,7 +189,7 @@ _ROWS = {
         sizes={"head_dim": 128},
         indexer=Indexer(
             "half",
-            width=optional("sparse_attention_config.sparse_index_dim", "index_head_dim", default=128),
+            width=value("sparse_attention_config.sparse_index_dim", "index_head_dim", default=128),
             layers=partial(rules.by_type, types=("minimax_m3_sparse",)),
         ),
     ),
@@ -307,7 +307,7 @@ _ROWS = {
             last=True,
             layers=partial(rules.by_type, types=("compressed_sparse_attention",)),
             layer_type="compress",
-            stride=value("compress_rates.compressed_sparse_attention", "compress_rate_csa", default=4),
+            stride=optional("compress_rates.compressed_sparse_attention", "compress_rate_csa", default=4),
         ),
     ),
     "dots3_note_text": Model(
@@ -407,7 +407,7 @@ _ROWS = {
         partial=1.0,
         indexer=Indexer(
             "half",
-            width=optional("indexer_head_dim", default=128),
+            width=value("indexer_head_dim", default=128),
             with_head=("indexer_n_heads", "indexer_kv_heads", "indexer_budget", "indexer_compress_ratio"),
             layers=partial(rules.by_type, types=("indexed_attention", "full_attention")),
             stride=value("indexer_compress_ratio"),

@@ -7,7 +7,7 @@ from rope_any._checks import ArgumentValueError, Text
 from rope_any._pairing import Pairing
 from rope_any.config._load import Fact
 from rope_any.config.tables.rules import Heads, always, by_head
-from rope_any.config.tables.values import Part, Value, optional
+from rope_any.config.tables.values import Part, Value, optional, value
 
 Axes: TypeAlias = Literal["", "chunked", "strided", "alternating", "last for time", "doubled"]
 Row = TypeVar("Row")
@@ -64,7 +64,7 @@ class Indexer(NamedTuple):
 
     pairing: Pairing
     last: bool = False  # whether the last features of the index head rotate, not the first
-    width: Value = optional("index_head_dim", default=128)  # of the index head; today's key last
+    width: Value = value("index_head_dim", default=128)  # of the index head; today's key last
     with_head: tuple[str, ...] = ()  # keys that require that key; without it, no layer has an indexer
     layers: Callable[[Part, int, str | None], bool] = always  # whether a layer has an indexer; by part, index, type
     layer_type: str | None = None  # the kind of layers whose main parameters apply, if they are by kind
