@@ -8,7 +8,7 @@ from typing import Any
 from rope_any._checks import ArgumentValueError, Text, brief
 from rope_any.config._canonical import (
     EXTENDED,
-    SIZES,
+    OUTSIDE,
     Layers,
     class_defaults,
     common_value,
@@ -55,8 +55,8 @@ def _parameters(part: Part, label: str | None, groups: list[Layers]) -> dict[str
         return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None
     given = next(group.values for group in groups if not group.unrotated)
     values = {key: fact.value for key, fact in class_defaults(part, label).items()}
-    values |= {LENGTHS[0] if key == EXTENDED else key: value for key, value in given.items() if key not in SIZES}
-    counted = COUNT in part.model.sizes or any(name in part.keys for name in part.key_names(COUNT))
+    values |= {LENGTHS[0] if key == EXTENDED else key: value for key, value in given.items() if key not in OUTSIDE}
+    counted = COUNT in part.model.sizes or COUNT in given
     if counted and not has_rotary_slice(part, given) and rope_type_of(given) != "proportional":
         rotary, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = rotary / head  # today's form has a share instead of a count

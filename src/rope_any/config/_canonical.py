@@ -36,20 +36,35 @@ from rope_any.config._load import (
     typed,
 )
 from rope_any.config._models import several_axes_hint
-from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, LENGTHS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
+from rope_any.config._part import (
+    BASE,
+    COUNT,
+    FLAGS,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    LENGTHS,
+    OBJECTS,
+    ROTARY,
+    SHARE,
+    TYPES,
+    WHOLE,
+    Part,
+)
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, REQUIRED, SCHEMES, unknown_name
 from rope_any.config.tables.models import MODELS
 from rope_any.config.tables.words import OTHER_VALUES, RENAMED_TYPES, WITH_ATTENTION, WITHOUT_ATTENTION
 
 MOST_KINDS = 64  # kinds of layers
 EXTENDED = "extended_length"  # the plain name of max_position_embeddings inside of the parameters
-SIZES = {
+_SIZES = {
     **{name: (name,) for name in ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim")},
     HIDDEN[0]: HIDDEN,
     HEADS[0]: HEADS,
     LENGTHS[0]: LENGTHS,
 }
-"""The plain names of sizes, and the keys of each."""
+OUTSIDE = {**_SIZES, FLAGS[0]: FLAGS, COUNT: ()}
+"""The plain names of values that are never in the parameters, and the keys of each; those of the count are by model."""
 _NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.read(config).layers() gives a Rope for each"
 
 T = TypeVar("T")
@@ -68,8 +83,8 @@ class Layers(NamedTuple):
     """Why they have no rotary embedding; None if they have it."""
     values: Values = Values()
     """
-    Their values by today's names: sizes (`SIZES`), and those of ``rope_parameters`` with the base and the share of the
-    head from anywhere. An unknown key of the parameters has a point before it. Empty if they are not needed.
+    Their values by today's names: those of `OUTSIDE`, and those of ``rope_parameters`` with the base and the share of
+    the head from anywhere. An unknown key of the parameters has a point before it. Empty if they are not needed.
     """
     counts: tuple[Fact, ...] = ()
     """The values that sum to the number of layers, in parts that are not read as text is."""
@@ -130,7 +145,7 @@ def _fill_in(part: Part, group: Layers, written: "Written") -> Layers:
     """Return a group with its values: only sizes, and the reason in `unrotated`, if the parameters are null."""
     if group.unrotated and (not part.model.rotary or (written.by_layer and group.label not in written.content)):
         return group
-    parameters, values = _parameters(part, group.label, written), _sizes(part, group.label)
+    parameters, values = _parameters(part, group.label, written), _values_outside(part, group.label)
     if isinstance(parameters, str):
         return group._replace(unrotated=group.unrotated or parameters, values=values)
     values.take(parameters)
@@ -531,9 +546,13 @@ def without_rotary(part: Part, /) -> str | None:
 # --- sizes ------------------------------------------------------------------------------------------------
 
 
-def _sizes(part: Part, label: str | None) -> Values:
-    """Return the sizes of layers with a label by today's names, with class defaults."""
-    return Values({name: fact for name, names in SIZES.items() if (fact := first_value(part, names, label))})
+def _values_outside(part: Part, label: str | None) -> Values:
+    """Return the values in `OUTSIDE` of layers with a label, sizes with class defaults."""
+    found = {name: first_value(part, names, label) for name, names in _SIZES.items()}
+    found[FLAGS[0]] = next((fact for name in FLAGS if (fact := part.get(name))), None)
+    counts = (*part.key_names(COUNT), *(["qk_rope_head_dim"] if part.model.trailing else []))
+    found[COUNT] = agreed(*map(part.get, counts))
+    return Values({name: fact for name, fact in found.items() if fact})
 
 
 def first_value(part: Part, names: Iterable[str], label: str | None = None) -> Fact | None:

@@ -29,7 +29,7 @@ from rope_any._names import did_you_mean
 from rope_any._rope import Rope
 from rope_any.config._canonical import (
     EXTENDED,
-    SIZES,
+    OUTSIDE,
     Layers,
     canonical,
     class_defaults,
@@ -113,10 +113,11 @@ def _complete_head(part: Part, v: Values) -> None:
         v.put("rotary_dim", head, "all pairs of the head; some have frequency 0")
         return
     rotary, source = _rotary_dim(part, v)
+    counted = COUNT in v
     v.put("rotary_dim", rotary, source)
     if not 0 < rotary <= head:
         raise ArgumentValueError(source, f"be from 1 to {head} features", rotary)
-    if rope_type == "default" and SHARE in v and rotary < head:
+    if rope_type == "default" and SHARE in v and rotary < head and not counted:
         _require_class_reads_share(part, v)
     if rotary % 2 and (rotary == head or rope_type != "default"):
         raise ArgumentValueError(source, "give an even number of features", rotary)
@@ -154,18 +155,15 @@ def _rotary_dim(part: Part, v: Values) -> Fact:
     model, head = part.model, v["head_dim"]
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")
-    by_share = Fact(_share_of(v, head), v.sources[SHARE]) if SHARE in v else None
-    names = (*part.key_names(COUNT), *([SLICE] if model.trailing else []))
-    counts = [fact for name in names if (fact := part.get(name))]
-    for fact in counts:
-        count = integer(fact.source, fact.value)
-        if by_share is not None and count != by_share.value:
-            wanted = f"agree with {by_share.source}, which gives {by_share.value}"
-            raise ArgumentValueError(fact.source, wanted, count)
-    if counts:
-        return counts[0]
-    if by_share is not None:
-        return by_share if by_share.value < head else v.fact("head_dim")
+    share = _share_of(v, head) if SHARE in v else None
+    if COUNT in v:
+        count = v.check(COUNT, integer)
+        if share not in (None, count):
+            wanted = f"agree with {v.sources[SHARE]}, which gives {share}"
+            raise ArgumentValueError(v.sources[COUNT], wanted, count)
+        return v.fact(COUNT)
+    if share is not None:
+        return Fact(share, v.sources[SHARE]) if share < head else v.fact("head_dim")
     if model.partial is not None and model.partial < 1:
         return Fact(int(head * model.partial), part.default)
     default = model.sizes.get(COUNT) if COUNT not in part.keys else None
@@ -173,9 +171,8 @@ def _rotary_dim(part: Part, v: Values) -> Fact:
 
 
 def _require_class_reads_share(part: Part, v: Values) -> None:
-    """Raise if the model's class ignores the share without scaling, and no count of features in the config agrees."""
-    known, counted = part.model_type in MODELS, any(map(part.get, part.key_names(COUNT)))
-    if known and part.model.partial is None and part.model.rotary_dim is None and not counted:
+    """Raise if the model's class ignores the share without scaling."""
+    if part.model_type in MODELS and part.model.partial is None and part.model.rotary_dim is None:
         head, rotary = v["head_dim"], v["rotary_dim"]
         wanted = f"be 1: without scaling, transformers rotates all {head} features of {part.model_type}"
         rope = f"Rope(ra.frequencies({rotary}, base=...), ...)"
@@ -257,7 +254,7 @@ def _ignored(part: Part, v: Values, scheme: Scheme) -> list[str]:
     """Return the parameters without effect, with the reason in `sources`; raise for one the scheme or model lacks."""
     ignored = []
     for name, value in v.items():
-        if name in SIZES:
+        if name in OUTSIDE:
             continue
         key, source = LENGTHS[0] if name == EXTENDED else name.removeprefix("."), v.sources[name]
         if key in OF_FEW_MODELS and key not in part.model.parameters and value is not None:
@@ -375,7 +372,7 @@ def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Rec
     row, factor = _frequencies_by_scheme(scheme, v)
     if part.model.backwards:
         row = tuple(-f for f in row)
-    pairing = _pairing(part)
+    pairing = _pairing(part, v)
     freqs, arrangement = _frequencies_by_axis(part, v, row)
     shown = (*_WIDTHS, BASE, SHARE, *scheme.keys, "length", *ignored)
     facts = {
@@ -425,10 +422,10 @@ def without_scaling(rotary_dim: int, base: float, /) -> Row:
     return frequencies(even, base=base ** (even / rotary_dim))
 
 
-def _pairing(part: Part) -> Fact:
+def _pairing(part: Part, v: Values) -> Fact:
     """Return the pairing by flag, known model or caller; raise if they differ, unless the flag of the model decides."""
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
-    given = next((fact for name in FLAGS if (fact := part.get(name))), None)
+    given = v.find(FLAGS[0])
     if given is not None:
         by_flag = Fact("interleaved" if flag(given.source, given.value) else "half", given.source)
         if by_flag.value != found.value and part.model_type in MODELS and not part.model.flag_sets_pairing:
