@@ -23,7 +23,7 @@ FOUND = [
     ({"model_type": "llama", "head_dim": 128}, "no rope_theta: 10000 is the default of llama", "rope_theta 10000"),
     (GEMMA | {"rope_local_base_freq": 1e4}, "1000000 is the default of gemma3_text, while", "rope_theta 1000000"),
     (QWEN | {"rope_parameters": LINEAR}, "rotate up to 2 times as fast", "as_transformers(version=4)"),
-    (QWEN | yarn(65_536, None), "is beyond", "32768, and max_position_embeddings 65536"),
+    (QWEN | yarn(65_536, None), "32768, so that the factor is 0.5", "32768, and max_position_embeddings 65536"),
     ({"model_type": "gpt_neox", "head_dim": 64}, "no rotary_emb_base: 10000", "write rotary_emb_base 10000"),
     (QWEN | DYNAMIC, "of vLLM does not", "sequence_length=65536"),
     ("published:phi-3-mini-128k", "vLLM takes long_factor", "max_model_len to 4096"),

@@ -86,13 +86,15 @@ def _positive(values: Mapping[str, Any], key: str) -> float | None:
 
 
 def _scaled_lengths(kind: _Kind) -> Found:
-    """Compare the factor with the lengths before and after scaling."""
+    """Compare the factor with the lengths before and after scaling; `_recipe` refuses a written factor below 1."""
     sources, rope_type = kind.group.values.sources, rope_type_of(kind.group.values)
     original, longest, factor = map(kind.number, (ORIGINAL, LENGTHS[0], "factor"))
     if original is None or longest is None:
         return
     if original > longest:
-        text = f"{sources[ORIGINAL]}, {original:.0f}, is beyond {sources[LENGTHS[0]]}, {longest:.0f}"
+        derived = kind.made.facts.get("factor") if factor is None else None
+        below = f", so that the factor is {derived.value:.6g}" if derived else ""
+        text = f"{sources[ORIGINAL]}, {original:.0f}, is beyond {sources[LENGTHS[0]]}, {longest:.0f}{below}"
         extended = original if factor is None else longest * factor
         yield text, f"probably {ORIGINAL} {longest:.0f}, and {LENGTHS[0]} {extended:.0f}"
     elif factor is not None and rope_type in ("yarn", "longrope") and not math.isclose(factor * original, longest):
