@@ -134,7 +134,7 @@ def test_inspect_and_plot_show_the_rotation_for_a_length(options, tokens, tmp_pa
     unfinished = sum(n > tokens for n in (2 * math.pi / f for f in rope.frequencies))
     *_, counted, others, caution = output("inspect", "phi.json", *options, cwd=tmp_path).splitlines()
     assert counted == f"{unfinished} of 48 pairs never complete a turn within {tokens} tokens (length)"
-    assert "--sequence-length" in others and caution.startswith("caution: up to 4096 tokens short_factor")
+    assert "--sequence-length" in others and caution.startswith("caution: for a maximum above 4096")
     drawn = json.loads(output("plot", "phi.json", "decay", "-o", "it.png", "--json", *options, cwd=tmp_path))
     assert drawn["lines"][0]["x"][-1] == tokens
 

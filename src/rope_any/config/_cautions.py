@@ -8,13 +8,15 @@ from rope_any._checks import positive
 from rope_any._frequencies import as_rows
 from rope_any.config._canonical import EXTENDED, Layers, canonical, class_defaults, groups_by_label, rope_type_of
 from rope_any.config._load import Values
-from rope_any.config._part import BASE, LENGTHS, OBJECTS, Part
+from rope_any.config._part import BASE, LENGTHS, OBJECTS, SHARE, Part
 from rope_any.config._parts import PartReader
-from rope_any.config._recipe import Recipe, recipe
+from rope_any.config._recipe import Recipe, has_rotary_slice, recipe
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config.tables.models import MODELS
+from rope_any.scaling import yarn_attention_factor
 
 Found: TypeAlias = Iterator[tuple[str, str]]
+Readings: TypeAlias = Iterator[tuple[str, Recipe | None, Recipe | None, str]]
 
 
 class Caution(NamedTuple):
@@ -43,9 +45,34 @@ class _Kind(NamedTuple):
     group: Layers
     made: Recipe
 
+    @property
+    def rope_type(self) -> str:
+        """The rope type, by today's name."""
+        return rope_type_of(self.group.values)
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether the file is not of the form of transformers, so that its keys have other names."""
+        return not self.part.names.keys() <= {"model_type"}
+
     def number(self, key: str) -> float | None:
         """Return a positive number among the plain values; None if it is missing or wrong."""
         return _positive(self.group.values, key)
+
+    def given(self, *keys: str) -> str:
+        """Return the full names of those keys that the file gives, as text; "" if it gives none."""
+        found = [fact for key in keys if (fact := self.group.values.find(key)) and fact.value is not None]
+        return " and ".join(fact.source for fact in found if fact.source != self.part.default)
+
+    def changed(self, length: float | None = None, /, **values: Any) -> Recipe | None:
+        """Return the recipe for another length, or with other plain values; None if it can't be made."""
+        changed = Values(self.group.values.facts())
+        for key, value in values.items():
+            changed.put(key, value, changed.sources.get(key, key))
+        try:
+            return recipe(self.part, self.group._replace(values=changed), None if length is None else int(length))
+        except (OverflowError, TypeError, ValueError):  # also if a key that the class ignores has another value
+            return None
 
 
 def cautions(readers: Mapping[str, PartReader], /) -> tuple[Caution, ...]:
@@ -55,9 +82,9 @@ def cautions(readers: Mapping[str, PartReader], /) -> tuple[Caution, ...]:
     for name, reader in readers.items():
         for kind in _rotating_kinds(reader):
             labels.setdefault(name, []).append(kind.group.label)
-            for rule in (*_ABOUT_VALUES, *_ABOUT_PROGRAMS):
+            for rule in _RULES:
                 for text, meant in rule(kind):
-                    found.setdefault((name, text, meant, rule in _ABOUT_PROGRAMS), []).append(kind.group.label)
+                    found.setdefault((name, text, meant, rule is _elsewhere), []).append(kind.group.label)
     return tuple(
         Caution(name, of_labels[0] if len(of_labels) < len(labels[name]) else None, text, meant, elsewhere)
         for (name, text, meant, elsewhere), of_labels in found.items()
@@ -87,7 +114,7 @@ def _positive(values: Mapping[str, Any], key: str) -> float | None:
 
 def _scaled_lengths(kind: _Kind) -> Found:
     """Compare the factor with the lengths before and after scaling; `_recipe` refuses a written factor below 1."""
-    sources, rope_type = kind.group.values.sources, rope_type_of(kind.group.values)
+    sources, rope_type = kind.group.values.sources, kind.rope_type
     original, longest, factor = map(kind.number, (ORIGINAL, LENGTHS[0], "factor"))
     if original is None or longest is None:
         return
@@ -126,67 +153,124 @@ def _base_by_class(kind: _Kind) -> Found:
         yield f"the file gives no {key}: {base:.0f} is the {source}{others}", f"write {key} {base:.0f} if that is right"
 
 
-def _unread_by_transformers_4(kind: _Kind) -> Found:
-    """Find parameters that transformers 4 does not read, because of their key."""
-    part, label = kind.part, kind.group.label
-    is_translated = part.name(OBJECTS[0]) != ".".join((*part.path, OBJECTS[0]))
-    if is_translated or not part.keys.get(OBJECTS[0]) or part.keys.get(OBJECTS[1]):
+# --- readings: each yields (what another program does, our recipe, its recipe, what to do about it) --------
+#
+# Read in transformers 4.44 to 4.57; in `model_executor/layers/rotary_embedding` of vLLM (docs/comparison.md: 0.33); and
+# in llama.cpp of 2026: conversion/base.py, conversion/deepseek.py, src/llama-context.cpp, src/llama-model.cpp and
+# src/models/deepseek2.cpp. A recipe is None if it can't be made.
+
+
+def _elsewhere(kind: _Kind) -> Found:
+    """Find the readings of other programs that differ from ours, and say how far."""
+    for readings in _READINGS:
+        for text, ours, theirs, meant in readings(kind):
+            if ours and theirs and (difference := _difference(ours, theirs)):
+                yield f"{text}: {difference} there", meant
+
+
+def _keys_by_transformers_4(kind: _Kind) -> Readings:
+    """Yield the reading without the keys that transformers 4 does not read, because of their place."""
+    part, label, old = kind.part, kind.group.label, kind.part.keys.get(OBJECTS[1])
+    outside = {BASE, SHARE}  # it reads them only there
+    names = [f"{OBJECTS[1]}.{key}" for key in sorted(outside)] if old else [OBJECTS[0]]
+    unread = " and ".join(part.name(name) for name in names if part.get(name))
+    if not unread or kind.is_translated:
         return
-    other = part.without(OBJECTS[0])
+    keys = {OBJECTS[0]: None, OBJECTS[1]: old and {key: value for key, value in old.items() if key not in outside}}
+    other = part._replace(keys={**part.keys, **keys})
     try:
         groups = groups_by_label(canonical(other))
         theirs = recipe(other, (groups.get(label) or groups[None])[0])
     except (KeyError, TypeError, ValueError):  # no version 4 can read it
         return
-    if difference := _difference(kind.made, theirs):
-        text = f"transformers 4, if it has {part.model_type}, does not read {part.name(OBJECTS[0])}: {difference} there"
-        yield text, "as_transformers(version=4) writes the keys that it reads"
+    text = f"transformers 4, if it has {part.model_type}, does not read {unread}"
+    yield text, kind.made, theirs, "as_transformers(version=4) writes the keys that it reads"
 
 
-def _one_table_elsewhere(kind: _Kind) -> Found:
-    """Find frequencies that depend on the length of the sequence, of which vLLM makes one table for all."""
-    if "length" not in kind.made.facts:
+def _factor_by_transformers_4(kind: _Kind) -> Readings:
+    """Yield the reading of YaRN by versions of transformers 4 that derive the factor even if it is given."""
+    original, longest, factor = map(kind.number, (ORIGINAL, LENGTHS[0], "factor"))
+    is_inside = kind.part.get(f"{OBJECTS[1]}.{ORIGINAL}") is not None
+    if kind.rope_type == "yarn" and is_inside and not kind.is_translated and original and longest and factor:
+        ratio = f"the factor {longest / original:.6g}, {LENGTHS[0]} / {ORIGINAL}"
+        text = f"transformers 4.51 to 4.55 take {ratio}, not {kind.given('factor')}"
+        yield text, kind.made, kind.changed(factor=None), "use another version there, or make the numbers agree"
+
+
+def _lists_elsewhere(kind: _Kind) -> Readings:
+    """Yield the reading of LongRoPE by programs that choose the list once, by the longest sequence that they serve."""
+    original, longest = map(kind.number, (ORIGINAL, LENGTHS[0]))
+    if kind.rope_type == "longrope" and original and longest and longest > original:
+        served = f"for a maximum above {original:.0f} tokens, vLLM and llama.cpp use long_factor"
+        text = f"{served} for short sequences too, where transformers uses short_factor"
+        yield text, kind.made, kind.changed(original + 1), f"for short sequences, set that maximum to {original:.0f}"
+
+
+def _dynamic_elsewhere(kind: _Kind) -> Readings:
+    """Yield the readings of rope type dynamic by programs whose base does not grow with each sequence."""
+    factor, trained = kind.number("factor"), kind.made.facts.get("length")
+    if kind.rope_type == "dynamic" and factor and trained:
+        length = trained.value * factor
+        grown = kind.changed(length)
+        text = f"vLLM takes the base for {length:.0f} tokens at any length, also up to {trained.value:.0f}"
+        yield text, kind.made, grown, f"sequence_length={length:.0f} gives the table that vLLM has"
+        text = f"llama.cpp has no rope type dynamic, so that at {length:.0f} tokens nothing is scaled"
+        yield text, grown, kind.made, f"keep to {trained.value:.0f} tokens there"
+
+
+def _yarn_by_llama_cpp(kind: _Kind) -> Readings:
+    """Yield the readings of YaRN without the keys that a GGUF file lacks, or that llama.cpp does not read in it."""
+    if kind.rope_type != "yarn":
         return
-    rope_type, trained = rope_type_of(kind.group.values), f"{kind.made.facts['length'].value:.0f}"
-    if rope_type == "longrope":
-        text = (
-            f"up to {trained} tokens short_factor is in use, as in transformers; vLLM takes long_factor at any length"
-        )
-        yield f"{text} if its max_model_len is larger", f"for short sequences, set max_model_len to {trained} at most"
-    elif rope_type == "dynamic" and (factor := kind.number("factor")):
-        text = f"the base grows with each sequence beyond {trained} tokens, as in transformers; that of vLLM does not"
-        length = kind.made.facts["length"].value * factor
-        yield text, f"sequence_length={length:.0f} gives the table that vLLM has for any length"
+    in_slice, scale = has_rotary_slice(kind.part, kind.group.values), kind.number("mscale_all_dim")
+    changes: dict[str, dict[str, Any]] = {"rounds the ends of the ramp": {"truncate": True}}
+    if in_slice:  # architecture deepseek2; some others read the keys
+        changes["has a ramp from 32 turns to 1"] = {"beta_fast": 32.0, "beta_slow": 1.0}
+    if in_slice == bool(scale) and not (kind.is_translated or kind.part.model.layers):  # of others, it is not known
+        derived = yarn_attention_factor(kind.made.facts["factor"].value, mscale=scale, mscale_all_dim=scale)
+        scales = {"attention_factor": derived, "mscale": None, "mscale_all_dim": None}
+        changes["derives the factor of cos and sin itself"] = scales
+    for what, values in changes.items():
+        if given := kind.given(*values):
+            text = f"llama.cpp {what}" + ("" if kind.is_translated else f", since it does not read {given}")
+            yield text, kind.made, kind.changed(**values), "compare outputs before a GGUF of this model is used"
 
 
-def _rounded_ramp_elsewhere(kind: _Kind) -> Found:
-    """Find a ramp of YaRN that is not rounded, as llama.cpp always does."""
-    values = Values(kind.group.values.facts())
-    if values.get("truncate") is not False:
-        return
-    values["truncate"] = True
-    try:
-        theirs = recipe(kind.part, kind.group._replace(values=values))
-    except ValueError:  # a key that the class ignores is then compared with the written value
-        return
-    if difference := _difference(kind.made, theirs):
-        text = f"llama.cpp rounds the ends of the ramp, whatever {values.sources['truncate']} is: {difference} there"
-        yield text, "compare outputs before a GGUF of this model is used"
+def _ramp_by_vllm(kind: _Kind) -> Readings:
+    """Yield the reading of YaRN with sections of several axes by vLLM, which makes the ramp for a longer length."""
+    original, sections = kind.number(ORIGINAL), kind.given("mrope_section")
+    if kind.rope_type == "yarn" and sections and original and kind.number("factor"):
+        text = f"vLLM makes the ramp for 4 times {kind.group.values.sources[ORIGINAL]}, since {sections} is given"
+        yield text, kind.made, kind.changed(**{ORIGINAL: 4 * original}), "compare outputs before vLLM serves the model"
 
 
-_Rules: TypeAlias = tuple[Callable[[_Kind], Found], ...]
-_ABOUT_VALUES: _Rules = (_scaled_lengths, _two_lengths, _base_by_class)
-_ABOUT_PROGRAMS: _Rules = (_unread_by_transformers_4, _one_table_elsewhere, _rounded_ramp_elsewhere)
+_RULES: tuple[Callable[[_Kind], Found], ...] = (_scaled_lengths, _two_lengths, _base_by_class, _elsewhere)
+_READINGS: tuple[Callable[[_Kind], Readings], ...] = (
+    _keys_by_transformers_4,
+    _factor_by_transformers_4,
+    _lists_elsewhere,
+    _dynamic_elsewhere,
+    _yarn_by_llama_cpp,
+    _ramp_by_vllm,
+)
 
 
 def _difference(ours: Recipe, theirs: Recipe) -> str:
-    """Return how far the frequencies of another reading are from ours, as text; "" if they are equal."""
+    """Return how far the table of another reading is from ours, as text; "" if they are equal to 4 digits."""
+    scale = theirs.rope.attention_factor / ours.rope.attention_factor
+    larger = "" if math.isclose(scale, 1, rel_tol=1e-4) else f"cos and sin are {scale:.4g} times as large"
+    return " and ".join(filter(None, (_difference_in_speed(ours, theirs), larger)))
+
+
+def _difference_in_speed(ours: Recipe, theirs: Recipe) -> str:
+    """Return how far the frequencies of another reading are from ours, as text; "" if they are equal to 4 digits."""
     a, b = ([sum(each) for each in zip(*as_rows(made.rope.frequencies), strict=True)] for made in (ours, theirs))
     counts = [sum(f != 0 for f in row) for row in (a, b)]
     if counts[0] != counts[1]:
         return f"{2 * counts[1]} features rotate, not {2 * counts[0]},"
     ratios = [abs(g / f) for f, g in zip(a, b, strict=False) if f and g]  # one may have pairs more that don't rotate
     far = max(ratios, key=lambda ratio: abs(math.log(ratio)), default=1.0)
-    if far != 1:
+    if not math.isclose(far, 1, rel_tol=1e-4):
         return f"pairs rotate {'up' if far > 1 else 'down'} to {far:.4g} times as fast"
-    return "" if ours.rope.frequencies == theirs.rope.frequencies else "the axes have other pairs"
+    rotating = [[[f != 0 for f in row] for row in as_rows(made.rope.frequencies)] for made in (ours, theirs)]
+    return "" if rotating[0] == rotating[1] else "the axes have other pairs"

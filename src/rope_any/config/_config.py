@@ -229,14 +229,14 @@ class Config:
         What the config says that was probably not meant, or that not all programs read alike.
 
         For the text and parts like it: lengths that don't fit each other and the factor, a base that only the class
-        gives, and what transformers 4, vLLM or llama.cpp read in another way. `explain`, ``rope-any inspect`` and
-        `rope_any.integrations.torch.audit` show them too.
+        gives, and what transformers 4, vLLM or llama.cpp read in another way, and how far. `explain`,
+        ``rope-any inspect`` and `rope_any.integrations.torch.audit` show them too.
 
         Examples
         --------
         >>> yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
         >>> qwen = {"model_type": "qwen2", "head_dim": 128, "rope_theta": 1e6, "rope_scaling": yarn}
-        >>> (one,) = ra.config.read(qwen | {"max_position_embeddings": 32768}).cautions
+        >>> one, _ = ra.config.read(qwen | {"max_position_embeddings": 32768}).cautions
         >>> one.meant
         'probably max_position_embeddings 131072, or factor 1'
         """
