@@ -17,9 +17,7 @@ from rope_any.config._canonical import (
     rope_type_of,
     without_rotary,
 )
-from rope_any.config._gguf import is_gguf
 from rope_any.config._load import same
-from rope_any.config._params import form_of
 from rope_any.config._part import BASE, COUNT, HEADS, HIDDEN, LENGTHS, SHARE, Part
 from rope_any.config._parts import PartReader
 from rope_any.config._recipe import has_rotary_slice, recipe
@@ -31,9 +29,8 @@ _WITH_HEAD = ("dynamic", "yarn", "longrope")  # rope types for which transformer
 
 def as_transformers(whole: Mapping[str, Any], reader: PartReader, version: int, /) -> Mapping[str, Any]:
     """Return the config `whole`, whose text is read by `reader`, in the form of transformers 5 or 4. Raise if unfit."""
-    form = "the metadata of a GGUF file" if is_gguf(whole) else form_of(whole)
-    if form is not None:
-        raise ArgumentValueError("config", "be that of transformers", Text(form))
+    if reader.part.form:
+        raise ArgumentValueError("config", "be that of transformers", Text(reader.part.form))
     part, groups = reader.part, reader.layers()
     if not reader.is_text:
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))

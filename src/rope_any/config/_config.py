@@ -99,7 +99,8 @@ class Config:
     def __repr__(self) -> str:
         """Return a line for each rotation of each part; for a part that can't be read, the reason."""
         keys = {} if isinstance(self._source, Path) else self._source
-        names = map(keys.get, ("model_type", "_class_name", "general.architecture"))
+        translated = (reader.part.model_type for reader in self._readers.values() if reader.part.form)
+        names = (keys.get("model_type"), keys.get("_class_name"), *translated)
         name = next((f" of {name}" for name in names if is_name(name) and name), "")
         lines = [line for part in self.parts for line in self._lines(part)]
         return "\n  ".join([f"Config{name}", *lines, *(f"caution: {each}" for each in self.cautions)])

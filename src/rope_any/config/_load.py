@@ -77,6 +77,11 @@ class Values(dict[str, Any]):
         """Set a value and its source."""
         self[name], self.sources[name] = value, source
 
+    def put_object(self, name: str, values: "Values", source: str) -> None:
+        """Set an object of values, whose sources are then those of "name.key"; `source` is that of the object."""
+        self.put(name, dict(values), source)
+        self.sources.update({f"{name}.{key}": each for key, each in values.sources.items()})
+
     def take(self, other: "Values") -> None:
         """Set all values of another `Values`, with their sources."""
         self.update(other)

@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._names import did_you_mean
-from rope_any._pairing import Pairing, as_pairing
-from rope_any.config import _params
-from rope_any.config._gguf import is_gguf, translated
+from rope_any._pairing import Pairing
 from rope_any.config._load import Fact, is_name, require_names, same, typed
 from rope_any.config._models import model_names, read_by
 from rope_any.config._schemes import ALIASES
@@ -78,6 +76,10 @@ class Part(NamedTuple):
     """The pairing that the caller gives; None if it gives none."""
     names: Mapping[str, str] = {}
     """The names of keys for messages, if they are not the path and the key, as in a translated file."""
+    form: str = ""
+    """What messages call its file, if that is no config of transformers."""
+    inner: Mapping[str, "Part | ArgumentValueError"] = {}
+    """The towers and other parts of such a file by name, or the error that says why one can't be read."""
 
     def name(self, *keys: str) -> str:
         """Return a key's full name for messages, as ``text_config.head_dim``; several keys lead into inner objects."""
@@ -121,22 +123,13 @@ class Part(NamedTuple):
 # --- the text part ----------------------------------------------------------------------------------------
 
 
-def part_of(keys: Mapping[str, Any], /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
+def part_of(keys: Mapping[str, Any], pairing: Pairing | None = None, /) -> Part:
     """
-    Return the text part of a config.json, a params.json of Mistral or Meta, or GGUF metadata.
+    Return the text part of a config of transformers; `pairing` is required if its model type is unknown.
 
-    `pairing` is required if the model type is unknown. `factor` is that of Llama 3's scaling, not for a config.json.
     Raise if the part has an unknown name about rotary embedding, or lacks or contradicts a value of objects around it.
     """
     require_names(keys)
-    given = None if pairing is None else as_pairing(pairing)
-    form = _params.form_of(keys)
-    if form is not None:
-        keys, names, model = _params.translated(keys, form, factor=factor)
-        return Part(keys, (), keys["model_type"], model, given, names)
-    if is_gguf(keys):
-        keys, names, model = translated(keys, factor=factor)
-        return Part(keys, (), keys["model_type"], model, given, names)
     path: tuple[str, ...] = ()
     outer = None
     levels = []
@@ -148,11 +141,11 @@ def part_of(keys: Mapping[str, Any], /, *, pairing: Pairing | None = None, facto
     written = model_type_of(keys, path)
     model_type = written or _text_part_of(outer) or None
     model_type = _text_part_of(model_type) or model_type
-    _require_known_model(model_type, keys, path, given)
+    _require_known_model(model_type, keys, path, pairing)
     for level in levels:
         _refuse_outside(*level, MODELS.get(model_type or "", UNKNOWN).partial or 1.0)
     names = {} if model_type == written else {"model_type": f"model_type {written or outer}, its text part"}
-    return part_at(keys, path, model_type, given, names)
+    return part_at(keys, path, model_type, pairing, names)
 
 
 def text_path(keys: Mapping[str, Any], /) -> tuple[str, ...]:

@@ -12,21 +12,20 @@ from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
 from rope_any._pairing import Pairing, as_pairing
-from rope_any.config import _diffusers, _indexers, _params, _towers
+from rope_any.config import _diffusers, _gguf, _indexers, _params, _towers
 from rope_any.config._canonical import Layers, canonical, common_value, groups_of_type
-from rope_any.config._load import Fact, is_name, load
+from rope_any.config._forms import Form, form_of
+from rope_any.config._load import Fact, is_name, load, require_names
 from rope_any.config._part import ROTARY, TEXT, Part, model_type_of, part_at, part_of, text_path
 from rope_any.config._recipe import Recipe, recipe, require_length, score
 from rope_any.config.tables.models import ALL, MODELS
-from rope_any.config.tables.params import MISTRAL
 from rope_any.config.tables.rows import UNKNOWN, Model
 from rope_any.config.tables.towers import REFUSED, TOWERS
 
 _MOST_DEPTH = 4  # levels of objects inside a config that are searched
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
 _OBJECTS = {*_NAMES, *(key for key in TEXT if key.endswith("_config"))}  # keys whose values must be objects or null
-_GGUF = "general.architecture"
-_MISTRAL_TOWER = ("hidden_size", "num_attention_heads", "rope_theta")  # keys that a tower in params.json must have
+_FORMS = (*_params.FORMS, _gguf.FORM)
 
 Grid = Callable[[tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
 
@@ -61,17 +60,13 @@ def part_readers(
     folder = source if isinstance(source, Path) else None
     keys = {} if isinstance(source, Path) else source
     given = None if pairing is None else as_pairing(pairing)
-    if factor is not None and _GGUF not in keys and _params.form_of(keys) is None:
+    form = form_of(keys, _FORMS)
+    if factor is not None and form is None:
         wanted = "be left out, except for Meta's params.json and GGUF metadata, which do not have it"
         hint = "a config.json has the factor of its scaling in rope_parameters" if "model_type" in keys else ""
         raise ArgumentValueError("factor", wanted, factor, hint)
     if folder is not None:
         return _pipeline_readers(folder, pairing)
-    forms = [key for key in (_GGUF, "_class_name", "model_type") if key in keys]
-    if "model_type" in keys and _params.form_of(keys) is None:
-        forms += filter(None, [_params.form_of({**keys, "model_type": None})])
-    if len(forms) > 1:
-        raise ArgumentValueError("config", "be of one form", Text(f"keys of several: {' and '.join(forms)}"))
     if _diffusers.is_diffusers(keys):
         return _diffusers_readers(keys, given)
     model_type = keys.get("model_type")
@@ -82,7 +77,7 @@ def part_readers(
     parts: dict[str, PartReader] = {}
     if not tower or model_type in MODELS:
         try:
-            parts = _text_readers(keys, part_of(keys, pairing=pairing, factor=factor))
+            parts = _text_readers(keys, _text_of(keys, form, given, factor))
         except ValueError as error:
             if not others:
                 raise
@@ -119,22 +114,24 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
     return found
 
 
+def _text_of(keys: Mapping[str, Any], form: Form | None, pairing: Pairing | None, factor: float | None) -> Part:
+    """Return the text part of a config of transformers, or of a file of another form; raise if it is wrong."""
+    if form is None:
+        return part_of(keys, pairing)
+    require_names(keys)
+    return form.translate(keys, factor)._replace(pairing=pairing, form=form.name)
+
+
 def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """Return readers of the text part, its indexer if it may rotate, and towers of a translated file (most raise)."""
     parts = {"text": _text_reader(text)._replace(whole=keys)}
     if _indexers.may_rotate(text):
         parts["indexer"] = PartReader(text, partial(_indexers.canonical, text), partial(_indexers.recipe, text))
-    for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
-        if key in text.keys and key not in keys and not text.path:
-            inner, path = text.keys[key], text.name(key)
-            is_mistral = text.names.get("model_type") == MISTRAL
-            if is_mistral and name == "vision" and all(inner.get(key) is not None for key in _MISTRAL_TOWER):
-                parts[name] = _tower_reader(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
-                continue
-            keys_of = f"have {', '.join(_MISTRAL_TOWER)}, or " if is_mistral and name == "vision" else ""
-            wanted = f"{keys_of}be read from a config.json of transformers: this file does not say how it rotates"
-            error = ArgumentValueError(path, wanted)
-            parts[name] = _refusing_reader(keys, error, (key,))
+    for name, inner in text.inner.items():
+        if isinstance(inner, Part):
+            parts[name] = _tower_reader(inner.keys, inner.path, str(inner.model_type), text.pairing)
+        else:
+            parts[name] = _refusing_reader(keys, inner, (name,))
     return parts
 
 

@@ -4,6 +4,7 @@ The metadata of GGUF files, as llama.cpp reads it (commit 3f545be, August 2026, 
 Names in files are without the ``general.architecture`` before them.
 """
 
+import re
 from collections.abc import Mapping
 
 from rope_any.config.tables.rows import Architecture, Model, Switch, by_name
@@ -44,7 +45,7 @@ _ROWS = {
     "afmoe": Architecture(like="afmoe", reads=(_PATTERN,)),
     "apertus": Architecture(llama3="8"),
     "exaone": Architecture(llama3="8 for EXAONE 3.5"),
-    "exaone4": Architecture(like="exaone4", reads=(_PATTERN,), llama3="16", windowless=True),
+    "exaone4": Architecture(windowed_like="exaone4", reads=(_PATTERN,), llama3="16"),
     "falcon-h1": Architecture(reads=("ssm",)),
     "gemma2": Architecture(reads=(_PATTERN,)),
     "gemma3 gemma-embedding": _GEMMA3,
@@ -88,6 +89,12 @@ Keys about the rotation, or about which layers rotate, that only rows with them 
 
 All keys under "ssm" and the like are meant. The meaning of those of no row is not read here.
 """
+
+OF_OTHERS = re.compile(r"(^|\.)rope[._]|^rotary|^partial_rotary")
+"""Keys of another form, or of another architecture if they do not begin with the one of the file."""
+
+ABOUT_ROTATION = re.compile(r"rope|rotary|_swa$|recurrent|full_attention|sliding_window_pattern|^(kda|shortconv|ssm)\.")
+"""Keys of an architecture about the rotation, or about which layers rotate."""
 
 KEYS = {
     "max_position_embeddings": "context_length",

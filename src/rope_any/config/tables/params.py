@@ -5,6 +5,10 @@ Read in mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama,
 6d8cb70. A table has the name in the file by our name, except `PARTS`.
 """
 
+import re
+
+from rope_any.config._schemes import ORIGINAL
+
 # --- which names are known --------------------------------------------------------------------------------
 
 COMMON = {"dim", "n_layers", "n_heads", "n_kv_heads", "norm_eps"}
@@ -16,8 +20,8 @@ SHARED = {
 }
 """Other names that several forms may have."""
 
-LLAMA4 = {"attention_chunk_size", "attn_temperature_tuning", "moe_args", "nope_layer_interval", "vision_args"}
-"""Names of Meta that only files of Llama 4 have."""
+LLAMA4 = {"attention_chunk_size", "attn_temperature_tuning", "moe_args", "nope_layer_interval"}
+"""Names of Meta that show that a file is of Llama 4."""
 
 MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
 DEEPSEEK = "deepseek inference config"
@@ -29,7 +33,7 @@ OWN = {
     },
     META: {
         *("multiple_of", "ffn_dim_multiplier", "ffn_exp", "use_scaled_rope", "use_qk_norm", "rope_scaling_factor"),
-        *("rope_high_freq_factor", *LLAMA4),
+        *("rope_high_freq_factor", "vision_args", *LLAMA4),
     },
     DEEPSEEK: {
         *("inter_dim", "moe_inter_dim", "n_dense_layers", "n_routed_experts", "n_shared_experts"),
@@ -39,16 +43,30 @@ OWN = {
 }
 """Names that only one form has: any of these decides the form."""
 
+ABOUT_ROTATION = re.compile(
+    r"(^|[._])(m|x)?rope|rotary|theta|yarn|scaling|window|(^|[._])nope(_|$)|freq_|_freq$", re.IGNORECASE
+)
+"""Names about rotary embedding or windows, which must be known ones."""
+
 PARTS = {
-    "vision_encoder": "vision_config",
-    "multimodal.vision_encoder_args": "vision_config",
-    "multimodal.whisper_model_args": "audio_config",
-    "vision_args": "vision_config",
-    "vision_model": "vision_config",
+    "vision_encoder": "vision",
+    "multimodal.vision_encoder_args": "vision",
+    "multimodal.whisper_model_args": "audio",
+    "vision_args": "vision",
+    "vision_model": "vision",
 }
-"""Objects of other parts, which are passed on unchanged: our name by the name in the file."""
+"""Objects of other parts: the name of the part by the path in the file."""
+
+TOWERS = {(MISTRAL, "vision"): ("mistral_vision_encoder", ("hidden_size", "num_attention_heads", "rope_theta"))}
+"""The model types of parts whose rotation is known, and the keys that they must have, by form and name."""
 
 # --- what they mean ---------------------------------------------------------------------------------------
+
+
+def same(*names: str) -> dict[str, str]:
+    """Return a table of names that are ours too."""
+    return {name: name for name in names}
+
 
 SIZES = {
     "hidden_size": "dim",
@@ -59,34 +77,19 @@ SIZES = {
 }
 """Sizes of all forms; the next tables have those of one form too."""
 
-_SLICES = {"qk_rope_head_dim": "qk_rope_head_dim", "qk_nope_head_dim": "qk_nope_head_dim"}
+SLICES = same("qk_rope_head_dim", "qk_nope_head_dim")
+"""The two slices of a head of MLA."""
 
-SIZES_OF_MISTRAL = {
-    **SIZES,
-    **_SLICES,
-    "max_position_embeddings": "max_position_embeddings",
-    "max_seq_len": "max_seq_len",
-}
-SIZES_OF_DEEPSEEK = {**SIZES, **_SLICES, "index_head_dim": "index_head_dim", "index_n_heads": "index_n_heads"}
-SIZES_OF_LLAMA4 = {
-    **SIZES,
-    "no_rope_layer_interval": "nope_layer_interval",
-    "attention_chunk_size": "attention_chunk_size",
-}
+SIZES_OF_MISTRAL = SIZES | SLICES | same("max_position_embeddings", "max_seq_len")
+SIZES_OF_DEEPSEEK = SIZES | SLICES | same("index_head_dim", "index_n_heads")
+SIZES_OF_META = SIZES | same("attention_chunk_size") | {"no_rope_layer_interval": "nope_layer_interval"}
 
-YARN_OF_MISTRAL = {
-    "factor": "factor",
-    "original_max_position_embeddings": "original_max_position_embeddings",
-    "beta_fast": "beta",
-    "beta_slow": "alpha",
-}
+YARN_OF_MISTRAL = same("factor", ORIGINAL) | {"beta_fast": "beta", "beta_slow": "alpha"}
 """The keys of Mistral's object ``yarn``."""
 
-YARN_OF_DEEPSEEK = {
+YARN_OF_DEEPSEEK = same("beta_fast", "beta_slow") | {
     "factor": "rope_factor",
-    "original_max_position_embeddings": "original_seq_len",
-    "beta_fast": "beta_fast",
-    "beta_slow": "beta_slow",
+    ORIGINAL: "original_seq_len",
     "mscale_all_dim": "mscale",
 }
 
@@ -102,6 +105,9 @@ DEFAULTS_OF_DEEPSEEK = {
     "qk_nope_head_dim": 128,
 }
 """The defaults of its code, by the name in the file."""
+
+CONSTANTS_OF_LLAMA4 = {"factor": 16.0, "high_freq_factor": 1.0}
+"""The constants of Llama 4's code that differ from those of Llama 3; a file may have others."""
 
 SCALING_OF_LLAMA4 = {"factor": "rope_scaling_factor", "high_freq_factor": "rope_high_freq_factor"}
 

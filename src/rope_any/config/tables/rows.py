@@ -209,6 +209,5 @@ class Architecture(NamedTuple):
     factors: bool = False  # whether all its models have a scaling whose factors are tensors
     truncate: bool = True  # of YaRN in its config.json; llama.cpp rounds the ends of the ramp of all models
     multiplier: float = 10.0  # mscale_all_dim in its config.json over yarn_log_multiplier in the file
-    windowless: bool = False  # whether all layers rotate if the file has no sliding window
     needs_window: bool = False  # whether a window of 0 is refused: llama.cpp then rotates all layers but the last
     projectors: Mapping[str, float] = {}  # the bases of a tower that llama.cpp sets by the type of the projector
