@@ -100,15 +100,17 @@ def unknown_rotation(path: str, needs: Sequence[str] = ()) -> ArgumentValueError
     return ArgumentValueError(path, wanted)
 
 
-def unread(keys: Keys, about: re.Pattern[str], read: Collection[str], *, levels: int, path: str = "") -> Iterator[str]:
-    """Yield the path of each value whose key matches `about`, also in objects `levels` deep, except paths in `read`."""
+def unread_names(
+    keys: Keys, about: re.Pattern[str], read: Collection[str], *, levels: int, path: str = ""
+) -> Iterator[str]:
+    """Yield the path of each value whose key matches `about`, in objects `levels` deep too, except paths in `read`."""
     for key, value in keys.items():
         if value is None or (full := f"{path}{key}") in read:
             continue
         if about.search(str(key)):
             yield full
         if isinstance(value, Mapping) and levels:
-            yield from unread(value, about, read, levels=levels - 1, path=f"{full}.")
+            yield from unread_names(value, about, read, levels=levels - 1, path=f"{full}.")
 
 
 def scaling_of_llama3(source: str, **changes: float) -> Values:

@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any
 
 from rope_any._checks import NOTHING, ArgumentValueError, integer, positive, real
-from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread
+from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread_names
 from rope_any.config._load import Fact, Values, typed
 from rope_any.config._part import Part
 from rope_any.config._schemes import ORIGINAL, unknown_name
@@ -63,23 +63,23 @@ def _translate(keys: Keys, factor: float | None) -> Part:
         found["rope_theta"] = None
     else:
         _require_known_keys(file)
-        kinds = next((key for key in (_PATTERN, _RECURRENT) if key in file), _KV_HEADS)
-        found.put("layer_types", _layer_types(file), file.name(kinds))
+        if kinds := _layer_types(file):
+            found.put("layer_types", *kinds)
         scaling = _scaling(file)
         scaling.take(_llama3(file, factor, is_scaled="rope_type" in scaling))
         found.put_object("rope_scaling", scaling, "rope_scaling")
-    text = text_part(found, model)
-    has_indexer = any(key.startswith(_INDEXER) for key in file)
-    return text._replace(inner={"indexer": unknown_rotation(file.name(f"{_INDEXER}*"))}) if has_indexer else text
+    inner = {"indexer": unknown_rotation(file.name(f"{_INDEXER}*"))}
+    return text_part(found, model)._replace(inner=inner if any(key.startswith(_INDEXER) for key in file) else {})
 
 
 def _architecture(keys: Keys) -> str:
     """Return the architecture of a file; raise if it is no string or of unknown pairing."""
     arch: str = typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
-    bases, hint = ARCHITECTURES[arch].projectors if arch in ARCHITECTURES else {}, _READ_CONFIG
-    if arch in ARCHITECTURES and not bases:
+    row, hint = ARCHITECTURES.get(arch), _READ_CONFIG
+    if row is not None and not row.projectors:
         return arch
-    if bases:
+    if row is not None:
+        bases = row.projectors
         names = (f"{arch}.projector_type", f"{arch}.vision.projector_type")
         kind = next((keys[key] for key in names if key in keys), None)
         fixed = f" ({bases[kind]} for {kind})" if isinstance(kind, str) and kind in bases else ""
@@ -103,7 +103,7 @@ def _require_known_keys(file: _Metadata) -> None:
     """Raise if a key about the rotation or the kinds of layers is unknown, or known only for other architectures."""
     known = {*KEYS.values(), *SCALING.values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR} - READ_BY_FEW
     reads = {key for key in file if {key, key.split(".")[0]} & {*file.row.reads}}
-    for name in unread(file, ABOUT_ROTATION, known | reads, levels=0):
+    for name in unread_names(file, ABOUT_ROTATION, known | reads, levels=0):
         if {name, name.split(".")[0]} & READ_BY_FEW:
             wanted = f"not be given for architecture {file.architecture}, where its meaning is not known"
             raise ArgumentValueError(file.name(name), wanted, file[name], _READ_CONFIG)
@@ -145,9 +145,8 @@ def _score_scale(heads: Heads) -> Fact:
 
 def _names(file: _Metadata, model: Model) -> dict[str, str]:
     """Return the keys of a file by names of transformers; raise if it has two bases, but its model only one."""
-    full, sliding = (
-        model.layers[kind].key if model.layers else "rope_theta" for kind in ("full_attention", "sliding_attention")
-    )
+    bases = {kind: layer.key for kind, layer in model.layers.items()}
+    full, sliding = (bases.get(kind, "rope_theta") for kind in ("full_attention", "sliding_attention"))
     if full == sliding and file.get(_SLIDING_BASE, base := file.get(_BASE)) != base:
         wanted = f"equal {_BASE}: {file.architecture} has one base"
         raise ArgumentValueError(file.name(_SLIDING_BASE), wanted, file[_SLIDING_BASE])
@@ -166,19 +165,19 @@ def _put_heads_and_layers(found: Values, file: File) -> None:
         found["num_hidden_layers"], found["num_nextn_predict_layers"] = layers - ahead, ahead
 
 
-def _layer_types(file: _Metadata) -> list[str] | None:
+def _layer_types(file: _Metadata) -> Fact | None:
     """Return each layer's type if lists of the file give it, else None; raise for a wrong or missing list."""
     for key, kind in ((_PATTERN, "sliding_attention"), (_RECURRENT, "linear_attention")):
         if isinstance(flags := file.get(key), list):
-            return [kind if flag else "full_attention" for flag in flags]
-    heads, without = file.get(_KV_HEADS), file.row.without_heads
+            return Fact([kind if flag else "full_attention" for flag in flags], file.name(key))
+    heads, name, without = file.get(_KV_HEADS), file.name(_KV_HEADS), file.row.without_heads
     if without and isinstance(heads, list):
-        return ["full_attention" if count else without for count in heads]
+        return Fact(["full_attention" if count else without for count in heads], name)
     if without and file.get(KEYS["rope_finetuned"]) is not False:
-        raise ArgumentValueError(file.name(_KV_HEADS), "be a list, with 0 for each layer without attention", heads)
+        raise ArgumentValueError(name, "be a list, with 0 for each layer without attention", heads)
     if isinstance(heads, list) and 0 in heads:
         wanted = f"have no 0 for architecture {file.architecture}, where its meaning is not known"
-        raise ArgumentValueError(file.name(_KV_HEADS), wanted, heads, _READ_CONFIG)
+        raise ArgumentValueError(name, wanted, heads, _READ_CONFIG)
     return None
 
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import NoReturn, TypeAlias
 
 from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, flag, integer, positive
-from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread
-from rope_any.config._load import MOST_LAYERS, Fact, Values, typed
+from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread_names
+from rope_any.config._load import MOST_LAYERS, Fact, Values, same, typed
 from rope_any.config._part import Part
 from rope_any.config._schemes import ORIGINAL, unknown_name
 from rope_any.config.tables import params
@@ -28,11 +28,12 @@ _Text: TypeAlias = Callable[[File, float | None], Part]
 
 def _own_key(form: str, keys: Keys) -> str | None:
     """Return a key of a file that only `form` has; None if it has none, or is of none of these forms."""
-    kind, kinds = keys.get("model_type"), {"transformer", *(["mamba"] if form == params.MISTRAL else [])}
-    is_other = kind is not None and not (isinstance(kind, str) and kind in kinds)
+    kind = keys.get("model_type")
+    is_mamba = same(kind, "mamba") and form == params.MISTRAL
+    is_other = not (kind is None or is_mamba or same(kind, "transformer"))
     if is_other or _OTHER_FORMS & keys.keys() or len(params.COMMON & keys.keys()) < 2:
         return None
-    return min(params.OWN[form] & keys.keys(), default="model_type" if kind == "mamba" else None)
+    return min(params.OWN[form] & keys.keys(), default="model_type" if is_mamba else None)
 
 
 def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None) -> Part:
@@ -41,7 +42,7 @@ def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None) -> P
         raise ArgumentValueError("factor", f"not be given for {form}, which has its own", factor)
     file = File(keys)
     inner, known = _inner_parts(form, keys), params.COMMON | params.SHARED | params.OWN[form]
-    for name in unread(file, params.ABOUT_ROTATION, (known | params.PARTS.keys()) - {"multimodal"}, levels=8):
+    for name in unread_names(file, params.ABOUT_ROTATION, (known | params.PARTS.keys()) - {"multimodal"}, levels=8):
         raise unknown_name(name, name.rpartition(".")[2], known)
     text = text_of(file, factor)
     return text._replace(names={**text.names, "model_type": form}, inner=inner)
@@ -64,6 +65,13 @@ def _inner_parts(form: str, keys: Keys) -> dict[str, Part | ArgumentValueError]:
     return found
 
 
+def _values(form: str, file: File) -> Values:
+    """Return the sizes and the base of a file; raise if a size is wrong."""
+    found = file.renamed(params.SIZES[form], _size)
+    found.take(file.renamed({"rope_theta": "rope_theta"}))
+    return found
+
+
 def _size(name: str, value: object) -> int:
     """Return a size as an int; raise if it is none, not positive, or too many layers."""
     size = integer(name, value)
@@ -83,7 +91,7 @@ def _mistral(file: File, _: float | None) -> Part:
         found = file.renamed({"num_hidden_layers": "n_layers"}, _size)
         found["model_type"] = "mamba2"
         return text_part(found, Model(rotary=False))
-    found = file.renamed(params.SIZES_OF_MISTRAL, _size)
+    found = _values(params.MISTRAL, file)
     has_slice = bool(params.SLICES.keys() & file.keys())
     head = sum(map(file.needed, params.SLICES)) if has_slice else file.needed("head_dim")
     if found.get("head_dim", head) != head:
@@ -92,9 +100,7 @@ def _mistral(file: File, _: float | None) -> Part:
     scaling = _yarn_of_mistral(file, has_slice=has_slice)
     _put_temperature(found, scaling, file)
     beside = next((f" with {key}" for key in (*_WINDOWS, *params.SLICES) if key in file), "")
-    if "rope_theta" in file:
-        found["rope_theta"] = file["rope_theta"]
-    elif beside or "moe" not in file:
+    if "rope_theta" not in file and (beside or "moe" not in file):
         # With a window, mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since; converters drop the window
         # of Mistral-7B-v0.1. No model with experts had one. It does not read MLA.
         wanted = f"be given{beside}: if it is missing, some readers assume 10000, others 1000000"
@@ -177,8 +183,7 @@ def _deepseek(file: File, _: float | None) -> Part:
     for key, value in params.DEFAULTS_OF_DEEPSEEK.items():
         if key not in file:
             file.put(key, value, f"default of DeepSeek's code: {key}")
-    found = file.renamed(params.SIZES_OF_DEEPSEEK, _size)
-    found.put("rope_theta", *file.fact("rope_theta"))
+    found = _values(params.DEEPSEEK, file)
     if positive("max_seq_len", file["max_seq_len"]) > positive("original_seq_len", file["original_seq_len"]):
         scaling = file.renamed(params.YARN_OF_DEEPSEEK)
         scaling.put("rope_type", "yarn", file.sources["max_seq_len"])
@@ -196,15 +201,13 @@ def _meta(file: File, factor: float | None) -> Part:
     """Return the text of Meta's params.json (Llama 1 to 4); `factor` is that of Llama 3's scaling."""
     factor = None if factor is None else positive("factor", factor)
     is_llama4 = bool(params.LLAMA4 & file.keys())
-    found = file.renamed(params.SIZES_OF_META, _size)  # n_layers does not count layers of cross attention: no rotary
-    hidden, heads = (file.needed(key, _size) for key in ("dim", "n_heads"))
+    found = _values(params.META, file)
+    hidden, heads = (file.needed(key, integer) for key in ("dim", "n_heads"))
     if hidden % heads or found.get("head_dim", hidden // heads) != hidden // heads:  # Meta's code assumes this
         raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", found.get("head_dim", NOTHING))
     found["model_type"] = kind = "llama4_text" if is_llama4 else "llama"
     model = Model("interleaved", score=MODELS[kind].score)
-    if "rope_theta" in file:
-        found["rope_theta"] = file["rope_theta"]
-    else:
+    if "rope_theta" not in file:
         model = model._replace(base=_base(file, is_llama4=is_llama4))
     if flag("use_scaled_rope", file.get("use_scaled_rope", False)):
         found.put_object("rope_parameters", _llama3(file, factor, is_llama4=is_llama4), "use_scaled_rope")
@@ -213,7 +216,7 @@ def _meta(file: File, factor: float | None) -> Part:
     if not is_llama4:
         return text_part(found, model)
     found["attn_temperature_tuning"] = flag("attn_temperature_tuning", file.get("attn_temperature_tuning", False))
-    found.take(file.renamed({key: key for key in ("floor_scale", "attn_scale")}, positive))
+    found.take(file.renamed(params.TEMPERATURE_OF_LLAMA4, positive))
     interval, layers = file.get("nope_layer_interval"), range(1, file.needed("n_layers") + 1)
     chunked = [(not interval or i % interval) and "attention_chunk_size" in file for i in layers]
     types = ["chunked_attention" if chunk else "full_attention" for chunk in chunked]

@@ -68,21 +68,24 @@ def same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-SIZES = {
+_OF_ALL = {
     "hidden_size": "dim",
     "num_attention_heads": "n_heads",
     "num_key_value_heads": "n_kv_heads",
     "num_hidden_layers": "n_layers",
     "head_dim": "head_dim",
 }
-"""Sizes of all forms; the next tables have those of one form too."""
 
 SLICES = same("qk_rope_head_dim", "qk_nope_head_dim")
 """The two slices of a head of MLA."""
 
-SIZES_OF_MISTRAL = SIZES | SLICES | same("max_position_embeddings", "max_seq_len")
-SIZES_OF_DEEPSEEK = SIZES | SLICES | same("index_head_dim", "index_n_heads")
-SIZES_OF_META = SIZES | same("attention_chunk_size") | {"no_rope_layer_interval": "nope_layer_interval"}
+SIZES = {
+    MISTRAL: _OF_ALL | SLICES | same("max_position_embeddings", "max_seq_len"),
+    # the number of layers does not include those of cross attention, which do not rotate
+    META: _OF_ALL | same("attention_chunk_size") | {"no_rope_layer_interval": "nope_layer_interval"},
+    DEEPSEEK: _OF_ALL | SLICES | same("index_head_dim", "index_n_heads"),
+}
+"""The sizes that a file of a form may have."""
 
 YARN_OF_MISTRAL = same("factor", ORIGINAL) | {"beta_fast": "beta", "beta_slow": "alpha"}
 """The keys of Mistral's object ``yarn``."""
@@ -108,6 +111,8 @@ DEFAULTS_OF_DEEPSEEK = {
 
 CONSTANTS_OF_LLAMA4 = {"factor": 16.0, "high_freq_factor": 1.0}
 """The constants of Llama 4's code that differ from those of Llama 3; a file may have others."""
+
+TEMPERATURE_OF_LLAMA4 = same("floor_scale", "attn_scale")
 
 SCALING_OF_LLAMA4 = {"factor": "rope_scaling_factor", "high_freq_factor": "rope_high_freq_factor"}
 
