@@ -50,11 +50,6 @@ class _Kind(NamedTuple):
         """The rope type, by today's name."""
         return rope_type_of(self.group.values)
 
-    @property
-    def is_translated(self) -> bool:
-        """Whether the file is not of the form of transformers, so that its keys have other names."""
-        return not self.part.names.keys() <= {"model_type"}
-
     def number(self, key: str) -> float | None:
         """Return a positive number among the plain values; None if it is missing or wrong."""
         return _positive(self.group.values, key)
@@ -174,7 +169,7 @@ def _keys_by_transformers_4(kind: _Kind) -> Readings:
     outside = {BASE, SHARE}  # it reads them only there
     names = [f"{OBJECTS[1]}.{key}" for key in sorted(outside)] if old else [OBJECTS[0]]
     unread = " and ".join(part.name(name) for name in names if part.get(name))
-    if not unread or kind.is_translated:
+    if not unread or kind.part.form:
         return
     keys = {OBJECTS[0]: None, OBJECTS[1]: old and {key: value for key, value in old.items() if key not in outside}}
     other = part._replace(keys={**part.keys, **keys})
@@ -191,7 +186,7 @@ def _factor_by_transformers_4(kind: _Kind) -> Readings:
     """Yield the reading of YaRN by versions of transformers 4 that derive the factor even if it is given."""
     original, longest, factor = map(kind.number, (ORIGINAL, LENGTHS[0], "factor"))
     is_inside = kind.part.get(f"{OBJECTS[1]}.{ORIGINAL}") is not None
-    if kind.rope_type == "yarn" and is_inside and not kind.is_translated and original and longest and factor:
+    if kind.rope_type == "yarn" and is_inside and not kind.part.form and original and longest and factor:
         ratio = f"the factor {longest / original:.6g}, {LENGTHS[0]} / {ORIGINAL}"
         text = f"transformers 4.51 to 4.55 take {ratio}, not {kind.given('factor')}"
         yield text, kind.made, kind.changed(factor=None), "use another version there, or make the numbers agree"
@@ -226,13 +221,13 @@ def _yarn_by_llama_cpp(kind: _Kind) -> Readings:
     changes: dict[str, dict[str, Any]] = {"rounds the ends of the ramp": {"truncate": True}}
     if in_slice:  # architecture deepseek2; some others read the keys
         changes["has a ramp from 32 turns to 1"] = {"beta_fast": 32.0, "beta_slow": 1.0}
-    if in_slice == bool(scale) and not (kind.is_translated or kind.part.model.layers):  # of others, it is not known
+    if in_slice == bool(scale) and not (kind.part.form or kind.part.model.layers):  # of others, it is not known
         derived = yarn_attention_factor(kind.made.facts["factor"].value, mscale=scale, mscale_all_dim=scale)
         scales = {"attention_factor": derived, "mscale": None, "mscale_all_dim": None}
         changes["derives the factor of cos and sin itself"] = scales
     for what, values in changes.items():
         if given := kind.given(*values):
-            text = f"llama.cpp {what}" + ("" if kind.is_translated else f", since it does not read {given}")
+            text = f"llama.cpp {what}" + ("" if kind.part.form else f", since it does not read {given}")
             yield text, kind.made, kind.changed(**values), "compare outputs before a GGUF of this model is used"
 
 
