@@ -2,7 +2,7 @@
 Names in the params.json of Mistral and of Meta, and in DeepSeek's inference/configs.
 
 Read in mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama, DeepSeek-V3 and DeepSeek-V3.2-Exp
-6d8cb70. A table has the name in the file by our name, except `PARTS`.
+6d8cb70. A table that translates has the name in the file by our name.
 """
 
 import re
@@ -63,12 +63,12 @@ TOWERS = {(MISTRAL, "vision"): ("mistral_vision_encoder", ("hidden_size", "num_a
 # --- what they mean ---------------------------------------------------------------------------------------
 
 
-def same(*names: str) -> dict[str, str]:
+def _unchanged(*names: str) -> dict[str, str]:
     """Return a table of names that are ours too."""
     return {name: name for name in names}
 
 
-_OF_ALL = {
+_SIZES_OF_ALL = {
     "hidden_size": "dim",
     "num_attention_heads": "n_heads",
     "num_key_value_heads": "n_kv_heads",
@@ -76,21 +76,21 @@ _OF_ALL = {
     "head_dim": "head_dim",
 }
 
-SLICES = same("qk_rope_head_dim", "qk_nope_head_dim")
+SLICES = _unchanged("qk_rope_head_dim", "qk_nope_head_dim")
 """The two slices of a head of MLA."""
 
 SIZES = {
-    MISTRAL: _OF_ALL | SLICES | same("max_position_embeddings", "max_seq_len"),
+    MISTRAL: _SIZES_OF_ALL | SLICES | _unchanged("max_position_embeddings", "max_seq_len"),
     # the number of layers does not include those of cross attention, which do not rotate
-    META: _OF_ALL | same("attention_chunk_size") | {"no_rope_layer_interval": "nope_layer_interval"},
-    DEEPSEEK: _OF_ALL | SLICES | same("index_head_dim", "index_n_heads"),
+    META: _SIZES_OF_ALL | _unchanged("attention_chunk_size") | {"no_rope_layer_interval": "nope_layer_interval"},
+    DEEPSEEK: _SIZES_OF_ALL | SLICES | _unchanged("index_head_dim", "index_n_heads"),
 }
 """The sizes that a file of a form may have."""
 
-YARN_OF_MISTRAL = same("factor", ORIGINAL) | {"beta_fast": "beta", "beta_slow": "alpha"}
+YARN_OF_MISTRAL = _unchanged("factor", ORIGINAL) | {"beta_fast": "beta", "beta_slow": "alpha"}
 """The keys of Mistral's object ``yarn``."""
 
-YARN_OF_DEEPSEEK = same("beta_fast", "beta_slow") | {
+YARN_OF_DEEPSEEK = _unchanged("beta_fast", "beta_slow") | {
     "factor": "rope_factor",
     ORIGINAL: "original_seq_len",
     "mscale_all_dim": "mscale",
@@ -112,7 +112,7 @@ DEFAULTS_OF_DEEPSEEK = {
 CONSTANTS_OF_LLAMA4 = {"factor": 16.0, "high_freq_factor": 1.0}
 """The constants of Llama 4's code that differ from those of Llama 3; a file may have others."""
 
-TEMPERATURE_OF_LLAMA4 = same("floor_scale", "attn_scale")
+TEMPERATURE_OF_LLAMA4 = _unchanged("floor_scale", "attn_scale")
 
 SCALING_OF_LLAMA4 = {"factor": "rope_scaling_factor", "high_freq_factor": "rope_high_freq_factor"}
 
