@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import rope_any as ra
-from rope_any.config.tables import models, rules, towers
-from rope_any.config.tables.rows import Indexer, Model, Numbering, Score, Tower, by_name
-from rope_any.config.tables.values import optional
+from rope_any.config.tables import grid_rules, models, rules, towers
+from rope_any.config.tables.rows import TOWER, GridModel, Indexer, Model, Numbering, Score, by_name
 
 
 def test_one_row_has_all_names_and_no_name_two_rows():
@@ -31,7 +30,7 @@ TOY = Model(
             indexer=Indexer("half", last=True, layers=partial(rules.by_type, types=("full_attention",))),
             pattern=partial(rules.every, n=2),
         ),
-        "*_vision": Tower(optional("hidden_size", default=64), optional("num_heads", default=4), base=100.0, first=1),
+        "*_vision": TOWER.sized(64, heads=4)._replace(base=100.0, grid=partial(grid_rules.from_zero, first=1)),
     },
 )
 
@@ -42,7 +41,7 @@ def test_one_row_adds_a_model_with_all_its_parts(monkeypatch):
     for table in (models.MODELS, models.ALL):
         for name, row in rows.items():
             monkeypatch.setitem(table, name, row)
-    monkeypatch.setitem(towers.TOWERS, "toy_vision", models.own(rows, Tower)["toy_vision"])
+    monkeypatch.setitem(towers.TOWERS, "toy_vision", models.own(rows, GridModel)["toy_vision"])
     text = {"num_hidden_layers": 4, "index_head_dim": 32}
     config = {"model_type": "toy", "text_config": text, "vision_config": {"spatial_merge_size": 2}}
     config |= {"image_token_id": 7, "video_token_id": 8}

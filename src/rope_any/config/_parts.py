@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
 from rope_any._pairing import Pairing, as_pairing
-from rope_any.config import _diffusers, _gguf, _indexers, _params, _towers
+from rope_any.config import _gguf, _grids, _indexers, _params
 from rope_any.config._canonical import Layers, canonical, common_value, groups_of_type
 from rope_any.config._forms import Form, form_of
 from rope_any.config._load import Fact, is_name, load, require_names
@@ -67,7 +67,7 @@ def part_readers(
         raise ArgumentValueError("factor", wanted, factor, hint)
     if folder is not None:
         return _pipeline_readers(folder, pairing)
-    if _diffusers.is_diffusers(keys):
+    if _grids.is_diffusers(keys):
         return _diffusers_readers(keys, given)
     model_type = keys.get("model_type")
     if not isinstance(model_type, str):
@@ -103,15 +103,9 @@ def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict
     """Return a reader per rotation: "transformer", "transformer.audio". Raise if an unknown class is no transformer."""
     name = keys["_class_name"]
     part = Part(keys, (), f"_class_name {name}" if is_name(name) else None, UNKNOWN, pairing)
-    if not _diffusers.may_rotate(name):
-        _diffusers.canonical(part)  # raises, unless the class is known to have no rotary embedding
-    found = {}
-    for rotation in ("", *_diffusers.further_rotations(name)):
-        of: Any = {"rotation_name": rotation}
-        layers, grid = partial(_diffusers.canonical, part, **of), partial(_diffusers.grid, part, **of)
-        read = _with_pairing_check(part, partial(_diffusers.recipe, **of))
-        found[f"transformer.{rotation}".rstrip(".")] = PartReader(part, layers, read, grid)
-    return found
+    if not _grids.may_rotate(name):
+        _grids.canonical(part, "")  # raises, unless the class is known to have no rotary embedding
+    return {f"transformer.{rotation}".rstrip("."): _grid_reader(part, rotation) for rotation in _grids.rotations(name)}
 
 
 def _text_of(keys: Mapping[str, Any], form: Form | None, pairing: Pairing | None, factor: float | None) -> Part:
@@ -155,7 +149,7 @@ def _pipeline_readers(folder: Path, pairing: Pairing | None) -> dict[str, PartRe
         name = file.parent.name
         try:
             keys = load(file)
-            if _diffusers.is_diffusers(keys) and not _diffusers.may_rotate(keys["_class_name"]):
+            if _grids.is_diffusers(keys) and not _grids.may_rotate(keys["_class_name"]):
                 continue  # a VAE, for example
             inner = part_readers(keys, pairing=pairing)
         except (TypeError, ValueError) as error:
@@ -175,20 +169,6 @@ def _refusing_reader(keys: Mapping[str, Any], error: Exception, path: tuple[str,
 
     part = Part(keys, path, None, UNKNOWN, None)
     return PartReader(part, refuse, partial(recipe, part))
-
-
-def _with_pairing_check(part: Part, read: Callable[[Part, Layers, int | None], Recipe]) -> Callable[..., Recipe]:
-    """Return ``read(part, ...)`` as a function of (layers, length) that raises if the caller gave another pairing."""
-
-    def checked(group: Layers, length: int | None) -> Recipe:
-        """Return the recipe of a group of layers; raise if its pairing is not the one that the caller gave, if any."""
-        made = read(part, group, length)
-        if part.pairing not in (None, made.rope.pairing):
-            by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
-            raise ArgumentValueError("pairing", f"be {made.rope.pairing!r}, according to {by}", part.pairing)
-        return made
-
-    return checked
 
 
 def rotates(reader: PartReader, /) -> bool:
@@ -230,12 +210,12 @@ def _sub_config_readers(
         if path == text[: len(path)]:
             continue
         model_type = _type_of(inner, path, outer)
-        row = MODELS.get(model_type, Model(rotary=False))
+        row, known = MODELS.get(model_type, Model(rotary=False)), ALL.get(model_type, UNKNOWN)
         if _is_tower(model_type):
             yield path, _tower_reader(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
             yield path, _other_text(inner, path, model_type, pairing)
-        elif not (model_type in MODELS or _towers.is_unrotated(model_type) or ALL.get(model_type, UNKNOWN).apart):
+        elif not (model_type in MODELS or not known.rotary or known.apart):
             rotary = any(isinstance(key, str) and ROTARY.search(key) for key in inner)
             if (model_type and (rotary or path[-1] in _NAMES)) or (rotary and path[-1] in _NAMES):
                 name = ".".join((*path, "model_type"))
@@ -291,6 +271,18 @@ def _tower_reader(
     """Return the reader of `keys` at `path` as tower `model_type`, whatever `keys` say; `pairing` is only checked."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
-    read = _with_pairing_check(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length
-    score, grid = partial(_towers.score, part), partial(_towers.grid, part)
-    return PartReader(part, partial(_towers.canonical, part), read, grid, score)
+    return _grid_reader(part)._replace(score=partial(_grids.score, part))
+
+
+def _grid_reader(part: Part, rotation: str | None = None) -> PartReader:
+    """Return the reader of a tower, or of a rotation of a class of diffusers."""
+
+    def read(group: Layers, length: int | None) -> Recipe:
+        """Return the recipe of a group of layers; raise if its pairing is not the one that the caller gave, if any."""
+        made = _grids.recipe(part, group, length, rotation)
+        if part.pairing not in (None, made.rope.pairing):
+            by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
+            raise ArgumentValueError("pairing", f"be {made.rope.pairing!r}, according to {by}", part.pairing)
+        return made
+
+    return PartReader(part, partial(_grids.canonical, part, rotation), read, partial(_grids.grid, part, rotation))

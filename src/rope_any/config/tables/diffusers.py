@@ -8,33 +8,33 @@ which runs the class's own code. If no `Rope` can express it, write the reason i
 from collections.abc import Mapping
 from functools import partial
 
-from rope_any.config.tables import diffusers_rules as rules
-from rope_any.config.tables.diffusers_rules import Class, Needed
-from rope_any.config.tables.rows import by_name
+from rope_any.config.tables import grid_rules as rules
+from rope_any.config.tables.rows import GridModel, Needed, by_name
 from rope_any.config.tables.values import value
 
 # --- what several rows share ------------------------------------------------------------------------------
 
+_LINE, _PLANE = ("index",), ("row", "column")
 _VISUAL = "visual tokens; those of text are not rotated"
 _BY_PIPELINE = "all tokens, at the positions that the pipeline gives"
 _IN_ORDER = "self-attention, at 0, 1, 2, … in order"
 _SELF_ATTENTION = "self-attention; keys of text in cross-attention are not rotated"
 
-_FLUX = Class(
-    value("axes_dims_rope", default=(16, 56, 56)),
-    "all tokens; those of text are at 0 on all axes",
+_FLUX = GridModel(
+    sizes=value("axes_dims_rope", default=(16, 56, 56)),
+    covers="all tokens; those of text are at 0 on all axes",
     layers=("num_layers", "num_single_layers"),
     grid=rules.from_zero,
-    image=True,
+    frames=False,
 )
-_FLUX2 = Class(
-    value("axes_dims_rope", default=(32, 32, 32, 32)),
-    "all tokens; those of text are at (0, 0, 0, index), reference images at their own times",
+_FLUX2 = GridModel(
+    sizes=value("axes_dims_rope", default=(32, 32, 32, 32)),
+    covers="all tokens; those of text are at (0, 0, 0, index), reference images at their own times",
     base=value("rope_theta", default=2000),
-    axis_counts=(4,),
+    axes=("time", "row", "column", "index"),
     layers=("num_layers", "num_single_layers"),
     grid=rules.from_zero,
-    image=True,
+    frames=False,
 )
 _QWEN_IMAGE = _FLUX._replace(
     covers=(
@@ -42,28 +42,28 @@ _QWEN_IMAGE = _FLUX._replace(
     ),
     layers=("num_layers",),
     grid=partial(rules.centred, layered=value("use_layer3d_rope", default=False, null=False)),
-    image=False,
+    frames=None,
 )
 _QWEN_CONTROL = _QWEN_IMAGE._replace(grid=rules.centred)
-_HUNYUAN_VIDEO = Class(
-    value("rope_axes_dim", default=(16, 56, 56)),
-    _VISUAL,
+_HUNYUAN_VIDEO = GridModel(
+    sizes=value("rope_axes_dim", default=(16, 56, 56)),
+    covers=_VISUAL,
     base=value("rope_theta", default=256.0),
     layers=("num_layers", "num_single_layers"),
     grid=rules.from_zero,
 )
-_HUNYUAN_DIT = Class(
-    rules.halves,
-    "self-attention of image tokens; keys of text in cross-attention are not rotated",
+_HUNYUAN_DIT = GridModel(
+    sizes=rules.halves,
+    covers="self-attention of image tokens; keys of text in cross-attention are not rotated",
     head=(value("attention_head_dim", default=88),),
-    kind=partial(rules.runs, columns_first=True),
-    axis_counts=(2,),
+    columns_first=True,
+    axes=_PLANE,
     grid=partial(rules.cropped, patch=value("patch_size"), sides=(64, 64)),
 )
-_WAN = Class(rules.sixths, _SELF_ATTENTION, grid=rules.from_zero, unread=("rope_max_seq_len",))
-_COGVIDEOX = Class(
-    rules.quarters,
-    _VISUAL,
+_WAN = GridModel(sizes=rules.sixths, covers=_SELF_ATTENTION, grid=rules.from_zero, unread=("rope_max_seq_len",))
+_COGVIDEOX = GridModel(
+    sizes=rules.quarters,
+    covers=_VISUAL,
     head=(value("attention_head_dim", default=64),),
     grid=partial(
         rules.cropped,
@@ -79,48 +79,52 @@ _COGVIDEOX = Class(
     ),
     unread=("use_learned_positional_embeddings",),
 )
-_GLM_IMAGE = Class(
-    rules.halves,
-    _VISUAL,
+_GLM_IMAGE = GridModel(
+    sizes=rules.halves,
+    covers=_VISUAL,
     head=(value("attention_head_dim", default=40),),
     pairing="half",
-    axis_counts=(2,),
+    axes=_PLANE,
     grid=rules.from_zero,
 )
-_COSMOS = Class(
-    rules.sixths,
-    "self-attention, at frames of 24 per second: for another fps the model takes frames at index · 24 / fps",
+_COSMOS = GridModel(
+    sizes=rules.sixths,
+    covers="self-attention, at frames of 24 per second: for another fps the model takes frames at index · 24 / fps",
     pairing="half",
-    stretch=(value("rope_scale", default=(2.0, 1.0, 1.0)),),
+    frequencies=partial(rules.runs, stretch=(value("rope_scale", default=(2.0, 1.0, 1.0)),)),
     grid=rules.from_zero,
 )
-_IDEOGRAM4 = Class(
-    value("mrope_section", default=(24, 20, 20)),
-    _BY_PIPELINE,
+_IDEOGRAM4 = GridModel(
+    sizes=value("mrope_section", default=(24, 20, 20)),
+    covers=_BY_PIPELINE,
     head=(value("attention_head_dim", default=256),),
     base=value("rope_theta", default=5_000_000),
     pairing="half",
-    kind=rules.strided,
+    frequencies=rules.strided,
 )
-_KANDINSKY5 = Class(
-    value("axes_dims", default=(16, 24, 24)),
-    "visual tokens; text has its own 1-D rotation",
+_KANDINSKY5 = GridModel(
+    sizes=value("axes_dims", default=(16, 24, 24)),
+    covers="visual tokens; text has its own 1-D rotation",
     head=(),
     layers=("num_visual_blocks",),
-    divisors=(
-        value(
-            "scale_factor",
-            hint=(
-                "(its pipelines choose: [1, 1, 1] for images, [1, 2, 2] for videos of 480 to 854 pixels, else [1, "
-                "3.16, 3.16])"
+    frequencies=partial(
+        rules.runs,
+        divisors=(
+            value(
+                "scale_factor",
+                hint=(
+                    "(its pipelines choose: [1, 1, 1] for images, [1, 2, 2] for videos of 480 to 854 pixels, else [1, "
+                    "3.16, 3.16])"
+                ),
             ),
         ),
     ),
     grid=rules.from_zero,
 )
-_JOY = Class(
-    value("rope_dim_list", default=(16, 56, 56), null=rules.thirds),
-    (
+_SCALED = partial(rules.runs, divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),))
+_JOY = GridModel(
+    sizes=value("rope_dim_list", default=(16, 56, 56), null=rules.thirds),
+    covers=(
         "visual tokens; those of text are rotated only if rope_type is mrope: they follow the largest visual position, "
         "one position after the other, the same on all axes"
     ),
@@ -129,30 +133,30 @@ _JOY = Class(
     grid=rules.from_zero,
     unread=("rope_type",),
 )
-_LTX = Class(
-    rules.whole,
-    (
+_LTX = GridModel(
+    sizes=rules.whole,
+    covers=(
         "self-attention, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each axis, where c is the "
         "coordinate over 20 frames, 2048 rows and 2048 columns, which depends on the frame rate"
     ),
     head=(value("num_attention_heads", default=32), value("attention_head_dim", default=64)),
-    kind=rules.over_all_heads,
+    frequencies=rules.over_all_heads,
     width=rules.all_heads,
 )
-_STABLE_AUDIO = Class(
-    rules.half, _IN_ORDER, head=(value("attention_head_dim", default=64),), pairing="half", axis_counts=(1,)
+_STABLE_AUDIO = GridModel(
+    sizes=rules.half, covers=_IN_ORDER, head=(value("attention_head_dim", default=64),), pairing="half", axes=_LINE
 )
-_LTX2_AUDIO = Class(
-    rules.whole,
-    (
+_LTX2_AUDIO = GridModel(
+    sizes=rules.whole,
+    covers=(
         "self-attention of audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, where c is "
         "the middle of a token in seconds over audio_pos_embed_max_pos"
     ),
     head=(value("audio_num_attention_heads", default=32), value("audio_attention_head_dim", default=64)),
     base=value("rope_theta", default=10_000.0),
-    kind=partial(rules.over_all_heads, rope_type=value("rope_type", default="interleaved")),
+    frequencies=partial(rules.over_all_heads, layout=value("rope_type", default="interleaved")),
     width=rules.all_heads,
-    axis_counts=(1,),
+    axes=_LINE,
     unread=("rope_double_precision",),
 )
 _LTX2_CROSS = _LTX2_AUDIO._replace(
@@ -160,19 +164,19 @@ _LTX2_CROSS = _LTX2_AUDIO._replace(
         "attention between video and audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, "
         "where c is the middle of a token in seconds over the larger of pos_embed_max_pos and audio_pos_embed_max_pos"
     ),
-    kind=partial(
+    frequencies=partial(
         rules.over_all_heads,
-        rope_type=value("rope_type", default="interleaved"),
+        layout=value("rope_type", default="interleaved"),
         across=value("audio_cross_attention_dim", default=2048),
     ),
 )
-_KANDINSKY5_TEXT = Class(
-    rules.whole,
-    "text tokens, before the visual ones attend to them, at 0, 1, 2, … in order",
+_KANDINSKY5_TEXT = GridModel(
+    sizes=rules.whole,
+    covers="text tokens, before the visual ones attend to them, at 0, 1, 2, … in order",
     head=(value("axes_dims", default=(16, 24, 24)),),
-    kind=rules.sequence,
+    frequencies=rules.sequence,
     width=rules.first_list,
-    axis_counts=(1,),
+    axes=_LINE,
     layers=("num_text_blocks",),
     unread=("scale_factor",),
 )
@@ -186,7 +190,7 @@ _KANDINSKY6_AUDIO_TEXT = _KANDINSKY6_TEXT._replace(
 )
 _KANDINSKY6_AUDIO = _KANDINSKY6_AUDIO_TEXT._replace(
     covers="audio tokens, and with ca_rope the attention between them and visual ones, at 0, 1, 2, … in order",
-    kind=partial(rules.sequence, scale=value("audio_freqs_scaling", default=1.0)),
+    frequencies=partial(rules.sequence, scale=value("audio_freqs_scaling", default=1.0)),
     layers=("num_visual_blocks",),
     unread=("ca_rope", "scale_factor"),
 )
@@ -199,9 +203,9 @@ _CLASSES = {
     "BriaTransformer2DModel BriaFiboTransformer2DModel": _FLUX._replace(
         base=value("rope_theta", default=10_000), unread=("time_theta",)
     ),
-    "BriaFibo2Transformer2DModel": Class(
-        value("axes_dims", default=(32, 48, 48)),
-        (
+    "BriaFibo2Transformer2DModel": GridModel(
+        sizes=value("axes_dims", default=(32, 48, 48)),
+        covers=(
             "all tokens; on the first axis all tokens of an image are at one position, after those of text and of "
             "earlier images"
         ),
@@ -224,7 +228,7 @@ _CLASSES = {
         ),
         grid=None,
     ),
-    "HiDreamImageTransformer2DModel": _FLUX._replace(axes=value("axes_dims_rope", default=(32, 32))),
+    "HiDreamImageTransformer2DModel": _FLUX._replace(sizes=value("axes_dims_rope", default=(32, 32))),
     # --- HunyuanVideo and HunyuanDiT ------------------------------------------------------------------------
     "HunyuanVideoTransformer3DModel MotifVideoTransformer3DModel": _HUNYUAN_VIDEO,
     "HunyuanVideo15Transformer3DModel": _HUNYUAN_VIDEO._replace(layers=("num_layers",)),
@@ -232,7 +236,7 @@ _CLASSES = {
         covers="new frames, at the indices that the pipeline gives; tables of packed history are averaged", grid=None
     ),
     "HunyuanImageTransformer2DModel": _HUNYUAN_VIDEO._replace(
-        axes=value("rope_axes_dim", default=(64, 64)), axis_counts=(2, 3)
+        sizes=value("rope_axes_dim", default=(64, 64)), may_lack_time=True
     ),
     "HunyuanDiT2DModel": _HUNYUAN_DIT,
     # its number of layers is transformer_num_layers / 2 − 1, which no key gives
@@ -248,7 +252,7 @@ _CLASSES = {
         unread=(),
     ),
     "ChronoEditTransformer3DModel": _WAN._replace(
-        axes=rules.even_sixths,
+        sizes=rules.even_sixths,
         grid=partial(
             rules.skipping_frames,
             patch=value("patch_size", default=(1, 2, 2)),
@@ -280,16 +284,19 @@ _CLASSES = {
         grid=partial(rules.fitted, lengths=value("rope_axes_dim", default=(256, 256)))
     ),
     # --- other models of images and videos ------------------------------------------------------------------
-    "AllegroTransformer3DModel": Class(
-        rules.thirds,
-        _SELF_ATTENTION,
+    "AllegroTransformer3DModel": GridModel(
+        sizes=rules.thirds,
+        covers=_SELF_ATTENTION,
         head=(value("attention_head_dim", default=96),),
         pairing="half",
-        kind=partial(rules.runs, blocks=True),
-        divisors=(
-            value("interpolation_scale_t", default=2.2),
-            value("interpolation_scale_h", default=2.0),
-            value("interpolation_scale_w", default=2.0),
+        blocks=3,
+        frequencies=partial(
+            rules.runs,
+            divisors=(
+                value("interpolation_scale_t", default=2.2),
+                value("interpolation_scale_h", default=2.0),
+                value("interpolation_scale_w", default=2.0),
+            ),
         ),
         grid=rules.from_zero,
     ),
@@ -297,81 +304,79 @@ _CLASSES = {
     "CosmosControlNetModel": _COSMOS._replace(layers=("n_controlnet_blocks",)),
     "Ideogram4Transformer2DModel": _IDEOGRAM4,
     "Cosmos3OmniTransformer": _IDEOGRAM4._replace(
-        axes=value("rope_axes_dim", default=(24, 20, 20)),
+        sizes=value("rope_axes_dim", default=(24, 20, 20)),
         head=(value("head_dim", default=128),),
-        kind=partial(rules.strided, scaled=value("rope_scaling")),
+        frequencies=partial(rules.strided, scaled=value("rope_scaling")),
         layers=("num_hidden_layers",),
         unread=("unified_3d_mrope_reset_spatial_ids", "unified_3d_mrope_temporal_modality_margin"),
     ),
-    "Lumina2Transformer2DModel": Class(
-        value("axes_dim_rope", default=(32, 32, 32)),
-        "all tokens; text is at (index, 0, 0), the image at (number of text tokens, row, column)",
+    "Lumina2Transformer2DModel": GridModel(
+        sizes=value("axes_dim_rope", default=(32, 32, 32)),
+        covers="all tokens; text is at (index, 0, 0), the image at (number of text tokens, row, column)",
         head=(value("hidden_size", default=2304), value("num_attention_heads", default=24)),
         unread=("axes_lens",),
     ),
-    "ZImageTransformer2DModel": Class(
-        value("axes_dims", default=(32, 48, 48)),
-        "all tokens; text is at (index + 1, 0, 0), the image at (padded text length + 1, row, column)",
+    "ZImageTransformer2DModel": GridModel(
+        sizes=value("axes_dims", default=(32, 48, 48)),
+        covers="all tokens; text is at (index + 1, 0, 0), the image at (padded text length + 1, row, column)",
         head=(value("dim", default=3840), value("n_heads", default=30)),
         base=value("rope_theta", default=256.0),
         layers=("n_layers",),
         unread=("axes_lens",),
     ),
     "Krea2Transformer2DModel": _FLUX._replace(
-        axes=value("axes_dims_rope", default=(32, 48, 48)),
+        sizes=value("axes_dims_rope", default=(32, 48, 48)),
         base=value("rope_theta", default=1_000.0),
         layers=("num_layers",),
     ),
     "Kandinsky5Transformer3DModel": _KANDINSKY5._replace(further={"text": _KANDINSKY5_TEXT}),
     "Kandinsky6Transformer3DModel": _KANDINSKY5._replace(
-        axes=value("axes_dims", default=(32, 48, 48)),
+        sizes=value("axes_dims", default=(32, 48, 48)),
         covers="visual tokens; text and audio have their own 1-D rotations",
-        divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),),
+        frequencies=_SCALED,
         unread=("axes_dims_a", "ca_rope", "audio_freqs_scaling"),
         further={"text": _KANDINSKY6_TEXT, "audio_text": _KANDINSKY6_AUDIO_TEXT, "audio": _KANDINSKY6_AUDIO},
     ),
-    "Kandinsky6SRTransformer3DModel": _KANDINSKY5._replace(
-        covers="all tokens", divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),)
-    ),
-    "OmniGenTransformer2DModel": Class(
-        rules.whole,
-        "all tokens, at the position ids that the pipeline gives",
+    "Kandinsky6SRTransformer3DModel": _KANDINSKY5._replace(covers="all tokens", frequencies=_SCALED),
+    "OmniGenTransformer2DModel": GridModel(
+        sizes=rules.whole,
+        covers="all tokens, at the position ids that the pipeline gives",
         head=(value("hidden_size", default=3072), value("num_attention_heads", default=32)),
         base=value("rope_base", default=10_000),
         pairing="half",
-        kind=partial(
+        frequencies=partial(
             rules.longrope,
             factors=value("rope_scaling"),
             longest=value("max_position_embeddings", default=131_072),
             original=value("original_max_position_embeddings", default=4096),
         ),
-        axis_counts=(1,),
+        axes=_LINE,
     ),
     "JoyImageEditTransformer3DModel": _JOY,
     "JoyImageEditPlusTransformer3DModel": _JOY._replace(
         covers="visual tokens; the frames of each image follow those of the one before, text is not rotated", grid=None
     ),
-    "HeliosTransformer3DModel": Class(
-        value("rope_dim", default=(44, 42, 42)),
-        (
+    "HeliosTransformer3DModel": GridModel(
+        sizes=value("rope_dim", default=(44, 42, 42)),
+        covers=(
             "self-attention of new and short-history frames, at the indices that the pipeline gives; tables of longer "
             "history are averaged"
         ),
         base=value("rope_theta", default=10_000.0),
     ),
-    "MiniMaxH3Transformer3DModel": Class(
-        value("rope_freq_dim", default=16),
-        _BY_PIPELINE,
+    "MiniMaxH3Transformer3DModel": GridModel(
+        sizes=value("rope_freq_dim", default=16),
+        covers=_BY_PIPELINE,
         base=value("rope_theta", default=10_000.0),
         pairing="half",
-        kind=rules.equal_axes,
+        frequencies=rules.equal_runs,
     ),
-    "PRXTransformer2DModel": Class(
-        value("axes_dim", default=(32, 32), null=(32, 32)),
-        _VISUAL,
+    "PRXTransformer2DModel": GridModel(
+        sizes=value("axes_dim", default=(32, 32), null=(32, 32)),
+        covers=_VISUAL,
         head=(value("hidden_size", default=1792), value("num_heads", default=28)),
         base=value("theta", default=10_000),
-        axis_counts=(2,),
+        axes=_PLANE,
         layers=("depth",),
         grid=rules.from_zero,
     ),
@@ -384,18 +389,18 @@ _CLASSES = {
             "base_width; audio tokens and the attention between both have their own rotations"
         ),
         base=value("rope_theta", default=10_000.0),
-        kind=partial(rules.over_all_heads, rope_type=value("rope_type", default="interleaved")),
+        frequencies=partial(rules.over_all_heads, layout=value("rope_type", default="interleaved")),
         unread=("rope_double_precision",),
         further={"audio": _LTX2_AUDIO, "cross": _LTX2_CROSS},
     ),
     # --- sequences, mostly audio ----------------------------------------------------------------------------
-    "AceStepTransformer1DModel": Class(
-        rules.whole,
-        _IN_ORDER,
+    "AceStepTransformer1DModel": GridModel(
+        sizes=rules.whole,
+        covers=_IN_ORDER,
         head=(value("head_dim", default=128),),
         base=value("rope_theta", default=1_000_000.0),
         pairing="half",
-        axis_counts=(1,),
+        axes=_LINE,
         layers=("num_hidden_layers",),
     ),
     "StableAudioDiTModel": _STABLE_AUDIO,
@@ -403,21 +408,21 @@ _CLASSES = {
         head=(value("embed_dim", default=1536), value("num_heads", default=24)), layers=("depth",)
     ),
     "LongCatAudioDiTTransformer": _STABLE_AUDIO._replace(
-        axes=rules.whole,
+        sizes=rules.whole,
         head=(value("dit_dim", default=1536), value("dit_heads", default=24)),
         covers="audio and text tokens, each counted from 0, in self- and cross-attention",
         base=100_000.0,
         layers=("dit_depth",),
     ),
-    "MiniMaxMusic3Transformer1DModel": _STABLE_AUDIO._replace(axes=value("rotary_dim", default=32)),
+    "MiniMaxMusic3Transformer1DModel": _STABLE_AUDIO._replace(sizes=value("rotary_dim", default=32)),
     "AnimaTextConditioner": _STABLE_AUDIO._replace(
-        axes=rules.whole,
+        sizes=rules.whole,
         head=(value("model_dim", default=1024), value("num_attention_heads", default=16)),
         covers="both sequences, at the positions of their ids",
     ),
 }
 
-CLASSES: Mapping[str, Class] = by_name(_CLASSES)
+CLASSES: Mapping[str, GridModel] = by_name(_CLASSES)
 """The classes whose rotation a `Rope` can express, by ``_class_name``."""
 
 REFUSED: Mapping[str, str] = {

@@ -13,16 +13,17 @@ For example, the row of a new model with an indexer, a tower and streams of imag
         stream=Numbering(by_frame=True),
         own={
             "*_text": _MLA._replace(indexer=Indexer("half")),
-            "*_vision": Tower(optional("hidden_size", default=1024), optional("num_heads", default=16)),
+            "*_vision": TOWER.sized(1024, heads=16)._replace(frames=True),
         },
     ),
 """
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from rope_any.config.tables import rules
-from rope_any.config.tables.rows import Codes, Indexer, Layer, Model, Numbering, Older, Row, Score, Switch, by_name
+from rope_any.config.tables.rows import TOWER, Codes, Indexer, Layer, Model, Numbering, Older, Score, Switch, by_name
 from rope_any.config.tables.values import optional, value
 
 
@@ -655,7 +656,7 @@ _ROWS = {
     "step3p7": Model(text="step3p5", parts={"vision_config": "step3p5_vision"}),
     "t5gemma2_encoder": Model(text="t5gemma2_text"),
     "ultravbert": Model(text="ultrabert"),
-    "video_llama_3": _VL._replace(text="qwen2"),
+    "video_llama_3": _VL._replace(text="qwen2", own={"*_vision": TOWER.sized(768, heads=12)._replace(grid=None)}),
     # --- No rotary embedding --------------------------------------------------------------------------------
     """
     albert bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom camembert
@@ -763,8 +764,8 @@ def _named(model: Model, name: str) -> Model:
     return model._replace(text=model.text.replace("*", name), parts=parts, own=rows)
 
 
-def own(rows: Mapping[str, Model], kind: type[Row], /) -> dict[str, Row]:
-    """Return the rows of one type, `Model` or `Tower`, among the rows of the models' own parts."""
+def own(rows: Mapping[str, Model], kind: type[Any], /) -> dict[str, Any]:
+    """Return the rows of one type, `Model` or `GridModel`, among the rows of the models' own parts."""
     return by_name(
         *({name: row for name, row in model.own.items() if isinstance(row, kind)} for model in rows.values())
     )

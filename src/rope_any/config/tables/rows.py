@@ -1,11 +1,16 @@
 """The types of the rows: each field is a fact, with its meaning and the most common case as its default."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from rope_any._checks import ArgumentValueError, Text
+from rope_any._frequencies import Frequencies
 from rope_any._pairing import Pairing
+from rope_any._positions import Coordinates
 from rope_any.config._load import Fact
+from rope_any.config.tables import grid_rules as rules
+from rope_any.config.tables.grid_rules import Given, Shape, Sides, Split
 from rope_any.config.tables.rules import Heads, always, by_head
 from rope_any.config.tables.values import Part, Value, optional, value
 
@@ -118,7 +123,7 @@ class Model(NamedTuple):
     unread: tuple[str, ...] = ()  # keys about rotary embedding that the model does not read
     text: str = ""  # the ``model_type`` of its text part, for files that do not give it; * is the name of the model
     parts: Mapping[str, str] = {}  # those of its towers, by path, for files that do not give them; * as in `text`
-    own: Mapping[str, "Model | Tower"] = {}  # rows of its parts alone, by ``model_type``; * as in `text`
+    own: Mapping[str, "Model | GridModel"] = {}  # rows of its parts alone, by ``model_type``; * as in `text`
     rotary: bool = True
     outer_part: str = ""  # what keys about rotary embedding around its sub-configs are of, if not of its text part
     older: Older = Older()
@@ -150,43 +155,100 @@ UNKNOWN = Model()
 """The facts about an unknown model: the defaults."""
 
 
-# --- towers -----------------------------------------------------------------------------------------------
+# --- towers, and transformers of diffusers ----------------------------------------------------------------
 
 
-class Tower(NamedTuple):
-    """The facts about one tower, by the ``model_type`` of its own config."""
+class Needed(NamedTuple):
+    """A value with which alone the class has this rotation."""
 
-    width: Value  # the features of all heads together
-    heads: Value = optional("num_attention_heads", default=16)  # the number of heads
-    layers: tuple[str, ...] = ("num_hidden_layers", "depth")  # keys of the number of layers, the first that is given
-    divisor: Value | None = None  # divides the width, in addition to the number of heads
-    head: Value | None = None  # the head dimension, if the class has a key for it; if not, it is width / heads
-    base: float = 10_000.0
-    bases: tuple[str, ...] = ("rope_theta",)  # keys of the base outside of the parameters
-    objects: tuple[str, ...] = ("rope_parameters", "rope_scaling")  # keys of the parameters that the class reads
-    unread: tuple[str, ...] = ()  # keys about rotary embedding that change no frequency
-    rope_type: str = "axial"
-    pairing: Pairing = "half"
-    note: str = ""  # a remark about its pairs, for the source of the pairing
-    axes: tuple[str, ...] = ("row", "column")  # the axes of its positions in the order of the class
-    features: tuple[str, ...] = ()  # the axes in the order of their pairs, if it is another one
-    # The pairs of each axis together; pairs that alternate between the axes, each axis with all its frequencies; or
-    # the pairs of one row of frequencies, which alternate between the axes.
-    layout: Literal["side by side", "alternating", "one row"] = "side by side"
-    pairs: tuple[Value, ...] = ()  # the pairs of each axis, if keys give them; the last of the head are not rotated
-    axis_bases: tuple[Value, ...] = ()  # the base of each axis, if axes have their own
+    value: Value
+    why: str  # the effect of any other value
+    must_be: Any = True
+
+
+class GridModel(NamedTuple):
+    """The facts about a tower, by its ``model_type``, or about a transformer of diffusers, by its ``_class_name``."""
+
+    # The head dimension, or width, number of heads and perhaps a divisor; empty if the sizes of the axes sum to it.
+    head: tuple[Value, ...] = (value("attention_head_dim", default=128),)
+    width: Callable[[Given], Fact] = rules.one_head  # the features over which frequencies are computed, from `head`
+    axes: tuple[str, ...] = ("time", "row", "column")  # the axes of its positions
+    may_lack_time: bool = False  # whether a config may have all but the first of them
+    sizes: Value | Split | None = None  # the number of features, or of pairs, of each axis, if `frequencies` reads it
+    base: Value | float = 10_000.0
+    frequencies: Callable[[Given], Frequencies] = rules.runs
+    scale: float = 1.0  # multiplies the frequencies of a tower
+    columns_first: bool = False  # whether the pairs of columns are before those of rows, unlike their positions
+    pairing: Pairing = "interleaved"
     blocks: int = 1  # as in `Rope`
-    scale: float = 1.0  # multiplies the frequencies
-    first: int = 0  # the position of the first row and column
-    centred: bool = False  # whether positions are the middles of the patches, between −1 and 1
-    frames: bool = False  # whether it takes videos; each frame has the positions of an image
-    merge: Value | None = None  # tokens are ordered by square blocks: their side in patches
-    window: Value | None = None  # tokens are ordered by windows: their side in patches; in pixels with `patch`
-    image: Value | None = None  # the class has positions for square images of this side in pixels only
-    patch: Value | None = None  # the side of a patch, in pixels
-    local: Value | None = None  # the windows of some layers: their side in patches; others scale their grid to it
-    callers: bool = False  # whether the caller of the class gives the positions, or values that they depend on
+    grid: Callable[[Given, Shape], Coordinates | None] | None = None  # None if positions come from the caller
+    order: Callable[[Given], Sides] | None = None  # how tokens are ordered; None: row by row
+    # Whether a grid may have several frames; None: if it has an axis for them. Without one, each is like an image.
+    frames: bool | None = None
+    layers: tuple[str, ...] = (
+        "num_layers",
+    )  # keys whose sum is the number of layers; of "a b" the first that is given
+    unread: tuple[str, ...] = ()  # keys about rotary embedding that change no angle
+    # --- only of diffusers ---
+    covers: str = ""  # which tokens have the rotation, at which positions, and what the class does with the others
+    needs: tuple[Needed, ...] = ()
+    # Rotations of other tokens, by their names in `config.parts`: "audio" is "transformer.audio".
+    further: Mapping[str, "GridModel"] = {}
+    # --- only of towers ---
+    objects: tuple[str, ...] = ()  # keys of the parameters that the class reads: the base and the rope type
+    rope_type: str = ""
+    note: str = ""  # a remark about its pairs, for the source of the pairing
     scaled: bool = True  # whether q·k is multiplied by 1 / sqrt(head_dim); if not, by 1
+
+    @property
+    def is_tower(self) -> bool:
+        """Whether it is a tower, whose tokens are the patches of images."""
+        return not self.covers
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The possible numbers of axes."""
+        n = len(self.axes)
+        return (n - 1, n) if self.may_lack_time else (n,)
+
+    def sized(self, width: int, *, heads: int = 16) -> "GridModel":
+        """Return it with the values ``hidden_size`` and ``num_attention_heads``, and these defaults."""
+        sizes = optional("hidden_size", default=width), optional("num_attention_heads", default=heads)
+        return self._replace(head=sizes)
+
+    def base_anywhere(self) -> Value | float:
+        """Return the base, with its keys in the parameters."""
+        if not isinstance(self.base, Value):
+            return self.base
+        return self.base._replace(keys=(*self.base.keys, *(f"{name}.rope_theta" for name in self.objects)))
+
+    def keys(self) -> set[str]:
+        """Return all keys that the rotation and the grid depend on, and those in `unread`."""
+        return {*self.unread, *self.objects, *(key for each in _values_in(tuple(self)) for key in each.keys)}
+
+
+def _values_in(item: object) -> Iterator[Value]:
+    """Yield each `Value` of a field of a row: itself, in a tuple, or among the arguments of a function."""
+    if isinstance(item, Value):
+        yield item
+    elif isinstance(item, partial):
+        yield from _values_in(tuple(item.keywords.values()))
+    elif isinstance(item, tuple):
+        for each in item:
+            yield from _values_in(each)
+
+
+TOWER = GridModel(
+    axes=("row", "column"),
+    base=optional("rope_theta", default=10_000.0),
+    frequencies=rules.side_by_side,
+    pairing="half",
+    grid=rules.from_zero,
+    layers=("num_hidden_layers depth",),
+    objects=("rope_parameters", "rope_scaling"),
+    rope_type="axial",
+).sized(1024)
+"""The row of which those of the towers say what differs."""
 
 
 # --- GGUF -------------------------------------------------------------------------------------------------

@@ -1,0 +1,218 @@
+"""
+Read the rotations of parts whose tokens lie on a grid: towers of transformers, and transformers of diffusers.
+
+A row of `tables.towers` or `tables.diffusers` names the keys that a class reads, and the functions of
+`tables.grid_rules` that compute its frequencies and the positions of a grid. Functions here take the name of a rotation
+of a class of diffusers, "" for the main one; None means a tower.
+"""
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, choice, positive
+from rope_any._frequencies import as_rows
+from rope_any._names import did_you_mean
+from rope_any._rope import Rope
+from rope_any.config._canonical import Layers, all_layers
+from rope_any.config._load import Fact, grid_shape, require_names, same, typed
+from rope_any.config._part import Part, unread
+from rope_any.config._recipe import Recipe
+from rope_any.config.tables import diffusers, towers
+from rope_any.config.tables.grid_rules import Given, numbers
+from rope_any.config.tables.rows import GridModel
+from rope_any.config.tables.values import optional
+
+MOST_TOKENS = 2**22  # of one grid
+_LINES = ("time", "row", "column", "index")  # the axes of tokens on a grid; all have index 0
+_OF_GRIDS = "axes_|freqs_|^scale_factor$|^interpolation_scale_"  # other keys about rotary embedding
+_TOLD = (
+    *("model_type", "pairing", "rope_type", "head_dim", "rotary_dim", "start", "rope_theta", "divisors", "rope_scale"),
+    *("frequency_scale", "factors", "attention_factor", "axes", "mrope_section", "blocks", "covers"),
+)
+"""The names of the values that are facts about a rotation."""
+
+
+# --- which row --------------------------------------------------------------------------------------------
+
+
+def is_diffusers(keys: Mapping[str, Any], /) -> bool:
+    """Whether a config is that of a component of diffusers: it has ``_class_name``, and this is not null."""
+    return keys.get("_class_name") is not None
+
+
+def may_rotate(name: object, /) -> bool:
+    """Whether a class may rotate: known to, refused, no string, or unknown with "Transformer" or "ControlNet" in it."""
+    if not isinstance(name, str) or name in diffusers.CLASSES or name in diffusers.REFUSED:
+        return True  # if it is refused or no string, reading it raises
+    return name not in diffusers.UNROTATED and ("Transformer" in name or "ControlNet" in name)
+
+
+def rotations(name: object, /) -> list[str]:
+    """Return the names of the rotations of a class of diffusers: "", and for a known class further ones as "audio"."""
+    return ["", *(diffusers.CLASSES[name].further if isinstance(name, str) and name in diffusers.CLASSES else ())]
+
+
+def _tower(part: Part) -> GridModel:
+    """Return the row of a tower by its model type; raise, with the reason, if it is unknown or refused."""
+    require_names(part.keys)
+    kind = str(part.model_type)
+    if kind not in towers.TOWERS:
+        wanted, hint = "be that of a supported tower", towers.REFUSED.get(kind, NOTHING)
+        raise ArgumentValueError(part.name("model_type"), wanted, part.model_type, hint)
+    return towers.TOWERS[kind]
+
+
+def _class(part: Part, name: object) -> GridModel:
+    """Return the row of a class of diffusers; raise, with the reason, if it is no name, unknown or refused."""
+    source = part.name("_class_name")
+    known = diffusers.CLASSES.get(typed(source, name, str, "be a name"))
+    if known is None:
+        raise ArgumentValueError(
+            source, "be a class of diffusers whose rotation is known", name, _class_hint(str(name))
+        )
+    return known
+
+
+def _class_hint(name: str) -> str:
+    """Return the hint of the error for a class without a row: why it is refused, or what to give instead."""
+    if why := diffusers.UNROTATED.get(name) or diffusers.REFUSED.get(name):
+        return why
+    if name.endswith("Pipeline"):
+        return "give the folder of the pipeline, or the config.json of its transformer"
+    if not may_rotate(name):
+        return "it is no transformer of diffusers"
+    by_hand = "make the Rope of another class by hand: Rope(axes.axial(…), pairing=…)"
+    known = [*diffusers.CLASSES, *diffusers.REFUSED, *diffusers.UNROTATED]
+    return "; ".join(filter(None, (by_hand, did_you_mean(name, known))))
+
+
+# --- reading a config -------------------------------------------------------------------------------------
+
+
+def _found(part: Part, rotation: str | None) -> tuple[Part, GridModel]:
+    """Return a part, whose model type is now the name of its class, and its row; raise if it is unknown or refused."""
+    if rotation is None:
+        return part, _tower(part)
+    name = part.keys.get("_class_name")
+    row = _class(part, name)
+    return part._replace(model_type=name), row.further[rotation] if rotation else row
+
+
+def _require_read(part: Part, row: GridModel) -> None:
+    """Raise for a key about rotary that the class does not read, or a value with which it has another rotation."""
+    for value, source in unread(part, row.keys(), _OF_GRIDS):
+        if not (row.is_tower and value is True):  # use_rope: true is no contradiction
+            raise _not_read(part, value, source)
+    for needed, why, must_be in row.needs:
+        given, source = needed.read(part)
+        if not same(given, must_be):
+            raise ArgumentValueError(
+                part.name(*needed.keys), f"be {must_be}: {why}", Text(f"{brief(given)} ({source})")
+            )
+
+
+def _not_read(part: Part, value: object, source: str) -> ArgumentValueError:
+    """Return the error for a value that the class of a part does not read."""
+    return ArgumentValueError(source, f"not be given for {part.model_type}, whose class does not read it", value)
+
+
+def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
+    """Return a part's layers as one group; without rotary, only `unrotated`. Raise for a refused class or key."""
+    name = part.keys.get("_class_name")
+    if rotation is not None and isinstance(name, str) and name in diffusers.UNROTATED:
+        return (Layers(unrotated=f"{name} has no rotary embedding"),)
+    part, row = _found(part, rotation)
+    _require_read(part, row)
+    v = Given(part, row)
+    if row.is_tower:
+        _tell_facts_of_tower(v, part)
+    v.read("rope_theta", row.base_anywhere(), positive)
+    v.put("head_dim", *row.width(v))
+    names = [keys.split() for keys in row.layers]
+    counts = tuple(next(filter(None, map(part.get, keys)), Fact(None, part.name(keys[0]))) for keys in names)
+    return (Layers(indices=all_layers(counts), values=v, counts=counts),)
+
+
+def _tell_facts_of_tower(v: Given, part: Part) -> None:
+    """Set what is told about a tower, besides its numbers. Raise for parameters that its class does not read."""
+    row, source = v.row, part.name("model_type")
+    by_model = f"{source} {part.model_type}"
+
+    def kind(name: str, given: object) -> str:
+        """Return the rope type of the tower; raise unless it is given, or "default" is."""
+        choice(name, given, ("default", row.rope_type), f"be {row.rope_type!r} here")
+        return row.rope_type
+
+    paths = tuple(f"{name}.{key}" for name in row.objects for key in ("rope_type", "type"))
+    v.read("rope_type", optional(*paths, default=row.rope_type), kind)
+    for inner, name in filter(None, map(part.get, row.objects)):
+        for key, value in inner.items():
+            if value is not None and key not in ("rope_theta", "rope_type", "type"):
+                raise _not_read(part, value, f"{name}.{key}")
+    v.put("model_type", part.model_type, source)
+    v.put("pairing", row.pairing, f"{by_model}; {row.note}" if row.note else by_model)
+    v.put("attention_factor", 1.0, part.default)
+    v.put("axes", len(row.axes), f"{', '.join(row.axes)} of {by_model}")
+
+
+def recipe(part: Part, group: Layers, length: int | None = None, rotation: str | None = None, /) -> Recipe:
+    """Return the recipe of the group of `canonical`; `length` (None: as trained) is for OmniGen. Raise if unfit."""
+    part, row = _found(part, rotation)
+    v = Given(part, row, length)
+    v.take(group.values)
+    made = row.frequencies(v)
+    if row.columns_first:
+        made = as_rows(made)[::-1]
+    if "rotary_dim" not in v:
+        v.put("rotary_dim", 2 * len(as_rows(made)[0]), v.sources["head_dim"] if row.is_tower else part.default)
+    if row.blocks > 1:
+        v.put("blocks", row.blocks, v.sources["pairing"] if row.is_tower else part.default)
+    if row.covers:
+        v.put("covers", row.covers, part.default)
+    given = {name: v[name] for name in ("attention_factor", "start", "blocks") if name in v}
+    return Recipe(Rope(made, pairing=v.row.pairing, **given), v.facts(*_TOLD))
+
+
+def score(part: Part, group: Layers, /) -> Fact:
+    """Return the factor by which a tower multiplies q·k before the softmax, with its formula as the source."""
+    if not _tower(part).scaled:
+        return Fact(1.0, f"{part.model_type} does not scale q·k")
+    head = group.values.fact("head_dim")
+    return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
+
+
+# --- the positions of a grid ------------------------------------------------------------------------------
+
+
+def grid(part: Part, rotation: str | None, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...] | None:
+    """
+    Return the position of each token of a grid, a number for each axis; None if the caller gives positions.
+
+    `shape` is ``([frames,] rows, columns)`` in tokens: in patches before any are merged. Tokens are in the order of
+    queries and keys, such as row by row, without class and register tokens. Raise if the class can't have the shape.
+    """
+    part, row = _found(part, rotation)
+    if not row.is_tower:
+        _require_read(part, row)
+    frames, rows, columns = sizes = grid_shape(shape, MOST_TOKENS)
+    if row.grid is None:
+        return None
+    v = Given(part, row)
+    axes = row.axes[-len(v.read("sizes", row.sizes, numbers(row.counts))) :] if row.may_lack_time else row.axes
+    if frames > 1 and not ("time" in axes if row.frames is None else row.frames):
+        wanted = f"be that of one image: {part.model_type} takes no videos"
+        raise ArgumentValueError("shape", wanted, Text(f"{frames} frames"))
+    sides = row.order(v) if row.order else ()
+    if any(n % side for side in sides[-1:] for n in (rows, columns)):
+        wanted = f"have multiples of {sides[-1]} rows and columns for {part.model_type}"
+        raise ArgumentValueError("shape", wanted, shape)
+    lines = row.grid(v, sizes)
+    if lines is None:
+        return None
+    row_by_row = product(range(rows), range(columns))
+    places = sorted(row_by_row, key=lambda place: [i // side for side in sides for i in place])
+    chosen = [_LINES.index(axis) for axis in axes]
+    tokens = ((frame, *place, 0) for frame in range(frames) for place in places)
+    lines = (*lines, (0,))
+    return tuple(tuple(lines[axis][token[axis]] for axis in chosen) for token in tokens)
