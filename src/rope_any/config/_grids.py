@@ -21,7 +21,7 @@ from rope_any.config._recipe import Recipe
 from rope_any.config.tables import diffusers, towers
 from rope_any.config.tables.grid_rules import Given, numbers
 from rope_any.config.tables.rows import GridModel
-from rope_any.config.tables.values import optional
+from rope_any.config.tables.values import Value, optional
 
 MOST_TOKENS = 2**22  # of one grid
 _LINES = ("time", "row", "column", "index")  # the axes of tokens on a grid; all have index 0
@@ -127,7 +127,10 @@ def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
     v = Given(part, row)
     if row.is_tower:
         _tell_facts_of_tower(v, part)
-    v.read("rope_theta", row.base_anywhere(), positive)
+    base = row.base
+    if isinstance(base, Value):  # the parameters may have it too
+        base = base._replace(keys=(*base.keys, *(f"{name}.rope_theta" for name in row.objects)))
+    v.read("rope_theta", base, positive)
     v.put("head_dim", *row.width(v))
     names = [keys.split() for keys in row.layers]
     counts = tuple(next(filter(None, map(part.get, keys)), Fact(None, part.name(keys[0]))) for keys in names)

@@ -27,14 +27,11 @@ _FLUX = GridModel(
     grid=rules.from_zero,
     frames=False,
 )
-_FLUX2 = GridModel(
+_FLUX2 = _FLUX._replace(
     sizes=value("axes_dims_rope", default=(32, 32, 32, 32)),
     covers="all tokens; those of text are at (0, 0, 0, index), reference images at their own times",
     base=value("rope_theta", default=2000),
     axes=("time", "row", "column", "index"),
-    layers=("num_layers", "num_single_layers"),
-    grid=rules.from_zero,
-    frames=False,
 )
 _QWEN_IMAGE = _FLUX._replace(
     covers=(
@@ -45,12 +42,11 @@ _QWEN_IMAGE = _FLUX._replace(
     frames=None,
 )
 _QWEN_CONTROL = _QWEN_IMAGE._replace(grid=rules.centred)
-_HUNYUAN_VIDEO = GridModel(
+_HUNYUAN_VIDEO = _FLUX._replace(
     sizes=value("rope_axes_dim", default=(16, 56, 56)),
     covers=_VISUAL,
     base=value("rope_theta", default=256.0),
-    layers=("num_layers", "num_single_layers"),
-    grid=rules.from_zero,
+    frames=None,
 )
 _HUNYUAN_DIT = GridModel(
     sizes=rules.halves,
@@ -71,11 +67,7 @@ _COGVIDEOX = GridModel(
         sides=(value("sample_height", default=60), value("sample_width", default=90)),
     ),
     needs=(
-        Needed(
-            value("use_rotary_positional_embeddings", default=False),
-            must_be=True,
-            why="the class adds absolute positions instead",
-        ),
+        Needed(value("use_rotary_positional_embeddings", default=False), "the class adds absolute positions instead"),
     ),
     unread=("use_learned_positional_embeddings",),
 )
@@ -102,26 +94,21 @@ _IDEOGRAM4 = GridModel(
     pairing="half",
     frequencies=rules.strided,
 )
+_SCALE_FACTOR = value(
+    "scale_factor",
+    hint=(
+        "(its pipelines choose: [1, 1, 1] for images, [1, 2, 2] for videos of 480 to 854 pixels, else [1, 3.16, 3.16])"
+    ),
+)
+_SCALED = partial(rules.runs, divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),))
 _KANDINSKY5 = GridModel(
     sizes=value("axes_dims", default=(16, 24, 24)),
     covers="visual tokens; text has its own 1-D rotation",
     head=(),
     layers=("num_visual_blocks",),
-    frequencies=partial(
-        rules.runs,
-        divisors=(
-            value(
-                "scale_factor",
-                hint=(
-                    "(its pipelines choose: [1, 1, 1] for images, [1, 2, 2] for videos of 480 to 854 pixels, else [1, "
-                    "3.16, 3.16])"
-                ),
-            ),
-        ),
-    ),
+    frequencies=partial(rules.runs, divisors=(_SCALE_FACTOR,)),
     grid=rules.from_zero,
 )
-_SCALED = partial(rules.runs, divisors=(value("scale_factor", default=(1.0, 2.0, 2.0)),))
 _JOY = GridModel(
     sizes=value("rope_dim_list", default=(16, 56, 56), null=rules.thirds),
     covers=(
@@ -134,7 +121,6 @@ _JOY = GridModel(
     unread=("rope_type",),
 )
 _LTX = GridModel(
-    sizes=rules.whole,
     covers=(
         "self-attention, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each axis, where c is the "
         "coordinate over 20 frames, 2048 rows and 2048 columns, which depends on the frame rate"
@@ -143,35 +129,42 @@ _LTX = GridModel(
     frequencies=rules.over_all_heads,
     width=rules.all_heads,
 )
-_STABLE_AUDIO = GridModel(
-    sizes=rules.half, covers=_IN_ORDER, head=(value("attention_head_dim", default=64),), pairing="half", axes=_LINE
+_Z_IMAGE = GridModel(
+    sizes=value("axes_dims", default=(32, 48, 48)),
+    covers="all tokens; text is at (index + 1, 0, 0), the image at (padded text length + 1, row, column)",
+    head=(value("dim", default=3840), value("n_heads", default=30)),
+    base=value("rope_theta", default=256.0),
+    layers=("n_layers",),
+    unread=("axes_lens",),
 )
-_LTX2_AUDIO = GridModel(
-    sizes=rules.whole,
+_LAYOUT = value("rope_type", default="interleaved")
+_LTX2 = _LTX._replace(
+    covers=(
+        "self-attention of video tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each "
+        "axis, where c is the middle of a patch in seconds and pixels over pos_embed_max_pos, base_height and "
+        "base_width; audio tokens and the attention between both have their own rotations"
+    ),
+    head=(value("num_attention_heads", default=32), value("attention_head_dim", default=128)),
+    base=value("rope_theta", default=10_000.0),
+    frequencies=partial(rules.over_all_heads, layout=_LAYOUT),
+    unread=("rope_double_precision",),
+)
+_LTX2_AUDIO = _LTX2._replace(
     covers=(
         "self-attention of audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, where c is "
         "the middle of a token in seconds over audio_pos_embed_max_pos"
     ),
     head=(value("audio_num_attention_heads", default=32), value("audio_attention_head_dim", default=64)),
-    base=value("rope_theta", default=10_000.0),
-    frequencies=partial(rules.over_all_heads, layout=value("rope_type", default="interleaved")),
-    width=rules.all_heads,
     axes=_LINE,
-    unread=("rope_double_precision",),
 )
 _LTX2_CROSS = _LTX2_AUDIO._replace(
     covers=(
         "attention between video and audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, "
         "where c is the middle of a token in seconds over the larger of pos_embed_max_pos and audio_pos_embed_max_pos"
     ),
-    frequencies=partial(
-        rules.over_all_heads,
-        layout=value("rope_type", default="interleaved"),
-        across=value("audio_cross_attention_dim", default=2048),
-    ),
+    frequencies=partial(rules.over_all_heads, layout=_LAYOUT, across=value("audio_cross_attention_dim", default=2048)),
 )
 _KANDINSKY5_TEXT = GridModel(
-    sizes=rules.whole,
     covers="text tokens, before the visual ones attend to them, at 0, 1, 2, … in order",
     head=(value("axes_dims", default=(16, 24, 24)),),
     frequencies=rules.sequence,
@@ -194,6 +187,9 @@ _KANDINSKY6_AUDIO = _KANDINSKY6_AUDIO_TEXT._replace(
     layers=("num_visual_blocks",),
     unread=("ca_rope", "scale_factor"),
 )
+_STABLE_AUDIO = GridModel(
+    sizes=rules.half, covers=_IN_ORDER, head=(value("attention_head_dim", default=64),), pairing="half", axes=_LINE
+)
 
 _CLASSES = {
     # --- Flux and similar classes: three axes, their sizes in one list in the config ------------------------
@@ -203,16 +199,12 @@ _CLASSES = {
     "BriaTransformer2DModel BriaFiboTransformer2DModel": _FLUX._replace(
         base=value("rope_theta", default=10_000), unread=("time_theta",)
     ),
-    "BriaFibo2Transformer2DModel": GridModel(
-        sizes=value("axes_dims", default=(32, 48, 48)),
+    "BriaFibo2Transformer2DModel": _Z_IMAGE._replace(
         covers=(
             "all tokens; on the first axis all tokens of an image are at one position, after those of text and of "
             "earlier images"
         ),
         head=(value("dim", default=3584), value("n_heads", default=28)),
-        base=value("rope_theta", default=256.0),
-        layers=("n_layers",),
-        unread=("axes_lens",),
     ),
     "Flux2Transformer2DModel": _FLUX2,
     "Flux3Transformer2DModel": _FLUX2._replace(
@@ -267,10 +259,8 @@ _CLASSES = {
         head=(value("linear_head_dim", default=112),),
         covers="the main branch; the camera branch rotates half of the head by the first pairs of each axis",
         needs=(
-            Needed(value("use_pe", default=True), must_be=True, why="the class makes no rotary embedding"),
-            Needed(
-                value("pos_embed_type", default="wan_rope"), must_be="wan_rope", why="the class supports no other value"
-            ),
+            Needed(value("use_pe", default=True), "the class makes no rotary embedding"),
+            Needed(value("pos_embed_type", default="wan_rope"), "the class supports no other value", "wan_rope"),
         ),
         unread=(),
     ),
@@ -316,14 +306,7 @@ _CLASSES = {
         head=(value("hidden_size", default=2304), value("num_attention_heads", default=24)),
         unread=("axes_lens",),
     ),
-    "ZImageTransformer2DModel": GridModel(
-        sizes=value("axes_dims", default=(32, 48, 48)),
-        covers="all tokens; text is at (index + 1, 0, 0), the image at (padded text length + 1, row, column)",
-        head=(value("dim", default=3840), value("n_heads", default=30)),
-        base=value("rope_theta", default=256.0),
-        layers=("n_layers",),
-        unread=("axes_lens",),
-    ),
+    "ZImageTransformer2DModel": _Z_IMAGE,
     "Krea2Transformer2DModel": _FLUX._replace(
         sizes=value("axes_dims_rope", default=(32, 48, 48)),
         base=value("rope_theta", default=1_000.0),
@@ -339,7 +322,6 @@ _CLASSES = {
     ),
     "Kandinsky6SRTransformer3DModel": _KANDINSKY5._replace(covers="all tokens", frequencies=_SCALED),
     "OmniGenTransformer2DModel": GridModel(
-        sizes=rules.whole,
         covers="all tokens, at the position ids that the pipeline gives",
         head=(value("hidden_size", default=3072), value("num_attention_heads", default=32)),
         base=value("rope_base", default=10_000),
@@ -381,26 +363,14 @@ _CLASSES = {
         grid=rules.from_zero,
     ),
     "LTXVideoTransformer3DModel": _LTX,
-    "LTX2VideoTransformer3DModel SanaWMLTX2RefinerTransformer3DModel": _LTX._replace(
-        head=(value("num_attention_heads", default=32), value("attention_head_dim", default=128)),
-        covers=(
-            "self-attention of video tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each "
-            "axis, where c is the middle of a patch in seconds and pixels over pos_embed_max_pos, base_height and "
-            "base_width; audio tokens and the attention between both have their own rotations"
-        ),
-        base=value("rope_theta", default=10_000.0),
-        frequencies=partial(rules.over_all_heads, layout=value("rope_type", default="interleaved")),
-        unread=("rope_double_precision",),
-        further={"audio": _LTX2_AUDIO, "cross": _LTX2_CROSS},
+    "LTX2VideoTransformer3DModel SanaWMLTX2RefinerTransformer3DModel": _LTX2._replace(
+        further={"audio": _LTX2_AUDIO, "cross": _LTX2_CROSS}
     ),
     # --- sequences, mostly audio ----------------------------------------------------------------------------
-    "AceStepTransformer1DModel": GridModel(
+    "AceStepTransformer1DModel": _STABLE_AUDIO._replace(
         sizes=rules.whole,
-        covers=_IN_ORDER,
         head=(value("head_dim", default=128),),
         base=value("rope_theta", default=1_000_000.0),
-        pairing="half",
-        axes=_LINE,
         layers=("num_hidden_layers",),
     ),
     "StableAudioDiTModel": _STABLE_AUDIO,

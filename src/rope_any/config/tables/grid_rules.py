@@ -151,19 +151,7 @@ def even_sixths(d: int) -> tuple[int, ...]:
     return sixths(d) if d % 6 < 3 else ()
 
 
-# --- the frequencies -------------------------------------------------------------------------------------
-
-
-def _by_axis(v: Given, name: str, given: tuple[Value, ...], check: Check = positive) -> tuple[Any, ...]:
-    """Set and return a number for each axis, from a key for each or from one key of a list; raise by `check`."""
-    if len(given) == 1:
-        v[name] = tuple(v.read(name, given[0], numbers((len(v["axes"]),), check)))
-    else:
-        v.put(name, *joined([checked(each.read(v.part), check) for each in given]))
-    return tuple(v[name])
-
-
-# Those of towers are the same for each axis.
+# --- frequencies of towers: the same for each axis --------------------------------------------------------
 
 
 def _require_head(v: Given, multiple: int) -> None:
@@ -210,7 +198,16 @@ def by_pairs(v: Given, *, pairs: tuple[Value, ...], bases: tuple[Value, ...]) ->
     return tuple((*row, *[0.0] * (whole_head - sum(runs))) for row in rows)
 
 
-# Those of diffusers follow from the sizes of the axes.
+def _by_axis(v: Given, name: str, given: tuple[Value, ...], check: Check = positive) -> tuple[Any, ...]:
+    """Set and return a number for each axis, from a key for each or from one key of a list; raise by `check`."""
+    if len(given) == 1:
+        v[name] = tuple(v.read(name, given[0], numbers((len(v["axes"]),), check)))
+    else:
+        v.put(name, *joined([checked(each.read(v.part), check) for each in given]))
+    return tuple(v[name])
+
+
+# --- frequencies of diffusers: from the sizes of the axes -------------------------------------------------
 
 
 def _axis_sizes(v: Given, dim: int) -> tuple[int, ...]:
@@ -354,7 +351,7 @@ def longrope(v: Given, *, factors: Value, longest: Value, original: Value) -> Fr
     return scaling.longrope(row, **lists, original_length=trained, length=length)
 
 
-# --- the grids: coordinates of frames, rows and columns ---------------------------------------------------
+# --- grids: the coordinates of frames, rows and columns ---------------------------------------------------
 
 
 def from_zero(_: Given, shape: Shape, *, first: int = 0) -> Coordinates:

@@ -174,7 +174,8 @@ class GridModel(NamedTuple):
     width: Callable[[Given], Fact] = rules.one_head  # the features over which frequencies are computed, from `head`
     axes: tuple[str, ...] = ("time", "row", "column")  # the axes of its positions
     may_lack_time: bool = False  # whether a config may have all but the first of them
-    sizes: Value | Split | None = None  # the number of features, or of pairs, of each axis, if `frequencies` reads it
+    # The number of features of each axis, from the config or from the head dimension; that of pairs for some functions.
+    sizes: Value | Split = rules.whole
     base: Value | float = 10_000.0
     frequencies: Callable[[Given], Frequencies] = rules.runs
     scale: float = 1.0  # multiplies the frequencies of a tower
@@ -185,9 +186,7 @@ class GridModel(NamedTuple):
     order: Callable[[Given], Sides] | None = None  # how tokens are ordered; None: row by row
     # Whether a grid may have several frames; None: if it has an axis for them. Without one, each is like an image.
     frames: bool | None = None
-    layers: tuple[str, ...] = (
-        "num_layers",
-    )  # keys whose sum is the number of layers; of "a b" the first that is given
+    layers: tuple[str, ...] = ("num_layers",)  # the keys whose sum is their number; of "a b" the first that is given
     unread: tuple[str, ...] = ()  # keys about rotary embedding that change no angle
     # --- only of diffusers ---
     covers: str = ""  # which tokens have the rotation, at which positions, and what the class does with the others
@@ -215,12 +214,6 @@ class GridModel(NamedTuple):
         """Return it with the values ``hidden_size`` and ``num_attention_heads``, and these defaults."""
         sizes = optional("hidden_size", default=width), optional("num_attention_heads", default=heads)
         return self._replace(head=sizes)
-
-    def base_anywhere(self) -> Value | float:
-        """Return the base, with its keys in the parameters."""
-        if not isinstance(self.base, Value):
-            return self.base
-        return self.base._replace(keys=(*self.base.keys, *(f"{name}.rope_theta" for name in self.objects)))
 
     def keys(self) -> set[str]:
         """Return all keys that the rotation and the grid depend on, and those in `unread`."""

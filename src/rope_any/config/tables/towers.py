@@ -69,10 +69,7 @@ _ROWS = {
         frequencies=rules.in_turn,
     ),
     "step3p5_vision": TOWER._replace(
-        head=(
-            optional("hidden_size", "width", default=1536),
-            optional("num_attention_heads", "heads", default=16),
-        ),
+        head=(optional("hidden_size", "width", default=1536), optional("num_attention_heads", "heads", default=16)),
         note=_PERMUTED,
         columns_first=True,
     ),
