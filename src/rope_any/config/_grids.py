@@ -107,9 +107,8 @@ def _require_read(part: Part, row: GridModel) -> None:
     for needed, why, must_be in row.needs:
         given, source = needed.read(part)
         if not same(given, must_be):
-            raise ArgumentValueError(
-                part.name(*needed.keys), f"be {must_be}: {why}", Text(f"{brief(given)} ({source})")
-            )
+            got = Text(f"{brief(given)} ({source})")
+            raise ArgumentValueError(part.name(*needed.keys), f"be {must_be}: {why}", got)
 
 
 def _not_read(part: Part, value: object, source: str) -> ArgumentValueError:
@@ -125,34 +124,40 @@ def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
     part, row = _found(part, rotation)
     _require_read(part, row)
     v = Given(part, row)
+    _read_parameters(v, part)
+    v.put("head_dim", *row.width(v))
     if row.is_tower:
         _tell_facts_of_tower(v, part)
-    base = row.base
-    if isinstance(base, Value):  # the parameters may have it too
-        base = base._replace(keys=(*base.keys, *(f"{name}.rope_theta" for name in row.objects)))
-    v.read("rope_theta", base, positive)
-    v.put("head_dim", *row.width(v))
     names = [keys.split() for keys in row.layers]
     counts = tuple(next(filter(None, map(part.get, keys)), Fact(None, part.name(keys[0]))) for keys in names)
     return (Layers(indices=all_layers(counts), values=v, counts=counts),)
 
 
-def _tell_facts_of_tower(v: Given, part: Part) -> None:
-    """Set what is told about a tower, besides its numbers. Raise for parameters that its class does not read."""
-    row, source = v.row, part.name("model_type")
-    by_model = f"{source} {part.model_type}"
+def _read_parameters(v: Given, part: Part) -> None:
+    """Set the base, and a tower's rope type. Raise if they are wrong, or for parameters that the class doesn't read."""
+    row, base, kinds = v.row, v.row.base, ("default", v.row.rope_type)
 
     def kind(name: str, given: object) -> str:
-        """Return the rope type of the tower; raise unless it is given, or "default" is."""
-        choice(name, given, ("default", row.rope_type), f"be {row.rope_type!r} here")
+        """Return the rope type of the row; raise unless it or "default" is given."""
+        choice(name, given, kinds, f"be {row.rope_type!r} here")
         return row.rope_type
 
-    paths = tuple(f"{name}.{key}" for name in row.objects for key in ("rope_type", "type"))
-    v.read("rope_type", optional(*paths, default=row.rope_type), kind)
-    for inner, name in filter(None, map(part.get, row.objects)):
-        for key, value in inner.items():
+    if row.rope_type:
+        paths = tuple(f"{name}.{key}" for name in row.objects for key in ("rope_type", "type"))
+        v.read("rope_type", optional(*paths, default=row.rope_type), kind)
+    for parameters, name in filter(None, map(part.get, row.objects)):
+        for key, value in parameters.items():  # an object: reading the rope type has checked it
             if value is not None and key not in ("rope_theta", "rope_type", "type"):
                 raise _not_read(part, value, f"{name}.{key}")
+    if isinstance(base, Value):
+        base = base._replace(keys=(*base.keys, *(f"{name}.rope_theta" for name in row.objects)))
+    v.read("rope_theta", base, positive)
+
+
+def _tell_facts_of_tower(v: Given, part: Part) -> None:
+    """Set what is told about a tower, besides its numbers."""
+    row, source = v.row, part.name("model_type")
+    by_model = f"{source} {part.model_type}"
     v.put("model_type", part.model_type, source)
     v.put("pairing", row.pairing, f"{by_model}; {row.note}" if row.note else by_model)
     v.put("attention_factor", 1.0, part.default)

@@ -1,8 +1,9 @@
 """
 The rotations of transformers of diffusers, by class: read in diffusers 0.42.1 and compared with its code.
 
-To add a class, copy the most similar row, change what differs, and add the class to `CASES` in tests/test_diffusers.py,
-which runs the class's own code. If no `Rope` can express it, write the reason in `REFUSED`.
+Fields are explained in `GridModel`, the functions that rows name are in `grid_rules`. To add a class, copy the most
+similar row, change what differs, and add the class to `CASES` in tests/test_diffusers.py, which runs the class's own
+code. If no `Rope` can express it, write the reason in `REFUSED`.
 """
 
 from collections.abc import Mapping

@@ -177,7 +177,7 @@ class GridModel(NamedTuple):
     # The number of features of each axis, from the config or from the head dimension; that of pairs for some functions.
     sizes: Value | Split = rules.whole
     base: Value | float = 10_000.0
-    frequencies: Callable[[Given], Frequencies] = rules.runs
+    frequencies: Callable[[Given], Frequencies] = rules.runs  # of each axis; from `grid_rules`, as `grid` and `order`
     scale: float = 1.0  # multiplies the frequencies of a tower
     columns_first: bool = False  # whether the pairs of columns are before those of rows, unlike their positions
     pairing: Pairing = "interleaved"

@@ -1,9 +1,9 @@
 """
 The vision towers of transformers that have rotary embedding, by the ``model_type`` of their own config.
 
-Audio parts whose positions have one axis are in `models`. To add a tower, copy the most similar row, change what
-differs, and add the tower to `PEERS` in tests/test_towers.py, which runs the tower itself. If no `Rope` can express it,
-write the reason in `REFUSED`.
+Audio parts whose positions have one axis are in `models`. Fields are explained in `GridModel`, the functions that rows
+name are in `grid_rules`. To add a tower, copy the most similar row, change what differs, and add the tower to `PEERS`
+in tests/test_towers.py, which runs the tower itself. If no `Rope` can express it, write the reason in `REFUSED`.
 """
 
 import math
@@ -28,10 +28,7 @@ _QWEN2_VL = TOWER._replace(
 _PADDLEOCR_VL = TOWER.sized(1152)._replace(frames=True)
 _PIXTRAL = TOWER._replace(frequencies=rules.shared)
 _DINOV3 = TOWER.sized(384, heads=6)._replace(
-    base=optional("rope_theta", default=100.0),
-    objects=(),
-    scale=math.tau,
-    grid=rules.middles,
+    base=optional("rope_theta", default=100.0), objects=(), scale=math.tau, grid=rules.middles
 )
 _SAPIENS2 = _DINOV3.sized(1024)
 
@@ -87,8 +84,7 @@ _ROWS = {
         order=partial(rules.in_blocks, window=optional("pos_emb_height", default=32)),
     ),
     "minimax_m3_vl_vision": TOWER.sized(1280)._replace(
-        axes=("time", "row", "column"),
-        order=partial(rules.in_blocks, merge=_MERGE),
+        axes=("time", "row", "column"), order=partial(rules.in_blocks, merge=_MERGE)
     ),
     "gemma4_vision": TOWER._replace(
         head=(optional("head_dim", default=64),),
