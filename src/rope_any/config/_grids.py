@@ -21,7 +21,7 @@ from rope_any.config._recipe import Recipe
 from rope_any.config.tables import diffusers, towers
 from rope_any.config.tables.grid_rules import Given, numbers
 from rope_any.config.tables.rows import GridModel
-from rope_any.config.tables.values import Value, optional
+from rope_any.config.tables.values import optional
 
 MOST_TOKENS = 2**22  # of one grid
 _LINES = ("time", "row", "column", "index")  # the axes of tokens on a grid; all have index 0
@@ -101,7 +101,7 @@ def _found(part: Part, rotation: str | None) -> tuple[Part, GridModel]:
 
 def _require_read(part: Part, row: GridModel) -> None:
     """Raise for a key about rotary that the class does not read, or a value with which it has another rotation."""
-    for value, source in unread(part, row.keys(), _OF_GRIDS):
+    for value, source in unread(part, {key.partition(".")[0] for key in row.known_keys()}, _OF_GRIDS):
         if not (row.is_tower and value is True):  # use_rope: true is no contradiction
             raise _not_read(part, value, source)
     for needed, why, must_be in row.needs:
@@ -134,24 +134,24 @@ def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
 
 
 def _read_parameters(v: Given, part: Part) -> None:
-    """Set the base, and a tower's rope type. Raise if they are wrong, or for parameters that the class doesn't read."""
-    row, base, kinds = v.row, v.row.base, ("default", v.row.rope_type)
+    """Set the base and rope type. Raise if they are wrong, or for a key of a parameter object that the class lacks."""
+    row, known = v.row, v.row.known_keys()
+    objects = dict.fromkeys(key.partition(".")[0] for key in known if "." in key)
 
     def kind(name: str, given: object) -> str:
-        """Return the rope type of the row; raise unless it or "default" is given."""
-        choice(name, given, kinds, f"be {row.rope_type!r} here")
-        return row.rope_type
+        """Return today's name of the rope type; raise unless one of its names is given."""
+        choice(name, given, row.types, f"be {row.types[-1]!r} here")
+        return row.types[-1]
 
-    if row.rope_type:
-        paths = tuple(f"{name}.{key}" for name in row.objects for key in ("rope_type", "type"))
-        v.read("rope_type", optional(*paths, default=row.rope_type), kind)
-    for parameters, name in filter(None, map(part.get, row.objects)):
-        for key, value in parameters.items():  # an object: reading the rope type has checked it
-            if value is not None and key not in ("rope_theta", "rope_type", "type"):
-                raise _not_read(part, value, f"{name}.{key}")
-    if isinstance(base, Value):
-        base = base._replace(keys=(*base.keys, *(f"{name}.rope_theta" for name in row.objects)))
-    v.read("rope_theta", base, positive)
+    if row.types:
+        types = [f"{name}.{key}" for name in objects for key in ("rope_type", "type")]
+        v.read("kind", optional(*types, default=row.types[-1]), kind)
+        known += types
+    for name in objects:
+        for key, value in (part.keys.get(name) or {}).items():
+            if value is not None and f"{name}.{key}" not in known:
+                raise _not_read(part, value, part.name(name, str(key)))
+    v.read("rope_theta", row.base, positive)
 
 
 def _tell_facts_of_tower(v: Given, part: Part) -> None:
@@ -159,6 +159,7 @@ def _tell_facts_of_tower(v: Given, part: Part) -> None:
     row, source = v.row, part.name("model_type")
     by_model = f"{source} {part.model_type}"
     v.put("model_type", part.model_type, source)
+    v.put("rope_type", *v.fact("kind"))
     v.put("pairing", row.pairing, f"{by_model}; {row.note}" if row.note else by_model)
     v.put("attention_factor", 1.0, part.default)
     v.put("axes", len(row.axes), f"{', '.join(row.axes)} of {by_model}")

@@ -295,10 +295,11 @@ _CLASSES = {
     "CosmosControlNetModel": _COSMOS._replace(layers=("n_controlnet_blocks",)),
     "Ideogram4Transformer2DModel": _IDEOGRAM4,
     "Cosmos3OmniTransformer": _IDEOGRAM4._replace(
-        sizes=value("rope_axes_dim", default=(24, 20, 20)),
+        sizes=value("rope_axes_dim", "rope_scaling.mrope_section", default=(24, 20, 20)),
         head=(value("head_dim", default=128),),
-        frequencies=partial(rules.strided, scaled=value("rope_scaling")),
         layers=("num_hidden_layers",),
+        types=("default", "mrope"),
+        needs=(Needed(value("rope_scaling.mrope_interleaved", default=True), "its axes take the pairs in turn"),),
         unread=("unified_3d_mrope_reset_spatial_ids", "unified_3d_mrope_temporal_modality_margin"),
     ),
     "Lumina2Transformer2DModel": GridModel(
@@ -329,10 +330,12 @@ _CLASSES = {
         pairing="half",
         frequencies=partial(
             rules.longrope,
-            factors=value("rope_scaling"),
+            short=value("rope_scaling.short_factor"),
+            long=value("rope_scaling.long_factor"),
             longest=value("max_position_embeddings", default=131_072),
             original=value("original_max_position_embeddings", default=4096),
         ),
+        types=("su", "longrope"),
         axes=_LINE,
     ),
     "JoyImageEditTransformer3DModel": _JOY,

@@ -7,11 +7,11 @@ that are `Value`s, they read the value in the config.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rope_any import axes, scaling
-from rope_any._checks import MAX_FEATURES, ArgumentValueError, Text, brief, choice, flag, integer, positive
+from rope_any._checks import MAX_FEATURES, ArgumentValueError, choice, flag, integer, positive
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._positions import Coordinates
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, agreed, checked, joined, same, typed
@@ -55,22 +55,6 @@ def numbers(lengths: tuple[int, ...], check: Check = count) -> Check:
         return [check(name, item) for item in items]
 
     return checked_list
-
-
-def content(allowed: Mapping[str, tuple[Any, ...]]) -> Check:
-    """Return the check that a value is an object with keys of `allowed`, whose tuples have the values, or are empty."""
-
-    def checked_object(name: str, given: object) -> dict[str, Any]:
-        """Return an object without its nulls; raise if it is none, or has another key or value."""
-        items = typed(name, given, Mapping, "be an object").items()
-        kept = {key: item for key, item in items if item is not None}
-        for key, item in kept.items():
-            if key not in allowed or (allowed[key] and not any(same(item, each) for each in allowed[key])):
-                wanted = f"have only the keys {', '.join(allowed)}, with values that the class reads"
-                raise ArgumentValueError(name, wanted, Text(f"{brief(key)} {brief(item)}"))
-        return kept
-
-    return checked_object
 
 
 # --- the width of the head --------------------------------------------------------------------------------
@@ -259,23 +243,9 @@ def equal_runs(v: Given) -> Frequencies:
     return axes.axial(*[frequencies(2 * pairs, base=v["rope_theta"])] * n)
 
 
-def strided(v: Given, *, scaled: Value | None = None) -> Frequencies:
-    """
-    Return the frequencies of axes that take pairs in turn; the first gets the rest. Raise if a section exceeds a head.
-
-    Of the object at `scaled`, only the sections are read.
-    """
-    dim, check, kinds = v["head_dim"], numbers(v.row.counts), ("default", "mrope")
-    sections = v.read("mrope_section", v.row.sizes, check)
-    if scaled and (found := scaled.find(v.part)):
-        allowed = {"mrope_section": (), "rope_type": kinds, "type": kinds, "mrope_interleaved": (True,)}
-        inner = checked(found, content(allowed)).value.get("mrope_section")
-        name = v.part.name(*scaled.keys, "mrope_section")
-        if inner is not None and v.sources["mrope_section"] == v.part.default:
-            v.put("mrope_section", check(name, inner), name)
-        elif inner is not None:
-            v.agree("mrope_section", Fact(check(name, inner), name))
-    sections = v["mrope_section"]
+def strided(v: Given) -> Frequencies:
+    """Return the frequencies of axes that take pairs in turn; the first gets the rest. Raise if a section is large."""
+    dim, sections = v["head_dim"], v.read("mrope_section", v.row.sizes, numbers(v.row.counts))
     # axis a has pairs a, a + n, …, below n · section
     last = max((section - 1) * len(sections) + a for a, section in enumerate(sections) if a)
     if dim % 2 or last >= dim // 2:
@@ -335,18 +305,16 @@ def sequence(v: Given, *, scale: Value | float = 1.0) -> Frequencies:
     return tuple(factor * f for f in _of_head(v))
 
 
-def longrope(v: Given, *, factors: Value, longest: Value, original: Value) -> Frequencies:
-    """Return those of OmniGen, LongRoPE: by ``long_factor`` above the trained length, else by ``short_factor``."""
-    names, kinds = ("short_factor", "long_factor"), ("su", "longrope")
-    keys: dict[str, tuple[str, ...]] = {**dict.fromkeys(names, ()), "type": kinds, "rope_type": kinds}
-    given, row = v.read("given factors", factors, content(keys)), _of_head(v)
-    paths = {name: v.part.name(*factors.keys, name) for name in names}
-    lists = {name: numbers((len(row),), positive)(path, given.get(name)) for name, path in paths.items()}
+def longrope(v: Given, *, short: Value, long: Value, longest: Value, original: Value) -> Frequencies:
+    """Return those of OmniGen, LongRoPE: by the factors `long` above the trained length, else by `short`."""
+    row = _of_head(v)
+    check = numbers((len(row),), positive)
+    lists = {"short_factor": v.read("short", short, check), "long_factor": v.read("long", long, check)}
     trained, extended = v.read("trained", original, between(2, MAX_FEATURES)), v.read("extended", longest)
     length = trained if v.length is None else integer("sequence_length", v.length)
-    used = "long_factor" if length > trained else "short_factor"
+    used = "long" if length > trained else "short"
     factor = scaling.longrope_attention_factor(extended / trained, original_length=trained)
-    v.put("factors", used, paths[used])
+    v.put("factors", f"{used}_factor", v.sources[used])
     v.put("attention_factor", factor, f"{v.sources['extended']}, {v.sources['trained']}")
     return scaling.longrope(row, **lists, original_length=trained, length=length)
 

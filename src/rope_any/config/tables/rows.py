@@ -188,14 +188,13 @@ class GridModel(NamedTuple):
     frames: bool | None = None
     layers: tuple[str, ...] = ("num_layers",)  # the keys whose sum is their number; of "a b" the first that is given
     unread: tuple[str, ...] = ()  # keys about rotary embedding that change no angle
+    types: tuple[str, ...] = ()  # the names of its rope type, today's last, if it reads keys of a parameter object
     # --- only of diffusers ---
     covers: str = ""  # which tokens have the rotation, at which positions, and what the class does with the others
     needs: tuple[Needed, ...] = ()
     # Rotations of other tokens, by their names in `config.parts`: "audio" is "transformer.audio".
     further: Mapping[str, "GridModel"] = {}
     # --- only of towers ---
-    objects: tuple[str, ...] = ()  # keys of the parameters that the class reads: the base and the rope type
-    rope_type: str = ""
     note: str = ""  # a remark about its pairs, for the source of the pairing
     scaled: bool = True  # whether q·k is multiplied by 1 / sqrt(head_dim); if not, by 1
 
@@ -215,9 +214,9 @@ class GridModel(NamedTuple):
         sizes = optional("hidden_size", default=width), optional("num_attention_heads", default=heads)
         return self._replace(head=sizes)
 
-    def keys(self) -> set[str]:
-        """Return all keys that the rotation and the grid depend on, and those in `unread`."""
-        return {*self.unread, *self.objects, *(key for each in _values_in(tuple(self)) for key in each.keys)}
+    def known_keys(self) -> list[str]:
+        """Return all keys, or paths "object.key", that the rotation and the grid depend on, and those in `unread`."""
+        return [*self.unread, *(key for each in _values_in(tuple(self)) for key in each.keys)]
 
 
 def _values_in(item: object) -> Iterator[Value]:
@@ -231,15 +230,19 @@ def _values_in(item: object) -> Iterator[Value]:
             yield from _values_in(each)
 
 
+def tower_base(default: float, *others: str) -> Value:
+    """Return the value of a tower's base, which is a key of its own, one of `others`, or in an object."""
+    return optional("rope_theta", *others, "rope_parameters.rope_theta", "rope_scaling.rope_theta", default=default)
+
+
 TOWER = GridModel(
     axes=("row", "column"),
-    base=optional("rope_theta", default=10_000.0),
+    base=tower_base(10_000.0),
     frequencies=rules.side_by_side,
     pairing="half",
     grid=rules.from_zero,
     layers=("num_hidden_layers depth",),
-    objects=("rope_parameters", "rope_scaling"),
-    rope_type="axial",
+    types=("default", "axial"),
 ).sized(1024)
 """The row of which those of the towers say what differs."""
 

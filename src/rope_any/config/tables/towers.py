@@ -12,7 +12,7 @@ from functools import partial
 
 from rope_any.config.tables import grid_rules as rules
 from rope_any.config.tables.models import ALL, own
-from rope_any.config.tables.rows import TOWER, GridModel, by_name
+from rope_any.config.tables.rows import TOWER, GridModel, by_name, tower_base
 from rope_any.config.tables.values import optional
 
 # --- what several rows share ------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ _QWEN2_VL = TOWER._replace(
 _PADDLEOCR_VL = TOWER.sized(1152)._replace(frames=True)
 _PIXTRAL = TOWER._replace(frequencies=rules.shared)
 _DINOV3 = TOWER.sized(384, heads=6)._replace(
-    base=optional("rope_theta", default=100.0), objects=(), scale=math.tau, grid=rules.middles
+    base=optional("rope_theta", default=100.0), scale=math.tau, grid=rules.middles
 )
 _SAPIENS2 = _DINOV3.sized(1024)
 
@@ -55,7 +55,7 @@ _ROWS = {
             optional("num_attention_heads", "num_heads", default=24),
         )
     ),
-    "lfm3_vl_vision": _QWEN2_VL.sized(1024)._replace(base=optional("rope_theta", default=1_000_000.0)),
+    "lfm3_vl_vision": _QWEN2_VL.sized(1024)._replace(base=tower_base(1_000_000.0)),
     # --- the same frequencies, tokens row by row ------------------------------------------------------------
     "paddleocr_vl_vision": _PADDLEOCR_VL,
     # --- another order of axes or pairs, or other positions -------------------------------------------------
@@ -88,7 +88,7 @@ _ROWS = {
     ),
     "gemma4_vision": TOWER._replace(
         head=(optional("head_dim", default=64),),
-        base=optional("rope_theta", default=100.0),
+        base=tower_base(100.0),
         axes=("column", "row"),
         blocks=2,
         scaled=False,
@@ -107,7 +107,7 @@ _ROWS = {
         ),
     ),
     "llama4_vision_model": TOWER.sized(768)._replace(
-        rope_type="default",
+        types=("default",),
         pairing="interleaved",
         axes=("column", "row"),
         grid=partial(rules.on_image, image=optional("image_size", default=448), patch=_PATCH, first=1),
@@ -115,7 +115,7 @@ _ROWS = {
     # --- like DINOv3: 2π times the frequencies, positions between −1 and 1 ----------------------------------
     "dinov3_vit": _DINOV3,
     "sapiens2": _SAPIENS2,
-    "eomt_dinov3": _SAPIENS2._replace(objects=TOWER.objects, rope_type="default"),
+    "eomt_dinov3": _SAPIENS2._replace(base=tower_base(100.0), types=("default",)),
     # --- the memory attention of video segmenters; its keys are in the config of the whole model ------------
     "sam2_video edgetam_video sam3_tracker_video": TOWER._replace(
         head=(
@@ -124,7 +124,7 @@ _ROWS = {
             optional("memory_attention_downsample_rate", default=1),
         ),
         layers=("memory_attention_num_layers",),
-        base=optional("rope_theta", "memory_attention_rope_theta", default=10_000.0),
+        base=tower_base(10_000.0, "memory_attention_rope_theta"),
         unread=("memory_attention_rope_feat_sizes", "memory_attention_rope_k_sizes", "memory_attention_rope_dropout"),
         pairing="interleaved",
         note="keys repeat the grid for each remembered frame; keys of object pointers are not rotated",
@@ -133,8 +133,7 @@ _ROWS = {
     # --- atoms: coordinates in space and the index of the token of an atom ----------------------------------
     "esmfold2_atom_encoder": TOWER.sized(128, heads=4)._replace(
         base=10_000.0,
-        objects=(),
-        rope_type="default",
+        types=("default",),
         axes=("x", "y", "z", "token"),
         frequencies=partial(
             rules.by_pairs,
