@@ -62,23 +62,27 @@ def numbers(lengths: tuple[int, ...], check: Check = count) -> Check:
 
 def one_head(v: Given) -> Fact:
     """Return the head dimension: by its key, as the sum of the axes, or as width / heads (/ a divisor)."""
-    row, part = v.row, v.part
-    if not row.head:
-        sizes = v.read("sizes", row.sizes, numbers(row.counts))
+    if not v.row.head:
+        sizes = v.read("sizes", v.row.sizes, numbers(v.row.counts))
         return Fact(sum(sizes), f"sum of {v.sources['sizes']}")
-    names = [each.keys[0] for each in row.head]
-    width, *divisors = map(v.read, names, row.head)
+    names = [each.keys[0] for each in v.row.head]
+    width, *divisors = map(v.read, names, v.row.head)
+    heads = math.prod(divisors)
     if not divisors:
         return v.fact(names[0])
-    if width % math.prod(divisors):
-        wanted = f"be a multiple of the {math.prod(divisors)} heads"
-        raise ArgumentValueError(part.name(names[0]), wanted, width)
-    head = width // math.prod(divisors)
-    if not row.is_tower:
-        return Fact(head, f"{v.sources[names[0]]} // {v.sources[names[1]]}")
-    if "num_heads" not in row.head[1].keys:
-        agreed(Fact(divisors[0], part.name(names[1])), part.get("num_heads"))
-    found, given = Fact(head, f"{part.name(names[0])} / {part.name(names[1])}"), part.get("head_dim")
+    if width % heads:
+        raise ArgumentValueError(v.part.name(names[0]), f"be a multiple of the {heads} heads", width)
+    if v.row.is_tower:
+        return _head_of_tower(v, width // heads, divisors[0])
+    return Fact(width // heads, f"{v.sources[names[0]]} // {v.sources[names[1]]}")
+
+
+def _head_of_tower(v: Given, head: int, heads: int) -> Fact:
+    """Return a tower's head dimension with its formula; raise if other keys contradict it or the number of heads."""
+    width, counted = (v.part.name(each.keys[0]) for each in v.row.head[:2])
+    found, given = Fact(head, f"{width} / {counted}"), v.part.get("head_dim")
+    if "num_heads" not in v.row.head[1].keys:
+        agreed(Fact(heads, counted), v.part.get("num_heads"))
     agreed(found, given and checked(given, integer))
     return found
 
@@ -194,9 +198,9 @@ def _by_axis(v: Given, name: str, given: tuple[Value, ...], check: Check = posit
 # --- frequencies of diffusers: from the sizes of the axes -------------------------------------------------
 
 
-def _axis_sizes(v: Given, dim: int) -> tuple[int, ...]:
-    """Set each axis's number of features, all even. Raise unless they sum to `dim`; one axis may have less."""
-    given = v.row.sizes
+def _axis_sizes(v: Given) -> tuple[int, ...]:
+    """Set each axis's number of features, all even. Raise unless they sum to the head; one axis may have less."""
+    given, dim = v.row.sizes, v["head_dim"]
     sizes = v.read("axes", given, lambda _, found: found)
     if callable(sizes):
         v.put("axes", sizes(dim), f"head_dim {dim}, divided as {v.part.model_type} does")
@@ -220,7 +224,7 @@ def runs(v: Given, *, divisors: tuple[Value, ...] = (), stretch: tuple[Value, ..
     `divisors` are of the positions of each axis, `stretch` are factors of NTK-aware scaling, which change its base: one
     key for each axis, or one key of a list.
     """
-    sizes = _axis_sizes(v, v["head_dim"])
+    sizes = _axis_sizes(v)
     ones = (1.0,) * len(sizes)
     divided = _by_axis(v, "divisors", divisors) if divisors else ones
     factors = _by_axis(v, "rope_scale", stretch) if stretch else ones
@@ -281,7 +285,7 @@ def over_all_heads(v: Given, *, layout: Value | str = "interleaved", across: Val
     v.put("blocks", *v.fact(heads))  # each head is paired on its own
     if dim // v[heads] % 2:
         raise ArgumentValueError(each, "be even", dim // v[heads])
-    v.row = v.row._replace(pairing="half")
+    v.row = v.row._replace(pairing="half")  # within a head
     return axes.assigned((0.0,) * rest + row, [0] * rest + axis_of) if n > 1 else row
 
 
