@@ -23,7 +23,7 @@ from rope_any.config.tables.grid_rules import Given, numbers
 from rope_any.config.tables.rows import GridModel
 from rope_any.config.tables.values import optional
 
-MOST_TOKENS = 2**22  # of one grid
+MOST_PATCHES, MOST_TOKENS = 2**20, 2**22  # of one grid: for a tower, for a transformer
 _LINES = ("time", "row", "column", "index")  # the axes of tokens on a grid; all have index 0
 _OF_GRIDS = "axes_|freqs_|^scale_factor$|^interpolation_scale_"  # other keys about rotary embedding
 _TOLD = (
@@ -204,7 +204,7 @@ def grid(part: Part, rotation: str | None, shape: tuple[int, ...], /) -> tuple[t
     part, row = _found(part, rotation)
     if not row.is_tower:
         _require_read(part, row)
-    frames, rows, columns = sizes = grid_shape(shape, MOST_TOKENS)
+    frames, rows, columns = sizes = grid_shape(shape, MOST_PATCHES if row.is_tower else MOST_TOKENS)
     if row.grid is None:
         return None
     v = Given(part, row)
