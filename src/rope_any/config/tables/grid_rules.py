@@ -70,21 +70,21 @@ def one_head(v: Given) -> Fact:
     heads = math.prod(divisors)
     if not divisors:
         return v.fact(names[0])
+    if v.row.is_tower:
+        _require_same_heads(v, divisors[0], names[1])
     if width % heads:
         raise ArgumentValueError(v.part.name(names[0]), f"be a multiple of the {heads} heads", width)
-    if v.row.is_tower:
-        return _head_of_tower(v, width // heads, divisors[0])
-    return Fact(width // heads, f"{v.sources[names[0]]} // {v.sources[names[1]]}")
-
-
-def _head_of_tower(v: Given, head: int, heads: int) -> Fact:
-    """Return a tower's head dimension with its formula; raise if other keys contradict it or the number of heads."""
-    width, counted = (v.part.name(each.keys[0]) for each in v.row.head[:2])
-    found, given = Fact(head, f"{width} / {counted}"), v.part.get("head_dim")
-    if "num_heads" not in v.row.head[1].keys:
-        agreed(Fact(heads, counted), v.part.get("num_heads"))
+    if not v.row.is_tower:
+        return Fact(width // heads, f"{v.sources[names[0]]} // {v.sources[names[1]]}")
+    found, given = Fact(width // heads, " / ".join(map(v.part.name, names[:2]))), v.part.get("head_dim")
     agreed(found, given and checked(given, integer))
     return found
+
+
+def _require_same_heads(v: Given, heads: int, key: str) -> None:
+    """Raise if ``num_heads``, where a tower has another key of the number of heads, contradicts that."""
+    if "num_heads" not in v.row.head[1].keys:
+        agreed(Fact(heads, v.part.name(key)), v.part.get("num_heads"))
 
 
 def all_heads(v: Given) -> Fact:
