@@ -174,8 +174,8 @@ class Rope:
         ----------
         config : dict, path or object with ``to_dict()``
             A ``config.json`` of transformers, current or older; the config of a diffusers transformer; a
-            ``params.json`` of Mistral or Meta; a config of DeepSeek's own code; or the metadata of a GGUF file as a
-            dict.
+            ``params.json`` of Mistral, Meta or ExecuTorch; a config of DeepSeek's own code; a GGUF file, or its
+            metadata as a dict.
         part : str, optional
             A part of the model, one of `rope_any.config.Config.parts`. The default is the text, else the only part that
             rotates, or the only such part outside the sub-configs.
@@ -188,8 +188,8 @@ class Rope:
             Needed for an unknown ``model_type``, whose config must also give the base, the share of the head and the
             types of layers. For a known one it must agree.
         factor : float, optional
-            The factor of Llama 3's scaling, required for Meta's ``params.json`` and GGUF metadata, which lack it: 8 for
-            Llama 3.1, 32 for Llama 3.2 1B and 3B, and 1 for a GGUF file without the tensor ``rope_freqs.weight``.
+            The factor of Llama 3's scaling, required for Meta's ``params.json`` and for GGUF metadata without the file,
+            which lack it: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B, 1 without the tensor ``rope_freqs.weight``.
 
         Returns
         -------

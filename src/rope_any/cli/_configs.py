@@ -72,13 +72,13 @@ def explained(
 
 
 def explained_parts(file: Path, config: Config, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
-    """Return for each part what `Config.explain` returns, or its error as text; raise the error of part "text"."""
+    """Return for each part what `Config.explain` returns, or its error as text; raise that of the only part."""
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
     for part in config.parts or ("text",):
         try:
             explanations[part] = config.explain(part=part, **options)
         except (TypeError, ValueError) as error:
-            if part == "text":
+            if part == "text" and len(config.parts) <= 1:
                 raise inside(printed(file), error) from None
             explanations[part] = str(error)
     return explanations

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Collection, Mapping
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from rope_any._checks import ArgumentValueError, Text, brief
-from rope_any.config._canonical import (
+from rope_any.config._layers import (
     EXTENDED,
     OUTSIDE,
     Layers,
@@ -36,6 +36,8 @@ def as_transformers(whole: Mapping[str, Any], reader: PartReader, version: int, 
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))
     if without_rotary(part) is not None or "rope_parameters" in part.model.ignored:
         return whole
+    if part.model.computed is not None and part.keys != reduce(lambda keys, key: keys[key], part.path, whole):
+        return whole  # its own code reads keys of its own
     by_label = {label: _parameters(part, label, same) for label, same in groups_by_label(groups).items()}
     names = (key for name in (BASE, SHARE, COUNT) for key in part.key_names(name))
     old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._checks import positive
 from rope_any._frequencies import as_rows
-from rope_any.config._canonical import EXTENDED, Layers, canonical, class_defaults, groups_by_label, rope_type_of
+from rope_any.config._layers import EXTENDED, Layers, canonical, class_defaults, groups_by_label, rope_type_of
 from rope_any.config._load import Values
 from rope_any.config._part import BASE, LENGTHS, OBJECTS, SHARE, Part
 from rope_any.config._parts import PartReader

@@ -13,9 +13,9 @@ from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.config import _as_transformers, _explain
-from rope_any.config._canonical import common_value, groups_of_type, require_layers
 from rope_any.config._cautions import Caution, cautions
 from rope_any.config._explain import Explanation
+from rope_any.config._layers import common_value, groups_of_type, require_layers
 from rope_any.config._load import is_name, load
 from rope_any.config._parts import PartReader, choose_part, is_pipeline, part_readers, read_part, rotates
 from rope_any.config._recipe import no_rotation, require_length, require_rotation
@@ -102,7 +102,7 @@ class Config:
         translated = (reader.part.model_type for reader in self._readers.values() if reader.part.form)
         names = (keys.get("model_type"), keys.get("_class_name"), *translated)
         name = next((f" of {name}" for name in names if is_name(name) and name), "")
-        lines = [line for part in self.parts for line in self._lines(part)]
+        lines = [line for part in self.parts for line in self._lines(part)] or ["no rotary embedding"]
         return "\n  ".join([f"Config{name}", *lines, *(f"caution: {each}" for each in self.cautions)])
 
     def _lines(self, part: str) -> list[str]:
@@ -185,6 +185,8 @@ class Config:
         found: dict[int, Rope | None] = {}
         for group in reader.layers():
             rope = None if group.unrotated else reader.recipe(group, length).rope
+            if group.indices is None and group.unrotated:
+                raise no_rotation(group.unrotated)
             if group.indices is None:
                 require_layers(reader.part, group.counts)
             found |= dict.fromkeys(group.indices or (), rope)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from rope_any._checks import positive
 from rope_any._rope import Rope
-from rope_any.config._canonical import EXTENDED, Layers, first_value, groups_by_label, groups_of_type, rope_type_of
 from rope_any.config._cautions import Caution
+from rope_any.config._layers import EXTENDED, Layers, first_value, groups_by_label, groups_of_type, rope_type_of
 from rope_any.config._load import Fact, Values, same
 from rope_any.config._part import LENGTHS, Part
 from rope_any.config._parts import PartReader

@@ -13,6 +13,7 @@ from rope_any._checks import ArgumentValueError, Text
 from rope_any.config._load import Fact, Values, typed
 from rope_any.config._part import Part
 from rope_any.config._schemes import ORIGINAL, unknown_name
+from rope_any.config.tables.models import ALL
 from rope_any.config.tables.rows import Model
 from rope_any.config.tables.values import Check
 
@@ -72,6 +73,8 @@ def form_of(keys: Keys, forms: Sequence[Form], /) -> Form | None:
     """Return which of `forms` a file has, None for a config of transformers or diffusers; raise if it has several."""
     form = _only_form(keys, forms)
     several = [key for key in _DECIDING if key in keys]
+    if "_class_name" in keys and not (isinstance(kind := keys.get("model_type"), str) and kind in ALL):
+        several = [key for key in several if key != "model_type"]  # Wan's own is a kind of task, such as t2v
     if form is None and "model_type" in keys and (other := _only_form({**keys, "model_type": None}, forms)):
         several.append(other.name)
     if len(several) > 1:

@@ -2,17 +2,20 @@
 Translate the metadata of a GGUF file into names of transformers.
 
 `tables.gguf` has the names and the facts about architectures. GGUF files store the factors of LongRoPE and of Llama 3
-as tensors, which metadata does not include. A file with LongRoPE is refused, and so are one of Llama 3.1 or later and
-one of an architecture whose models have that scaling, unless its factor is given.
+as tensors, which `_gguf_file` reads from the file itself. Metadata alone does not include them: then a model with
+LongRoPE is refused, and so are one of Llama 3.1 or later and one of an architecture whose models have that scaling,
+unless its factor is given.
 """
 
 from functools import partial
-from math import isclose
+from math import isclose, nextafter
 from numbers import Integral
 from typing import Any
 
 from rope_any._checks import NOTHING, ArgumentValueError, integer, positive, real
+from rope_any._frequencies import frequencies
 from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread_names
+from rope_any.config._gguf_file import TENSORS
 from rope_any.config._load import Fact, Values, typed
 from rope_any.config._part import Part
 from rope_any.config._schemes import ORIGINAL, unknown_name
@@ -20,15 +23,17 @@ from rope_any.config.tables.gguf import ABOUT_ROTATION, ARCHITECTURES, KEYS, OF_
 from rope_any.config.tables.models import MODELS
 from rope_any.config.tables.rows import Architecture, Model, Score
 from rope_any.config.tables.rules import KNOWN_SCALE, Heads
-from rope_any.scaling import yarn_attention_factor
+from rope_any.scaling import llama3, yarn_attention_factor
 
 _ARCHITECTURE = "general.architecture"
 _BASE, _SLIDING_BASE, _COUNT = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
+_SLIDING_COUNT, _SLIDING_HEAD = "rope.dimension_count_swa", "attention.key_length_swa"
 _SECTIONS, _PATTERN, _INDEXER = "rope.dimension_sections", "attention.sliding_window_pattern", "attention.indexer."
 _HEADS, _KV_HEADS, _RECURRENT = "attention.head_count", "attention.head_count_kv", "attention.recurrent_layers"
 _WINDOW, _LENGTH, _LAYERS, _AHEAD = "attention.sliding_window", "context_length", "block_count", "nextn_predict_layers"
 _LINEAR = "rope.scale_linear"  # the key of the factor in older files
 _LISTS, _NUMBERS = (_SECTIONS, _PATTERN, _RECURRENT), {*SCALING.values(), _LINEAR} - {SCALING["rope_type"], _SECTIONS}
+_STILL = 1e29  # divisors of pairs that don't rotate are 1e30
 _LLAMA3_TOKENS = range(128_256, 128_512)  # the vocabulary of Llama 3, with some tokens added
 _READ_CONFIG = "read the config.json of the model, whose weights may have another pairing"
 
@@ -40,10 +45,12 @@ class _Metadata(File):
         """Take the metadata of a file; raise if its architecture is not known, or it has keys of another form."""
         self.whole, self.architecture = keys, _architecture(keys)
         self.row: Architecture = ARCHITECTURES[self.architecture]
+        self.tensors = {name: keys[name] for name in TENSORS if name in keys and isinstance(keys[name], list | None)}
+        """The tensors of the rotation by name, None if the file has none of a name; empty if that is not known."""
         path = f"{self.architecture}."
         super().__init__({key.removeprefix(path): keys[key] for key in keys if key.startswith(path)}, path)
         for key in keys:
-            if OF_OTHERS.search(key) and not key.startswith(path):
+            if OF_OTHERS.search(key) and not key.startswith(path) and key not in self.tensors:
                 wanted = f"not be given in GGUF metadata of architecture {self.architecture}"
                 raise ArgumentValueError(key, wanted, keys[key], _unpack_hint(self) if key.endswith(".weight") else "")
 
@@ -66,8 +73,11 @@ def _translate(keys: Keys, factor: float | None) -> Part:
         if kinds := _layer_types(file):
             found.put("layer_types", *kinds)
         scaling = _scaling(file)
-        scaling.take(_llama3(file, factor, is_scaled="rope_type" in scaling))
-        found.put_object("rope_scaling", scaling, "rope_scaling")
+        scaling.take(_by_divisors(file, factor, is_scaled="rope_type" in scaling))
+        if file.row.kinds:
+            _put_kinds(found, file, scaling)
+        else:
+            found.put_object("rope_scaling", scaling, "rope_scaling")
     inner = {"indexer": unknown_rotation(file.name(f"{_INDEXER}*"))}
     return text_part(found, model)._replace(inner=inner if any(key.startswith(_INDEXER) for key in file) else {})
 
@@ -132,7 +142,10 @@ def _model(file: _Metadata) -> Model:
     if model.pattern and _period(file):
         given: dict[str, Any] = {"n": _period(file), "key": ""}
         model = model._replace(pattern=partial(model.pattern, **given))
-    return model._replace(keys={"rotary_dim": "rotary_dim"}, parameters=("alpha",), score=Score(_score_scale))
+    keys = {"sliding_attention.head_dim": "sliding_head_dim"} if row.kinds else {"rotary_dim": "rotary_dim"}
+    if row.kinds:
+        model = model._replace(partial=1.0)  # so that the share is read
+    return model._replace(keys=keys, parameters=("alpha",), score=Score(_score_scale))
 
 
 def _score_scale(heads: Heads) -> Fact:
@@ -147,7 +160,8 @@ def _names(file: _Metadata, model: Model) -> dict[str, str]:
     """Return the keys of a file by names of transformers; raise if it has two bases, but its model only one."""
     bases = {kind: layer.key for kind, layer in model.layers.items()}
     full, sliding = (bases.get(kind, "rope_theta") for kind in ("full_attention", "sliding_attention"))
-    if full == sliding and file.get(_SLIDING_BASE, base := file.get(_BASE)) != base:
+    differs = _SLIDING_BASE in file and file[_SLIDING_BASE] != file.get(_BASE)
+    if differs and full == sliding and not file.row.kinds:
         wanted = f"equal {_BASE}: {file.architecture} has one base"
         raise ArgumentValueError(file.name(_SLIDING_BASE), wanted, file[_SLIDING_BASE])
     has_slice = file.row.mla or {"attention.kv_lora_rank", "attention.key_length_mla"} & file.keys()
@@ -181,6 +195,39 @@ def _layer_types(file: _Metadata) -> Fact | None:
     return None
 
 
+def _put_kinds(found: Values, file: _Metadata, scaling: Values) -> None:
+    """
+    Set the parameters of full and of sliding layers by kind of layer; `scaling` is that of full layers alone.
+
+    Raise if a file does not say which layers slide.
+    """
+    if "layer_types" not in found and file.row.model.pattern is None:
+        raise ArgumentValueError(file.name(_PATTERN), "be given as a list", file.get(_PATTERN, NOTHING))
+    row, count, head = file.row, file.needed(_COUNT, integer), file.needed(KEYS["head_dim"], integer)
+    for name in ("rotary_dim", "rope_theta"):  # those of each kind of layers take their place
+        found.pop(name, None)
+    found.put("sliding_head_dim", file.get(_SLIDING_HEAD, head), file.name(_SLIDING_HEAD))
+    sliding = Values({"rope_type": Fact("default", "sliding layers have no scaling")})
+    base = file.get(_SLIDING_BASE, row.sliding_base or file.get(_BASE, 10_000.0))
+    sliding.put("rope_theta", base, file.name(_SLIDING_BASE))
+    name = _SLIDING_COUNT if _SLIDING_COUNT in file else _COUNT
+    sliding.put("partial_rotary_factor", _share(file.needed(name, integer), found["sliding_head_dim"]), file.name(name))
+    full = Values({"rope_type": Fact("default", "no scaling is given")})
+    full.take(scaling)
+    full.put("rope_theta", file.get(_BASE, 10_000.0), file.name(_BASE))
+    if full["rope_type"] != "proportional":
+        full.put("partial_rotary_factor", _share(int(count * row.full_share), head), file.name(_COUNT))
+    parameters = {"full_attention": full, "sliding_attention": sliding}
+    found.put("rope_parameters", parameters, file.name(_BASE))
+    for kind, values in parameters.items():
+        found.sources |= {f"rope_parameters.{kind}.{key}": source for key, source in values.sources.items()}
+
+
+def _share(count: int, head: int) -> float:
+    """Return the share of a head of which ``int(head * share)`` is a number of features."""
+    return count / head if int(head * (count / head)) == count else nextafter(count / head, 1)
+
+
 # --- scaling ----------------------------------------------------------------------------------------------
 
 
@@ -192,7 +239,15 @@ def _scaling(file: _Metadata) -> Values:
     attention_factor = positive(file.name(SCALING["attention_factor"]), given.get("attention_factor", 1.0))
     length, original, is_yarn = file.get(_LENGTH), given.get(ORIGINAL, file.row.original), kind == "yarn"
     extended = not is_yarn and isinstance(length, Integral) and 0 < original < int(length)
-    if kind == "longrope" or (not is_yarn and attention_factor != 1) or extended or file.row.factors:
+    lists = [name for name in TENSORS[1:] if file.tensors.get(name)]
+    is_scaled = is_yarn or given.get("factor", 1) not in (0, 1)
+    if lists and (len(lists) == 1 or is_scaled or not (original or length)):
+        wanted = f"be beside {TENSORS[1]}, {TENSORS[2]} and a context length, and no other scaling"
+        raise ArgumentValueError(lists[0], wanted, NOTHING, _READ_CONFIG)
+    if lists:
+        return _longrope(file, attention_factor, original or length)
+    unknown = (kind == "longrope" or extended or file.row.factors) and TENSORS[1] not in file.tensors
+    if unknown or (not is_yarn and attention_factor != 1):
         lengths = f"up to {original} tokens" if original else "up to the trained length"
         why = f"rope_factors_short.weight {lengths}, rope_factors_long.weight beyond"
         wanted = f"have its scaling in the metadata, not in tensors ({why})"
@@ -210,6 +265,17 @@ def _scaling(file: _Metadata) -> Values:
     if any(sections := given.get("mrope_section", [])):
         last = max(i for i, count in enumerate(sections) if count)
         found["mrope_section"] = sections[: last + 1]
+    return found
+
+
+def _longrope(file: _Metadata, attention_factor: float, original: float | None) -> Values:
+    """Return LongRoPE's parameters by the tensors of a file."""
+    found = Values()
+    for kind in ("short", "long"):
+        found.put(f"{kind}_factor", file.tensors[name := f"rope_factors_{kind}.weight"], name)
+    found.put("rope_type", "longrope", name)
+    found.put("attention_factor", attention_factor, file.name(SCALING["attention_factor"]))
+    found.put(ORIGINAL, original, file.name(SCALING[ORIGINAL]))
     return found
 
 
@@ -231,6 +297,48 @@ def _yarn(row: Architecture, given: Values, attention_factor: float) -> dict[str
         raise ArgumentValueError(given.sources["config_attention_factor"], wanted, unread_factor, _READ_CONFIG)
     # llama.cpp multiplies cos and sin by both
     return found | (mscale if attention_factor == 1 else {"attention_factor": attention_factor * derived})
+
+
+def _by_divisors(file: _Metadata, factor: float | None, *, is_scaled: bool) -> Values:
+    """Return the scaling of the tensor with one divisor for each pair, if known, or as `_llama3` does."""
+    name = TENSORS[0]
+    if file.row.needs_divisors and not file.tensors.get(name):
+        wanted = f"be that of a file with the tensor {name}, by which its full layers rotate"
+        hint = f"give the path of the file, or {_READ_CONFIG}"
+        raise ArgumentValueError(_ARCHITECTURE, wanted, file.architecture, hint)
+    if name not in file.tensors:
+        return _llama3(file, factor, is_scaled=is_scaled)
+    if factor is not None:
+        wanted = f"be left out: the file says it, by its tensor {name} or by having none"
+        raise ArgumentValueError("factor", wanted, factor)
+    if (divisors := file.tensors[name]) is None:
+        return Values()
+    divisors = _checked_divisors(file, divisors)
+    still = sum(d >= _STILL for d in divisors)
+    if still and all(d == 1 for d in divisors[:-still]) and all(d >= _STILL for d in divisors[-still:]):
+        share = 1 - still / len(divisors)
+        return Values({"rope_type": Fact("proportional", name), "partial_rotary_factor": Fact(share, name)})
+    if is_scaled:
+        raise ArgumentValueError(name, f"not be given beside {file.name(SCALING['rope_type'])}", NOTHING, _READ_CONFIG)
+    found = scaling_of_llama3(name, high_freq_factor=file.row.high_freq_factor)
+    found.put("factor", max(divisors), name)
+    unscaled = frequencies(2 * len(divisors), base=file.get(_BASE, 10_000.0))
+    options = {"low_freq_factor": found["low_freq_factor"], "high_freq_factor": found["high_freq_factor"]}
+    scaled = llama3(unscaled, found["factor"], original_length=found[ORIGINAL], **options)
+    if all(isclose(f / g, d, rel_tol=1e-5) for f, g, d in zip(unscaled, scaled, divisors, strict=True)):
+        return found
+    lists = {key: Fact(divisors, name) for key in ("short_factor", "long_factor")}
+    more = {"rope_type": "longrope", ORIGINAL: file.get(_LENGTH, 1), "attention_factor": 1.0}
+    return Values(lists | {key: Fact(value, name) for key, value in more.items()})
+
+
+def _checked_divisors(file: _Metadata, divisors: list[float]) -> list[float]:
+    """Return the divisors of the pairs that rotate in full layers; raise if they are too few, or not positive."""
+    head = file.get(KEYS["head_dim"], 0) or file.get(KEYS["hidden_size"], 0) // (file.get(_HEADS, 0) or 1)
+    pairs = int(file.get(_COUNT, head) * file.row.full_share) // 2
+    if len(divisors) != pairs and not (len(divisors) > pairs and file.row.full_share < 1):
+        raise ArgumentValueError(TENSORS[0], f"have {pairs} items, one for each pair", len(divisors))
+    return [positive(TENSORS[0], divisor) for divisor in divisors[:pairs]]
 
 
 def _llama3(file: _Metadata, factor: float | None, *, is_scaled: bool) -> Values:
@@ -255,7 +363,7 @@ def _may_lack_scaling(file: _Metadata, original: float) -> bool:
     if not file.row.by_tokens:
         return True
     tokens, split = (file.whole.get(f"tokenizer.ggml.{key}") for key in ("tokens", "pre"))
-    size = file.get("vocab_size", len(tokens) if isinstance(tokens, list) else None)
+    size = file.get("vocab_size", len(tokens) if isinstance(tokens, list | range) else None)
     if size is None and "tokenizer.ggml.pre" not in file.whole:
         return bool(file.get(_BASE) == 500_000)
     return split == "llama-bpe" or size in _LLAMA3_TOKENS

@@ -14,10 +14,11 @@ from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, choice, p
 from rope_any._frequencies import as_rows
 from rope_any._names import did_you_mean
 from rope_any._rope import Rope
-from rope_any.config._canonical import Layers, all_layers
+from rope_any.config._layers import Layers, all_layers
 from rope_any.config._load import Fact, grid_shape, require_names, same, typed
-from rope_any.config._part import Part, unread
+from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
+from rope_any.config._rotary_keys import unread
 from rope_any.config.tables import diffusers, towers
 from rope_any.config.tables.grid_rules import Given, numbers
 from rope_any.config.tables.rows import GridModel
@@ -58,7 +59,8 @@ def _tower(part: Part) -> GridModel:
     require_names(part.keys)
     kind = str(part.model_type)
     if kind not in towers.TOWERS:
-        wanted, hint = "be that of a supported tower", towers.REFUSED.get(kind, NOTHING)
+        hint = towers.REFUSED.get(kind, NOTHING)
+        wanted = "be that of a supported tower" if hint is NOTHING else "be one whose rotation a config gives"
         raise ArgumentValueError(part.name("model_type"), wanted, part.model_type, hint)
     return towers.TOWERS[kind]
 
@@ -135,7 +137,8 @@ def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
 
 def _read_parameters(v: Given, part: Part) -> None:
     """Set the base and rope type. Raise if they are wrong, or for a key of a parameter object that the class lacks."""
-    row, known = v.row, v.row.known_keys()
+    row: GridModel = v.row
+    known = row.known_keys()
     objects = dict.fromkeys(key.partition(".")[0] for key in known if "." in key)
 
     def kind(name: str, given: object) -> str:

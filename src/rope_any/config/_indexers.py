@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from rope_any._checks import ArgumentValueError, Text, flag
 from rope_any._frequencies import as_rows
-from rope_any.config._canonical import (
+from rope_any.config._layers import (
     Layers,
     common_value,
     first_value,
@@ -21,7 +21,7 @@ from rope_any.config._canonical import (
     layer_count,
     layer_types,
 )
-from rope_any.config._canonical import canonical as text_layers
+from rope_any.config._layers import canonical as text_layers
 from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._part import LAYERS, Part
 from rope_any.config._recipe import Recipe, no_rotation

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer
 from rope_any.config import _published
+from rope_any.config._gguf_file import MAGIC, read_gguf
 
 LONGEST_PATH = 255  # characters of a path that an error shows
 LARGEST_FILE = 64 * 2**20  # bytes
@@ -23,7 +24,6 @@ LARGEST_HEAD = 2**12  # features
 MOST_LAYERS = 2**10
 DEEPEST = 64  # levels of nested objects
 _OTHER_FILES = {
-    ".gguf": "give the metadata of a GGUF file as a dict",
     **dict.fromkeys((".safetensors", ".bin", ".pt", ".pth", ".npy"), "give the config.json beside the weights"),
     **dict.fromkeys((".yaml", ".yml"), "give its content as a dict"),
 }
@@ -121,7 +121,8 @@ def load(config: object, /) -> dict[str, Any]:
     """
     Return a config as a new dict; raise if it is none.
 
-    It may be a mapping, the path of a JSON file or of its folder, ``published:NAME``, or an object with ``to_dict()``.
+    It may be a mapping, the path of a JSON file or of its folder, or of a GGUF file, ``published:NAME``, or an object
+    with ``to_dict()``.
     """
     if isinstance(config, str | os.PathLike):
         name = _published.name_in(config)
@@ -171,8 +172,10 @@ def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[objec
 
 
 def _read_file(file: Path) -> dict[str, Any]:
-    """Return the JSON object of a config file, or of the config file in a folder; raise if it cannot be read."""
+    """Return the object of a JSON file, or of that in a folder, or the metadata of a GGUF file; raise if it is none."""
     path, size = _find_file(file)
+    if path.suffix == ".gguf" or _first_bytes(path) == MAGIC:
+        return read_gguf(path)
     name = Text(printed(path))
     if size > LARGEST_FILE:
         hint = _OTHER_FILES.get(path.suffix, "")
@@ -190,6 +193,15 @@ def _read_file(file: Path) -> dict[str, Any]:
         hint = _OTHER_FILES.get(path.suffix, why)
         raise ArgumentValueError(name, "be a config.json", NOTHING, hint) from None
     return dict(typed(name, found, dict, "hold a JSON object"))
+
+
+def _first_bytes(path: Path) -> bytes:
+    """Return the first four bytes of a file; none if it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC))
+    except OSError:
+        return b""
 
 
 def _find_file(path: Path) -> tuple[Path, int]:
@@ -211,6 +223,7 @@ def _find_file(path: Path) -> tuple[Path, int]:
     place = "at " + re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
     if folder is not None:
         hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]
+        hints += [f"give {printed(file)}" for file in sorted(folder.glob("*.gguf"))[:1]]
         place = f"in {printed(folder.absolute())}"
     elif os.path.isfile(beside := path.parent / _FILES[0]):  # noqa: PTH113  # False for a name that is too long
         hints.append(f"there is one at {printed(beside)}")

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
 from rope_any._pairing import Pairing, as_pairing
-from rope_any.config import _gguf, _grids, _indexers, _params
-from rope_any.config._canonical import Layers, canonical, common_value, groups_of_type
+from rope_any.config import _gguf, _grids, _indexers, _params_json
 from rope_any.config._forms import Form, form_of
+from rope_any.config._layers import Layers, canonical, common_value, groups_of_type
 from rope_any.config._load import Fact, is_name, load, require_names
-from rope_any.config._part import ROTARY, TEXT, Part, model_type_of, part_at, part_of, text_path
+from rope_any.config._part import Part, model_type_of
 from rope_any.config._recipe import Recipe, recipe, require_length, score
+from rope_any.config._rotary_keys import ROTARY
+from rope_any.config._text_part import TEXT, part_at, part_of, text_path
 from rope_any.config.tables.models import ALL, MODELS
 from rope_any.config.tables.rows import UNKNOWN, Model
 from rope_any.config.tables.towers import REFUSED, TOWERS
@@ -25,7 +27,7 @@ from rope_any.config.tables.towers import REFUSED, TOWERS
 _MOST_DEPTH = 4  # levels of objects inside a config that are searched
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
 _OBJECTS = {*_NAMES, *(key for key in TEXT if key.endswith("_config"))}  # keys whose values must be objects or null
-_FORMS = (*_params.FORMS, _gguf.FORM)
+_FORMS = (*_params_json.FORMS, _gguf.FORM)
 
 Grid = Callable[[tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
 
@@ -43,7 +45,7 @@ class PartReader(NamedTuple):
     score: Callable[[Layers], Fact] | None = None
     """Return the score scale of one group; None for parts whose score scale is not read."""
     is_text: bool = False
-    """Whether it is read by `_canonical` and `_recipe`, as text is; its layers may differ."""
+    """Whether it is read by `_layers` and `_recipe`, as text is; its layers may differ."""
     whole: Mapping[str, Any] = {}
     """The config of the whole model, with its ids of special tokens; empty except for the text part."""
 
@@ -240,7 +242,7 @@ def _sub_configs(
     for key, value in keys.items():
         if key in _OBJECTS and value is not None and not isinstance(value, Mapping):
             raise ArgumentTypeError(".".join((*path, key)), "be an object or null", value)
-        if isinstance(value, Mapping) and isinstance(key, str) and len(path) < _MOST_DEPTH:
+        if isinstance(value, Mapping) and is_name(key) and len(path) < _MOST_DEPTH:
             yield (*path, key), value, outer
             yield from _sub_configs(value, (*path, key), outer)
 
@@ -248,11 +250,13 @@ def _sub_configs(
 def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
     """Return `inner`'s model type: as written, else (missing, or as around it) by its place in a known model, or ""."""
     written = model_type_of(inner, path) or ""
+    found = (ALL.get(of, UNKNOWN).parts.get(".".join(path[len(at) :])) for at, of in outer.items())
+    known, row = next(filter(None, found), ""), MODELS.get(written, UNKNOWN)
     if written and written not in outer.values():
-        return written
-    known = (ALL.get(of, UNKNOWN).parts.get(".".join(path[len(at) :])) for at, of in outer.items())
-    row = MODELS.get(written, UNKNOWN)
-    return next(filter(None, known), written if row is not UNKNOWN and not (row.text or row.parts) else "")
+        # a tower that its own file calls by the name of one without rotary, as that of MiniMax-M3
+        return known if known and inner.get("position_embedding_type") == "rope" else written
+    is_whole = row is UNKNOWN or row.text or row.parts or row.instead
+    return known or ("" if is_whole else written)
 
 
 def _is_tower(model_type: str) -> bool:

@@ -1,7 +1,7 @@
 """
 Compute a rotation from the plain values of a config, and make a `Rope` of it.
 
-In order: the values of the scheme that scales the frequencies (`_complete_scheme`), the sizes of the head
+In order: the values of the scheme that scales the frequencies (`_parameters`), the sizes of the head
 (`_complete_head`), and the division of the pairs among several axes (`_frequencies_by_axis`).
 """
 
@@ -25,11 +25,9 @@ from rope_any._checks import (
     positive,
 )
 from rope_any._frequencies import Frequencies, Row, frequencies
-from rope_any._names import did_you_mean
 from rope_any._rope import Rope
-from rope_any.config._canonical import (
+from rope_any.config._layers import (
     EXTENDED,
-    OUTSIDE,
     Layers,
     canonical,
     class_defaults,
@@ -38,7 +36,7 @@ from rope_any.config._canonical import (
     written_parameters,
 )
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, same
-from rope_any.config._models import several_axes_hint
+from rope_any.config._parameters import complete_scheme
 from rope_any.config._part import (
     BASE,
     COUNT,
@@ -47,28 +45,19 @@ from rope_any.config._part import (
     HIDDEN,
     LENGTHS,
     OBJECTS,
-    ROTARY,
     SHARE,
     Part,
-    other_file_hint,
 )
+from rope_any.config._rotary_keys import ROTARY, require_synonyms, several_axes_hint
 from rope_any.config._schemes import (
     ARGUMENTS,
-    COMMON,
-    IGNORED,
-    KEYS,
-    OF_FEW_MODELS,
     ORIGINAL,
-    OTHERS,
-    REQUIRED,
-    SCHEMES,
     SECTIONS,
     STRIDED,
-    WITH_ALPHA,
     Scheme,
-    unknown_name,
 )
 from rope_any.config._score import score_scale
+from rope_any.config._text_part import other_file_hint
 from rope_any.config.tables.models import MODELS
 from rope_any.config.tables.words import CHANGES_ATTENTION
 
@@ -215,99 +204,6 @@ def _require_slice(part: Part, v: Values, features: int, rope_type: str) -> None
         raise ArgumentValueError(v.sources[SHARE], wanted, v[SHARE])
 
 
-# --- the values of the scheme -----------------------------------------------------------------------------
-
-
-def _complete_scheme(part: Part, v: Values, length: int | None) -> tuple[Scheme, list[str]]:
-    """
-    Check the parameters, set their defaults and any "length"; None means the trained length.
-
-    Return the scheme of the rope type, and the names of parameters without effect, whose sources say so.
-    """
-    kind = rope_type_of(v)
-    if kind not in SCHEMES:
-        wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
-        hint = f"write {ours}" if ours else did_you_mean(kind, SCHEMES)
-        raise ArgumentValueError(v.sources["rope_type"], wanted, kind, hint)
-    with_alpha = kind == "dynamic" and "alpha" in part.model.parameters and "alpha" in v
-    scheme = WITH_ALPHA if with_alpha else SCHEMES[kind]
-    ignored = _ignored(part, v, scheme)
-    for key, default in scheme.keys.items():
-        _complete_value(part, v, key, default)
-    if "factor" in scheme.keys and v["factor"] is None and not _may_lack_factor(v):
-        if LENGTHS[0] not in v:
-            raise ArgumentValueError(part.name(LENGTHS[0]), f"be given for rope type {kind!r} without a factor")
-        extended = v.check(LENGTHS[0], positive)
-        v.put("factor", extended / v[ORIGINAL], f"{v.sources[LENGTHS[0]]} / {v.sources[ORIGINAL]}")
-    if scheme.trained:
-        v.put("length", *(Fact(length, "sequence_length") if length else Fact(v[scheme.trained], "the trained length")))
-    return scheme, ignored
-
-
-def _may_lack_factor(v: Values) -> bool:
-    """Whether ``factor`` may be missing: only in longrope, if the attention factor or both mscales are given."""
-    given = {key for key, value in v.items() if value is not None}
-    return v["rope_type"] == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
-
-
-def _ignored(part: Part, v: Values, scheme: Scheme) -> list[str]:
-    """Return the parameters without effect, with the reason in `sources`; raise for one the scheme or model lacks."""
-    ignored = []
-    for name, value in v.items():
-        if name in OUTSIDE:
-            continue
-        key, source = LENGTHS[0] if name == EXTENDED else name.removeprefix("."), v.sources[name]
-        if key in OF_FEW_MODELS and key not in part.model.parameters and value is not None:
-            wanted = f"not be given for {part.model_type}, whose code does not read it: others {OF_FEW_MODELS[key]}"
-            raise ArgumentValueError(source, wanted, value, "leave it out to get what its code computes")
-        if key not in KEYS:
-            if key in CHANGES_ATTENTION:
-                wanted, hint = "not be given here: it is a key of the config itself", f"{key}: {CHANGES_ATTENTION[key]}"
-                raise ArgumentValueError(source, wanted, NOTHING, hint)
-            known = {"type", *COMMON, *IGNORED, *scheme.keys, *scheme.unread} if "rope_type" in v else KEYS
-            raise unknown_name(source, key, known)
-        if key in COMMON or key in scheme.keys or value is None:
-            continue
-        if key not in IGNORED and key not in scheme.unread:
-            kinds = ", ".join(name for name, scheme in SCHEMES.items() if key in scheme.keys)
-            hint = "" if "rope_type" in v else f"give rope_type too, one of {kinds}"
-            raise ArgumentValueError(source, f"not be given for {_type_name(v)}", NOTHING, hint)
-        v.sources[name] = f"{source}; {IGNORED.get(key, 'not read here')}"
-        ignored.append(name)
-    return ignored
-
-
-def _type_name(v: Values) -> str:
-    """Return the rope type for an error, with the key that gives it, and the name there if it is an older one."""
-    return f"rope type {rope_type_of(v)!r}" + (f" ({v.sources['rope_type']})" if "rope_type" in v else "")
-
-
-def _complete_value(part: Part, v: Values, key: str, default: Any) -> None:
-    """Check a parameter; if it is missing or null, set it to `default`, or raise if that is `REQUIRED`."""
-    if v.get(key) is None or (key.startswith("mscale") and v[key] == 0):
-        if default is not REQUIRED:
-            v.put(key, default, f"default of {rope_type_of(v)}")
-        elif rope_type_of(v) != "yarn" or key != "factor" or key not in v:  # null: it is derived from the lengths
-            name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
-            raise ArgumentValueError(name, f"be given for {_type_name(v)}")
-    elif isinstance(default, bool):
-        v.check(key, flag)
-    elif key in ("short_factor", "long_factor"):
-        v.check(key, _number_of_each_pair)
-    elif v.check(key, positive) < 1 and key == "factor":  # other programs have its reciprocal
-        hint = f"write {1 / v[key]}" if (1 / v[key]).is_integer() else ""
-        raise ArgumentValueError(v.sources[key], "be at least 1", v[key], hint)
-
-
-def _number_of_each_pair(name: str, value: object) -> tuple[float, ...]:
-    """Return a list of positive numbers as a tuple; raise if it is none, or longer than any head."""
-    if not isinstance(value, list | tuple):
-        raise ArgumentTypeError(name, "be a list of numbers", value)
-    if len(value) > LARGEST_HEAD:
-        raise ArgumentValueError(name, "have one number for each pair", len(value))
-    return tuple(positive(name, number) for number in value)
-
-
 # --- the recipe -------------------------------------------------------------------------------------------
 
 
@@ -363,12 +259,13 @@ def _given_and_ignored(part: Part, label: str | None) -> list[str]:
 def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Recipe:
     """Return the recipe of a group, by one reading of its part. Raise if values are wrong."""
     v = Values(group.values.facts())
-    scheme, ignored = _complete_scheme(part, v, length)
+    scheme, ignored = complete_scheme(part, v, length)
     _complete_head(part, v)
     for name, fact in class_defaults(part, group.label).items():
         if name not in v:
             v.put(name, *fact)
     v.check(BASE, positive)
+    require_synonyms(part, group.label, v)
     row, factor = _frequencies_by_scheme(scheme, v)
     if part.model.backwards:
         row = tuple(-f for f in row)
@@ -383,7 +280,7 @@ def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Rec
         "attention_factor": factor,
         **arrangement,
         **({"frequencies": Fact(part.model.learned, pairing.source)} if part.model.learned else {}),
-        **_about_attention(part),
+        **_about_attention(part, v),
     }
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
     factor_of_table = attention_factor(factor.value)
@@ -391,10 +288,10 @@ def _recipe_of_one_reading(part: Part, group: Layers, length: int | None) -> Rec
     return Recipe(rope, known)
 
 
-def _about_attention(part: Part) -> dict[str, Fact]:
+def _about_attention(part: Part, v: Values) -> dict[str, Fact]:
     """Return the keys that change attention but not the rotation, unless null or false, with notes in their sources."""
-    notes = {key: note for key, note in CHANGES_ATTENTION.items() if key not in (part.model.switch or ())[:1]}
-    found = ((key, part.get(key), note) for key, note in notes.items())
+    read = {*v.sources.values(), *(part.model.switch or ())[:1]}
+    found = ((key, part.get(key), note) for key, note in CHANGES_ATTENTION.items() if key not in read)
     return {
         key: Fact(fact.value, f"{fact.source}; {note}") for key, fact, note in found if fact and fact.value is not False
     }

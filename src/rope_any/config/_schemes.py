@@ -4,6 +4,7 @@ List the rope types of configs: the keys that each reads, and how it scales the 
 Names are those of ``rope_parameters`` in transformers.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -111,6 +112,29 @@ WITH_ALPHA = Scheme(
 )
 """Rope type dynamic with ``alpha`` in the models that read it: NTK-aware scaling, the same at every length."""
 
+
+def _stepped_ntk(f: Row, v: Values) -> tuple[Row, float]:
+    """Scale by the NTK-aware factor of Qwen 1 at ``length``: 1 up to the trained length, then 3, 7, 15 by doublings."""
+    doublings = math.ceil(math.log2(max(v["length"] / v["seq_length"], 1)))
+    return scaling.ntk(f, 2.0 ** (doublings + 1) - 1), 1.0
+
+
+def _fixed_ntk(f: Row, v: Values) -> tuple[Row, float]:
+    """Scale as gte does, by its factor at every length; with ``mixed_b``, pair m of n by exp(ln(factor) (m/n)^b)."""
+    s, b, n = max(v["ntk_factor"], 1.0), v["mixed_b"], len(f)
+    if b is not None:
+        return tuple(each / math.exp(math.log(s) * ((m + 1) / n) ** b) for m, each in enumerate(f)), 1.0
+    # (base · s)^(−i/n) / s^(1/n) = base^(−i/n) · s^(−(i + 1)/n)
+    return tuple(each * s ** (-(i + 1) / n) for i, each in enumerate(f)), 1.0
+
+
+BY_KEY = {
+    "alpha": WITH_ALPHA,
+    "seq_length": Scheme({"seq_length": REQUIRED}, _stepped_ntk, "seq_length"),
+    "ntk_factor": Scheme({"ntk_factor": REQUIRED, "mixed_b": None}, _fixed_ntk),
+}
+"""The schemes of rope type dynamic in the few models that have these keys as `parameters`."""
+
 ALIASES = {"su": "longrope", "mrope": "default"}
 """Older names of rope types, and names that other programs also read; they are accepted."""
 
@@ -121,7 +145,7 @@ OTHERS = {
     "ntk_aware": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
     "dynamic_ntk": "dynamic",
     "dynamic_yarn": "yarn, with a factor for the longest sequence: no engine has the dynamic one",
-    "ntk_by_parts": "yarn, with attention_factor 1",
+    "ntk_by_parts": "the Rope yourself, with rope_any.scaling.ntk_by_parts: yarn has another ramp",
     "deepseek_yarn": "yarn",
     "su_rope": "longrope",
     "none": "default",
@@ -151,11 +175,14 @@ IGNORED = {
 
 OF_FEW_MODELS = {
     "alpha": "multiply the base by alpha ** (rotary_dim / (rotary_dim - 2))",
+    **dict.fromkeys(("seq_length", "ntk_factor", "mixed_b"), "have no such key"),
     **dict.fromkeys(("short_mscale", "long_mscale"), "multiply cos and sin by it"),
 }
-"""Keys of rope types that only the models with them as `parameters` read, and what other programs do with them."""
+"""Keys of rope types that only models with them as `parameters` read, and what other programs do with them."""
 
-KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
+KEYS = {"type", *COMMON, *IGNORED} | {
+    key for s in (*SCHEMES.values(), *BY_KEY.values()) for key in (*s.keys, *s.unread)
+}
 """All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""
 
 

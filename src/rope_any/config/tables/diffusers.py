@@ -11,7 +11,7 @@ from functools import partial
 
 from rope_any.config.tables import grid_rules as rules
 from rope_any.config.tables.rows import GridModel, Needed, by_name
-from rope_any.config.tables.values import value
+from rope_any.config.tables.values import Value, value
 
 # --- what several rows share ------------------------------------------------------------------------------
 
@@ -58,6 +58,7 @@ _HUNYUAN_DIT = GridModel(
     grid=partial(rules.cropped, patch=value("patch_size"), sides=(64, 64)),
 )
 _WAN = GridModel(sizes=rules.sixths, covers=_SELF_ATTENTION, grid=rules.from_zero, unread=("rope_max_seq_len",))
+_OWN_WAN = _WAN._replace(head=(value("dim", default=2048), value("num_heads", default=16)), unread=())
 _COGVIDEOX = GridModel(
     sizes=rules.quarters,
     covers=_VISUAL,
@@ -138,7 +139,7 @@ _Z_IMAGE = GridModel(
     layers=("n_layers",),
     unread=("axes_lens",),
 )
-_LAYOUT = value("rope_type", default="interleaved")
+_LAYOUT, _ACROSS = value("rope_type", default="interleaved"), value("audio_cross_attention_dim", default=2048)
 _LTX2 = _LTX._replace(
     covers=(
         "self-attention of video tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each "
@@ -163,8 +164,19 @@ _LTX2_CROSS = _LTX2_AUDIO._replace(
         "attention between video and audio tokens, all heads side by side (batch, seq, heads · head_dim), at 2c − 1, "
         "where c is the middle of a token in seconds over the larger of pos_embed_max_pos and audio_pos_embed_max_pos"
     ),
-    frequencies=partial(rules.over_all_heads, layout=_LAYOUT, across=value("audio_cross_attention_dim", default=2048)),
+    frequencies=partial(rules.over_all_heads, layout=_LAYOUT, across=_ACROSS),
 )
+# LTX-2 in the keys of its own code: Lightricks/LTX-2 400fd31, ltx_core/model/transformer/model_configurator.py.
+_OWN_LAYOUT, _OWN_BASE = value("rope_type", default="split"), value("positional_embedding_theta", default=10_000.0)
+
+
+def _own(row: GridModel, across: Value | None = None) -> GridModel:
+    """Return a row of LTX-2 with the keys of its own code."""
+    layout = partial(rules.over_all_heads, layout=_OWN_LAYOUT, across=across)
+    covers = row.covers.replace("pos_embed", "positional_embedding")
+    return row._replace(base=_OWN_BASE, frequencies=layout, covers=covers, unread=())
+
+
 _KANDINSKY5_TEXT = GridModel(
     covers="text tokens, before the visual ones attend to them, at 0, 1, 2, … in order",
     head=(value("axes_dims", default=(16, 24, 24)),),
@@ -251,6 +263,11 @@ _CLASSES = {
             patch=value("patch_size", default=(1, 2, 2)),
             skip=value("rope_temporal_skip_len", default=8),
         ),
+    ),
+    # Wan's own code, whose keys are dim and num_heads: Wan-Video/Wan2.1 9737cba, wan/modules/model.py.
+    "WanModel VaceWanModel CausalWanModel": _OWN_WAN,
+    "WanModel_S2V WanAnimateModel": _OWN_WAN._replace(
+        covers="generated frames; those of references and of earlier motion have their own offsets", grid=None
     ),
     "AnyFlowFARTransformer3DModel": _WAN._replace(
         covers="full frames, counted from the first frame; tables of compressed frames are averaged", grid=None
@@ -369,6 +386,9 @@ _CLASSES = {
     "LTXVideoTransformer3DModel": _LTX,
     "LTX2VideoTransformer3DModel SanaWMLTX2RefinerTransformer3DModel": _LTX2._replace(
         further={"audio": _LTX2_AUDIO, "cross": _LTX2_CROSS}
+    ),
+    "LTXVideoTransformerModel": _own(_LTX2)._replace(
+        further={"audio": _own(_LTX2_AUDIO), "cross": _own(_LTX2_CROSS, _ACROSS)}
     ),
     # --- sequences, mostly audio ----------------------------------------------------------------------------
     "AceStepTransformer1DModel": _STABLE_AUDIO._replace(

@@ -6,12 +6,20 @@ Names in files are without the ``general.architecture`` before them.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from rope_any.config.tables.rows import Architecture, Model, Switch, by_name
+from rope_any.config.tables.rules import every
 
 _PATTERN, _RECURRENT = "attention.sliding_window_pattern", "attention.recurrent_layers"
 _INTERLEAVED = Architecture(Model("interleaved"))
 _GEMMA3 = Architecture(like="gemma3_text", reads=(_PATTERN,))
+_OF_KINDS = Architecture(
+    kinds=True,
+    sliding_base=10_000.0,
+    needs_window=True,
+    reads=(_PATTERN, "rope.dimension_count_swa", "attention.key_length_swa", "attention.value_length_swa"),
+)
 _GRANITE = Architecture(Model("interleaved", switch=Switch("rope_finetuned", value=True, default=True)), reads=("ssm",))
 _HUNYUAN = Architecture(reads=("rope.scaling.alpha",))
 _LFM2 = Architecture(reads=("shortconv",), without_heads="conv")
@@ -49,6 +57,10 @@ _ROWS = {
     "falcon-h1": Architecture(reads=("ssm",)),
     "gemma2": Architecture(reads=(_PATTERN,)),
     "gemma3 gemma-embedding": _GEMMA3,
+    "gemma4": _OF_KINDS._replace(needs_divisors=True),
+    "laguna": _OF_KINDS._replace(model=Model(pattern=partial(every, n=4, first=0)), sliding_base=0.0),
+    "mimo2": _OF_KINDS,
+    "step35": _OF_KINDS._replace(full_share=0.5, llama3="2 for Step 3.5 Flash"),
     "gemma3n": _GEMMA3._replace(like="gemma3n_text"),
     "glm4moe": Architecture(multimodal=True),
     "gpt-oss": Architecture(reads=(_PATTERN,), truncate=False),

@@ -8,7 +8,7 @@ that are `Value`s, they read the value in the config.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rope_any import axes, scaling
 from rope_any._checks import MAX_FEATURES, ArgumentValueError, choice, flag, integer, positive
@@ -16,9 +16,6 @@ from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._positions import Coordinates
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, agreed, checked, joined, same, typed
 from rope_any.config.tables.values import Check, Part, Value, between
-
-if TYPE_CHECKING:
-    from rope_any.config.tables.rows import GridModel
 
 Shape: TypeAlias = tuple[int, ...]
 """The numbers of frames, rows and columns of a grid."""
@@ -32,8 +29,8 @@ count = between(1, MAX_FEATURES)  # of features or tokens
 class Given(Values):
     """What a config gives for the functions of a row, by name, and what they derive from it."""
 
-    def __init__(self, part: Part, row: "GridModel", length: int | None = None) -> None:
-        """Take a part without values, its row, and the length of the sequence, if the caller gives one."""
+    def __init__(self, part: Part, row: Any, length: int | None = None) -> None:
+        """Take a part without values, its `GridModel`, and the length of the sequence, if the caller gives one."""
         super().__init__()
         self.part, self.row, self.length = part, row, length
 
@@ -208,7 +205,7 @@ def _axis_sizes(v: Given) -> tuple[int, ...]:
         v["axes"] = (sizes,)
     sizes = tuple(v.check("axes", numbers(v.row.counts, integer)))
     name = v.part.name(*given.keys) if isinstance(given, Value) else v.sources["axes"]
-    if any(size < 2 or size % 2 for size in sizes):
+    if any(size % 2 for size in sizes) or sizes[-1] < 2:
         raise ArgumentValueError(name, "give each axis an even number of features, 2 at least", list(sizes))
     if sum(sizes) > dim or (sum(sizes) < dim and len(sizes) > 1):
         raise ArgumentValueError(name, f"sum to the head dimension, {dim}", list(sizes))
@@ -233,8 +230,10 @@ def runs(v: Given, *, divisors: tuple[Value, ...] = (), stretch: tuple[Value, ..
     # bₐ = b · sₐ^(d / (d − 2))
     stretched = [v["rope_theta"] * s ** (d / max(d - 2, 1)) for s, d in zip(factors, sizes, strict=True)]
     bases = [positive(v.sources.get("rope_scale", v.sources["axes"]), base) for base in stretched]
-    rows = [scaling.linear(frequencies(d, base=b), s) for d, b, s in zip(sizes, bases, divided, strict=True)]
-    return axes.axial(*rows) if len(rows) > 1 else rows[0]
+    given = zip(sizes, bases, divided, strict=True)
+    rows = [scaling.linear(frequencies(d, base=b), s) if d else () for d, b, s in given]
+    order = [axis for axis, row in enumerate(rows) for _ in row]
+    return axes.assigned(sum(rows, ()), order) if len(rows) > 1 else rows[0]
 
 
 def equal_runs(v: Given) -> Frequencies:

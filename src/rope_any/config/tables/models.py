@@ -120,6 +120,24 @@ _ROWS = {
     gradium_phonon_tts idefics jais2 kyutai_speech_to_text moshi olmoe pocket_tts qwen2_moe
     qwen3_moe starcoder2 voxtral_realtime_text
     """: Model(),
+    # Their code comes with the weights: that of Molmo 1, MiMo, Ling 1, DeciLM, Klear, openPangu.
+    "bailing_moe": Model(sizes={"original_max_position_embeddings": 4096}),
+    "bidir_mistral deci Klear klear mimo PanguEmbedded": Model(),
+    "molmo": Model(neutral={"rope": True}),
+    "bailing_moe_v2": Model(base=600_000.0, partial=1.0, sizes={"head_dim": 128}),
+    "nemotron-nas": Model(has_rotary=rules.in_blocks),
+    "new": Model(
+        switch=Switch("position_embedding_type", value="rope", default="rope"),
+        computed=rules.of_gte,
+        parameters=("ntk_factor", "mixed_b"),
+    ),
+    "qwen3_asr_text": Model(base=5_000_000.0, computed=rules.one_axis, sizes={"head_dim": 128}),
+    "yuan": Model(
+        computed=rules.of_yuan,
+        keys={"rotary_dim": "rotary_dim"},
+        neutral={"use_yarn": False},
+        ignored=("rope_theta", "rope_scaling"),
+    ),
     "chameleon olmo olmo2": Model(older=Older(("default", "linear", "dynamic"), ("factor",))),
     "ministral": Model(older=_NULL_HEAD),
     """
@@ -128,6 +146,7 @@ _ROWS = {
     """: Model(alone="audio"),
     "nemotron3_diarization_audio": Model(partial=1.0, alone="audio"),
     "apertus apertus1p5_text": Model(base=12_000_000.0, needs_parameters=True),
+    "baichuan": Model(has_rotary=rules.without_alibi, ignored=("rope_scaling", "rope_parameters")),
     "bitnet csm csm_depth_decoder_model exaone flex_olmo": Model(base=500_000.0),
     "evolla": Model(base=500_000.0, parts={"protein_encoder_config": "saprot"}),
     "cwm lfm3": Model(base=1_000_000.0, needs_parameters=True, sizes={"head_dim": 128}),
@@ -135,8 +154,10 @@ _ROWS = {
     "dbrx": Model(keys={"rope_theta": "attn_config.rope_theta"}),
     "unlimited_ocr_text": Model(ignored=("head_dim",)),
     "deepseek_ocr2_text": Model(ignored=("head_dim",), sizes=_whole(4096, heads=32, layers=32)),
-    "llama qwen2": Model(sizes=_whole(4096, heads=32, layers=32)),
+    "llama": Model(sizes=_whole(4096, heads=32, layers=32), instead=rules.of_eagle),
+    "qwen2": Model(sizes=_whole(4096, heads=32, layers=32)),
     "mistral": Model(sizes=_whole(4096, heads=32, layers=32), older=_NULL_HEAD),
+    "deepseek": Model(computed=rules.no_slices, unread=("qk_rope_head_dim",)),
     "dia_decoder dia_encoder": Model(sizes={"head_dim": 128}, score=_ONE),
     "glm4_moe nemotron phi": Model(partial=0.5),
     "gpt_neox": _GPT_NEOX,
@@ -147,9 +168,13 @@ _ROWS = {
         partial=1.0, needs_parameters=True, alone="audio"
     ),
     "emu3_text_model": Model(base=1_000_000.0, sizes=_whole(4096, heads=32, layers=32)),
-    "internlm internlm2 minicpm orion xverse Yi": Model(score=_FOREIGN),
-    "phi-msft": Model(
-        keys={"rotary_dim": "rotary_dim"}, ignored=("rope_theta", "rope_parameters", "rope_scaling"), score=_FOREIGN
+    "internlm": Model(computed=rules.of_internlm, ignored=("rope_scaling",), unread=("rotary",)),
+    "internlm2 minicpm orion xverse Yi": Model(score=_FOREIGN),
+    "mixformer-sequential phi-msft": Model(
+        keys={"rotary_dim": "rotary_dim"},
+        ignored=("rope_theta", "rope_parameters", "rope_scaling"),
+        unread=("flash_rotary",),
+        sizes={"rotary_dim": 32},
     ),
     "falcon_h1": Model(
         score=Score(
@@ -159,7 +184,15 @@ _ROWS = {
     ),
     "gemma": Model(sizes={"head_dim": 256, **_whole(3072, heads=16, layers=28)}),
     "gemma2 t5_gemma_module vaultgemma": Model(sizes={"head_dim": 256}, score=_BY_SCALAR),
-    "stablelm": Model(partial=0.25, keys={"partial_rotary_factor": "rope_pct"}, ignored=("rope_pct",)),
+    "qwen": Model(
+        keys={"head_dim": "kv_channels", "rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
+        computed=rules.of_qwen,
+        parameters=("seq_length",),
+        ignored=("rope_theta", "rope_scaling", "partial_rotary_factor"),
+        unread=("use_dynamic_ntk",),
+        neutral={"pos_emb": "rotary"},
+    ),
+    "stablelm stablelm_epoch": Model(partial=0.25, keys={"partial_rotary_factor": "rope_pct"}, ignored=("rope_pct",)),
     "gpt_oss": Model(base=150_000.0, needs_parameters=True, sizes={"head_dim": 64}),
     "granite": Model(sizes=_whole(4096, heads=32, layers=32), score=_MULTIPLIED),
     "granite4_vision_text granitemoe granitemoeshared": Model(score=_MULTIPLIED),
@@ -170,7 +203,7 @@ _ROWS = {
         partial=1.0, needs_parameters=True, ignored=("partial_rotary_factor",), sizes={"head_dim": 128}
     ),
     "hrm_text internlm3 iquestcoder qwen3_omni_moe_talker_code_predictor seed_oss": Model(sizes={"head_dim": 128}),
-    "hunyuan_v1_dense hunyuan_v1_moe": Model(
+    "hunyuan hunyuan_v1_dense hunyuan_v1_moe": Model(
         keys={"head_dim": "attention_head_dim"},
         parameters=("alpha",),
         older=_NULL_HEAD,
@@ -182,7 +215,13 @@ _ROWS = {
     "jetmoe": Model(keys={"head_dim": "kv_channels"}, sizes={"head_dim": 128}),
     "jina_embeddings_v3": Model(base=20_000.0, keys={"rope_theta": "rotary_emb_base"}, ignored=("rotary_emb_base",)),
     "minimax_m2": Model(base=5_000_000.0, partial=1.0, keys={"rotary_dim": "rotary_dim"}, sizes={"head_dim": 128}),
-    "minimax_m3_vl_text": Model(
+    "minimax_m1 minimax_text_01": Model(
+        partial=1.0,
+        keys={"rotary_dim": "rotary_dim"},
+        codes=Codes("attn_type_list", {"0": "linear_attention", "1": "full_attention"}),
+        ignored=("rope_scaling",),
+    ),
+    "minimax_m3 minimax_m3_vl_text": Model(
         base=5_000_000.0,
         partial=1.0,
         codes=Codes("sparse_attention_config.sparse_attention_freq", {"0": "full_attention", "1": "minimax_m3_sparse"}),
@@ -211,7 +250,9 @@ _ROWS = {
     "nomic_bert": Model(
         base=1_000.0,
         keys={"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_emb_fraction"},
+        computed=rules.of_nomic,
         ignored=("rotary_emb_base", "rotary_emb_fraction"),
+        unread=("rotary_scaling_factor",),
     ),
     "openelm": Model(keys={"rope_theta": "rope_freq_constant"}, unread=("rope_max_length",), score=_FOREIGN),
     "persimmon": Model(partial=0.5, sizes=_whole(4096, heads=64, layers=36)),
@@ -219,7 +260,7 @@ _ROWS = {
         partial=1.0,
         types={"yarn": "longrope"},
         older=Older(("default", "longrope"), ("short_factor", "long_factor")),
-        sizes={"original_max_position_embeddings": 4096},
+        sizes={"original_max_position_embeddings": 4096, **_whole(3072, heads=32, layers=32)},
     ),
     "phi3_v": Model(types={"yarn": "longrope"}, score=_FOREIGN),
     "qwen3": Model(sizes={"head_dim": 128, **_whole(4096, heads=32, layers=32)}),
@@ -240,7 +281,16 @@ _ROWS = {
     "blt_global_transformer blt_local_decoder blt_local_encoder cohere ernie4_5_moe": Model(
         "interleaved", base=500_000.0
     ),
-    "codegen": Model(
+    "chatglm": Model(
+        "interleaved",
+        partial=0.5,
+        keys={"head_dim": "kv_channels", "partial_rotary_factor": "rotary_percent"},
+        computed=rules.of_chatglm,
+        flag_sets_pairing=True,
+        ignored=("rope_scaling", "partial_rotary_factor", "rotary_percent"),
+        unread=("rope_ratio", "original_rope"),
+    ),
+    "codegen moss": Model(
         "interleaved",
         keys={"rotary_dim": "rotary_dim"},
         ignored=("rope_theta", "rope_parameters", "rope_scaling"),
@@ -282,7 +332,7 @@ _ROWS = {
         pattern=partial(rules.every, n=6, key="layer_group_size", other="linear_attention"),
         parameters_win=True,
     ),
-    "deepseek_v2": _MLA._replace(latent="interleaved"),
+    "deepseek_v2": _MLA._replace(latent="interleaved", instead=rules.without_mla),
     "deepseek_v32": _MLA._replace(indexer=Indexer("half")),
     "deepseek_v4": Model(
         "interleaved",
@@ -422,7 +472,8 @@ _ROWS = {
         score=Score(besides="layers without rotary also scale q by position"),
     ),
     "diffusion_gemma_text": _GEMMA4._replace(partial=1.0, ignored=("partial_rotary_factor",)),
-    "embedding_gemma2_text gemma4_unified_text": _GEMMA4,
+    "embedding_gemma2_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4._replace(computed=rules.of_gemma4),
     "dory": Model(
         needs_parameters=True,
         unmovable="keys of layers that run several times, which its config does not count",
@@ -434,10 +485,14 @@ _ROWS = {
     "gemma3n_text": _GEMMA3._replace(
         pattern=partial(rules.every, n=5), sizes={"head_dim": 256, **_whole(2048, heads=8, layers=35)}, score=_ONE
     ),
-    "gemma4_text": _GEMMA4._replace(sizes={**_GEMMA4.sizes, **_whole(2304, heads=8, layers=30)}),
+    "gemma4_text": _GEMMA4._replace(
+        computed=rules.of_gemma4, sizes={**_GEMMA4.sizes, **_whole(2304, heads=8, layers=30)}
+    ),
     "mimo_v2_flash": Model(
         partial=0.334,
         layers={"sliding_attention": Layer(10_000.0, "swa_rope_theta"), "full_attention": Layer(5_000_000.0)},
+        codes=Codes("hybrid_layer_pattern", {"0": "full_attention", "1": "sliding_attention"}),
+        pattern=partial(rules.every, n=6, also=(0,)),
         ignored=("rope_theta", "swa_rope_theta", "partial_rotary_factor", "rope_scaling"),
         sizes={"head_dim": 192},
     ),
@@ -452,6 +507,8 @@ _ROWS = {
         partial=1.0,
         layers={"sliding_attention": Layer(10_000.0, scaled=False), "full_attention": Layer(10_000.0)},
         keys={"partial_rotary_factor": "partial_rotary_factors"},
+        has_rotary=partial(rules.everywhere, key="use_rope_layers"),
+        neutral={"yarn_only_types": ["full_attention"]},
         ignored=("partial_rotary_factor", "rope_scaling.type"),
         sizes={"head_dim": 128},
         score=Score(partial(rules.by_key, key="query_pre_attn_scalar", power=-0.5)),
@@ -489,7 +546,7 @@ _ROWS = {
         sizes={"head_dim": 128},
         parameters_win=True,
     ),
-    "exaone4": Model(
+    "exaone4 exaone4_5_text": Model(
         has_rotary=rules.sliding_if_windowed,
         pattern=partial(rules.every, n=4, key="sliding_window_pattern"),
         sizes=_whole(4096, heads=32, layers=32),
@@ -521,6 +578,7 @@ _ROWS = {
     "llama4_text": Model(
         "interleaved",
         older=Older(("default", "llama3")),
+        neutral={"nope_layer_interval": 4},
         base=500_000.0,
         has_rotary=_FLAGGED,
         pattern=partial(rules.chunked_if_flagged, key="no_rope_layers", interval="no_rope_layer_interval"),
@@ -586,7 +644,7 @@ _ROWS = {
     granite4_vision granite_docling hunyuan_vl molmo2 unlimited_ocr voxtral_realtime
     """: Model(text="*_text"),
     """
-    audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision ovis2 pp_chart2table qwen2_audio
+    audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision llava_qwen mineru2_qwen ovis2 pp_chart2table qwen2_audio
     vibevoice vibevoice_asr
     """: Model(text="qwen2"),
     "musicflamingo": Model(text="qwen2", outer_part="audio"),
@@ -595,15 +653,24 @@ _ROWS = {
         text="qwen3_vl_text", parts={"vision_config": "qwen3_vl_vision"}, stream=Numbering(by_frame=True)
     ),
     """
-    deepseek_vl deepseek_vl_hybrid glmasr idefics3 janus llava llava_next llava_next_video omniasr perception_lm
-    smolvlm video_llava vipllava voxtral
+    deepseek_vl deepseek_vl_hybrid glmasr idefics3 janus llava llava_llama llava_next llava_next_video omniasr
+    perception_lm smolvlm video_llava vipllava voxtral
     """: Model(text="llama"),
+    "deepseek_vl_v2 unlimited-ocr": Model(text="deepseek_v2"),
+    "gpt_neox_reward_model": Model(text="gpt_neox"),
+    "llama3v": Model(text="llama"),
+    "minicpmo minicpmv": Model(instead=rules.of_minicpm_v),
+    "llava_gemma": Model(text="gemma"),
+    "llava_mixtral": Model(text="mixtral"),
+    "kimi_k3": Model(text="kimi_linear", parts={"vision_config": "kimi_k25_vision"}),
     "diffusion_gemma": Model(text="*_text", parts={"vision_config": "gemma4_vision"}),
+    "dots_ocr": Model(text="qwen2", parts={"vision_config": "dots_vit"}),
     "dots3_note": Model(text="*_text", parts={"vision_config": "dots3_note_vision_encoder"}),
     "emu3": Model(text="emu3_text_model"),
     "ernie4_5_vl_moe gemma4 glm5_next inkling2 minimax_m3_vl muse_glimmer muse_spark": _VL,
     "exaone4_5": _VL._replace(text="exaone4"),
-    "fun_asr_nano moss_transcribe_diarize qianfan_ocr qwen3_asr": Model(text="qwen3"),
+    "fun_asr_nano moss_transcribe_diarize qianfan_ocr": Model(text="qwen3"),
+    "qwen3_asr": Model(text="qwen3_asr_text"),
     "fuyu": Model(text="persimmon"),
     "glm46v": Model(text="glm4v_text", parts={"vision_config": "glm4v_vision"}, stream=Numbering("glm", by_frame=True)),
     "glm4v glm4v_moe glm_ocr": _VL._replace(stream=Numbering("glm", by_frame=True)),
@@ -616,6 +683,7 @@ _ROWS = {
     "jev minicpm_ocr minicpmv4_6 minicpmv4_7": Model(text="qwen3_5_text"),
     "kimi_k25": _VL._replace(text="deepseek_v3"),
     "lfm2_vl": Model(text="lfm2"),
+    "llava_mistral": Model(text="mistral"),
     "lfm3_vl": _VL._replace(text="lfm3"),
     "lighton_ocr": Model(text="qwen3", parts={"vision_config": "pixtral"}),
     "llama4": Model(text="*_text", parts={"vision_config": "llama4_vision_model"}),
@@ -660,15 +728,23 @@ _ROWS = {
     # --- No rotary embedding --------------------------------------------------------------------------------
     """
     albert bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom camembert
-    clvp_decoder convbert cpmant ctrl deberta deberta-v2 distilbert electra ernie falcon_mamba flaubert fnet fsmt
-    funnel gpt-sw3 gpt2 gpt_bigcode gpt_neo ibert inkling2_loop_text inkling2_text layoutlm led longformer longt5 luke
-    m2m_100 mamba mamba2 marian mbart megatron-bert mobilebert moshi_depth mpnet mpt mra mt5 mvp nllb-moe
-    nystromformer opt pegasus pegasus_x plbart prophetnet rembert roberta roberta-prelayernorm roc_bert rwkv
-    squeezebert switch_transformers t5 trocr umt5 whisper xglm xlm xlm-roberta xlm-roberta-xl xlnet xlstm xmod yoso
-    zamba
+    clvp_decoder cohere_asr convbert cpmant ctrl deberta deberta-v2 distilbert electra ernie falcon_mamba flaubert fnet
+    fsmt funnel gpt-sw3 gpt2 gpt_bigcode gpt_neo ibert inkling2_loop_text inkling2_text layoutlm led longformer longt5
+    luke llava_mpt m2m_100 mamba mamba2 marian mbart megatron-bert mobilebert moshi_depth mpnet mpt mra mt5 mvp nllb-moe
+    nystromformer opt pegasus pegasus_x plbart prophetnet rembert roberta roberta-prelayernorm roc_bert rwkv squeezebert
+    switch_transformers t5 trocr umt5 whisper xglm xlm xlm-roberta-xl xlnet xlstm xmod yoso zamba
     """: Model(rotary=False),
+    "xlm-roberta": Model(rotary=False, instead=rules.of_jina),
     "jamba kimi_linear nemotron_h": Model(
-        unread=("rope_theta", "rope_scaling", "rope_parameters", "qk_rope_head_dim"), rotary=False
+        unread=(
+            "rope_theta",
+            "rope_scaling",
+            "rope_parameters",
+            "partial_rotary_factor",
+            "qk_rope_head_dim",
+            "mla_use_nope",
+        ),
+        rotary=False,
     ),
     "glm5_next_text": Model(
         pattern=partial(rules.every, n=4, kind="indexed_attention", other="linear_attention"),
@@ -709,42 +785,43 @@ _OTHERS = {
     "sam3_vision_model": Model(parts={"backbone_config": "sam3_vit_model"}, apart=True),
     # --- Towers, and other models of transformers, without rotary embedding ---------------------------------
     """
-    aimv2_text_model aimv2_vision_model align_text_model align_vision_model altclip_text_model altclip_vision_model
-    apertus1p5_vision_tokenizer audio-spectrogram-transformer audioflamingo3_encoder autoformer beit blip_2_qformer
-    blip_2_vision_model blip_text_model blip_vision_model bridgetower_text_model bridgetower_vision_model canine
-    chameleon_vqgan chinese_clip_text_model chinese_clip_vision_model clap_audio_model clap_text_model
-    clip_text_model clip_vision_model clipseg_text_model clipseg_vision_model cosmos3_edge_vision cvt dac
-    data2vec-audio data2vec-text data2vec-vision decision_transformer deepseek_ocr2_sam_vision_model deit dinov2
-    dinov3_convnext donut-swin dpr efficientnet emu3_vqgan encodec eomt fastspeech2_conformer
+    aimv2 aimv2_text_model aimv2_vision_model align_text_model align_vision_model altclip_text_model
+    altclip_vision_model apertus1p5_vision_tokenizer audio-spectrogram-transformer audioflamingo3_encoder autoformer
+    beit blip_2_qformer blip_2_vision_model blip_text_model blip_vision_model bridgetower_text_model
+    bridgetower_vision_model canine chameleon_vqgan chinese_clip_text_model chinese_clip_vision_model clap_audio_model
+    clap_text_model clip_text_model clip_vision_model clipseg_text_model clipseg_vision_model cosmos3_edge_vision cvt
+    dac data2vec-audio data2vec-text data2vec-vision davit decision_transformer deepseek_ocr2_sam_vision_model deit
+    dinov2 dinov3_convnext donut-swin dpr efficientnet emu3_vqgan encodec eomt fastspeech2_conformer
     fastspeech2_conformer_hifigan flava_image_codebook flava_image_model flava_multimodal_model flava_text_model
-    florence_vision fun_asr_nano_encoder gemma3n_audio gemma3n_vision gemma4_audio gemma4_unified_audio
-    gemma4_unified_vision git_vision_model glm_image_vision glm_image_vqmodel glpn got_ocr2_vision
+    florence2_language florence_vision fun_asr_nano_encoder gemma3n_audio gemma3n_vision gemma4_audio
+    gemma4_unified_audio gemma4_unified_vision git_vision_model glm_image_vision glm_image_vqmodel glpn got_ocr2_vision
     granite_docling_vision granite_speech5_encoder granite_speech_encoder granite_speech_plus_encoder
     groupvit_text_model groupvit_vision_model hgnet_v2 hubert hunyuan_vl_vision hy_v4_vl_vision idefics2_perceiver
     idefics2_vision idefics3_vision idefics_vision ijepa imagegpt informer inkling_audio inkling_text inkling_vision
     instructblip_qformer instructblip_vision_model instructblipvideo_qformer instructblipvideo_vision_model
-    internvl_vision janus_vision_model janus_vqgan kosmos_2_5_text_model kosmos_2_5_vision_model kosmos_2_text_model
-    kosmos_2_vision_model layoutlmv2 layoutxlm levit lw_detr_vit lxmert markuplm metaclip_2_text_model
-    metaclip_2_vision_model mgp-str minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision mllama_vision_model
-    mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 molmo2_adapter molmo2_vision moonshine_streaming_encoder
-    moss_transcribe_diarize_audio muse_spark_audio nemotron_asr_streaming_encoder omniasr_audio openai-gpt
-    ovis2_vision owlv2_text_model owlv2_vision_model owlvit_text_model owlvit_vision_model parakeet_encoder
-    patchtsmixer patchtst perceiver phi4_multimodal_audio phi4_multimodal_vision pix2struct_text_model
-    pix2struct_vision_model poolformer pop2piano pp_chart2table_vision pp_formulanet_text pp_formulanet_vision
-    pp_lcnet pp_lcnet_v3 pp_lcnet_v4 pvt qianfan_ocr_vision qwen2_5_omni_audio_encoder qwen2_5_omni_bigvgan
-    qwen2_audio_encoder qwen3_asr_encoder qwen3_omni_moe_audio_encoder radio reformer regnet sam2_vision_model
-    sam_hq_vision_model sam_vision_model seamless_m4t_v2 segformer seggpt sew sew-d siglip2_vision_model
-    siglip_vision_model slanext_vision smolvlm_vision speech_to_text speecht5 speecht5_hifigan splinter superpoint
-    swiftformer swin swin2sr tapas time_series_transformer timesfm timesformer tipsv2_vision_model unispeech
-    unispeech-sat univnet unlimited_ocr_sam_vision_model unlimited_ocr_vision_encoder uvdoc_backbone
-    vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_encoder vibevoice_diffusion videomae videomt
-    videoprism_vision_model vilt visual_bert vit vit_mae vit_msn vitdet vitpose_backbone vits vivit voxtral_encoder
-    wav2vec2 wavlm wavtokenizer_encoder xclip_vision_model yolos
+    intern_vit_6b internvl_vision janus_vision_model janus_vqgan kosmos_2_5_text_model kosmos_2_5_vision_model
+    kosmos_2_text_model kosmos_2_vision_model layoutlmv2 layoutxlm levit lw_detr_vit lxmert markuplm
+    metaclip_2_text_model metaclip_2_vision_model mgp-str minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision
+    mllama_vision_model mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 molmo2_adapter molmo2_vision
+    moonshine_streaming_encoder moss_transcribe_diarize_audio muse_spark_audio nemotron_asr_streaming_encoder
+    omniasr_audio openai-gpt ovis2_vision owlv2_text_model owlv2_vision_model owlvit_text_model owlvit_vision_model
+    parakeet_encoder patchtsmixer patchtst perceiver phi4_multimodal_audio phi4_multimodal_vision pix2struct_text_model
+    pix2struct_vision_model poolformer pop2piano pp_chart2table_vision pp_formulanet_text pp_formulanet_vision pp_lcnet
+    pp_lcnet_v3 pp_lcnet_v4 pvt qianfan_ocr_vision qwen2_5_omni_audio_encoder qwen2_5_omni_bigvgan qwen2_audio_encoder
+    qwen3_asr_audio_encoder qwen3_asr_encoder qwen3_omni_moe_audio_encoder radio reformer regnet sam2_vision_model
+    sam_hq_vision_model sam_vision_model seamless_m4t_v2 segformer seggpt sew sew-d siglip siglip2_text_model
+    siglip2_vision_model siglip_text_model siglip_vision_model slanext_vision smolvlm_vision speech_to_text speecht5
+    speecht5_hifigan splinter superpoint swiftformer swin swin2sr tapas time_series_transformer timesfm timesformer
+    tipsv2_vision_model unispeech unispeech-sat univnet unlimited_ocr_sam_vision_model unlimited_ocr_vision_encoder
+    uvdoc_backbone vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_encoder vibevoice_diffusion videomae
+    videomt videoprism_vision_model vilt vision visual_bert vit vit_mae vit_msn vitdet vitpose_backbone vits vivit
+    voxtral_encoder wav2vec2 wavlm wavtokenizer_encoder xclip_vision_model yolos
     """: Model(rotary=False),
     """
     blt deepseek_ocr2_vision dia lasr_ctc nemotron3_5_transcribe_audio nemotron3_diarization
     unlimited_ocr_vision
     """: Model(apart=True),
+    "florence2": Model(text="florence2_language"),
     "align altclip blip chinese_clip clap clip clipseg groupvit metaclip_2 owlv2 owlvit": Model(text="*_text_model"),
 }
 

@@ -115,13 +115,19 @@ class Model(NamedTuple):
     switch: Switch | None = None
     has_rotary: Callable[[Part, str, int], bool] = always  # whether a layer rotates; by part, type, index
     pattern: Callable[[Part, int, int], str] | None = None  # the type of layer i of n, if the config lists no types
+    # The values under today's keys that its code computes from keys of its own, by "key" or "rope_parameters.key".
+    computed: Callable[[Part], Mapping[str, Fact]] | None = None
     codes: Codes | None = None  # the older list of layer types, if the class also reads one
     label: Callable[[str], str] = lambda layer_type: layer_type  # the key of a layer type's parameters
     types: Mapping[str, str] = {}  # names of rope types in older configs of this model, and today's
     parameters: tuple[str, ...] = ()  # keys of `rope_parameters` that few models read, this one among them
     ignored: tuple[str, ...] = ()  # keys that other programs read, but not its class: their value must change nothing
     unread: tuple[str, ...] = ()  # keys about rotary embedding that the model does not read
+    neutral: Mapping[str, Any] = {}  # keys that the model does not read, and the only value that agrees with its class
     text: str = ""  # the ``model_type`` of its text part, for files that do not give it; * is the name of the model
+    instead: Callable[[Mapping[str, Any]], str] | None = (
+        None  # the ``model_type`` whose row some files have; "" if none
+    )
     parts: Mapping[str, str] = {}  # those of its towers, by path, for files that do not give them; * as in `text`
     own: Mapping[str, "Model | GridModel"] = {}  # rows of its parts alone, by ``model_type``; * as in `text`
     rotary: bool = True
@@ -267,5 +273,9 @@ class Architecture(NamedTuple):
     factors: bool = False  # whether all its models have a scaling whose factors are tensors
     truncate: bool = True  # of YaRN in its config.json; llama.cpp rounds the ends of the ramp of all models
     multiplier: float = 10.0  # mscale_all_dim in its config.json over yarn_log_multiplier in the file
+    kinds: bool = False  # whether full and sliding layers have their own base, features and heads
+    sliding_base: float = 0.0  # of sliding layers if the file gives none; 0 for that of full ones
+    full_share: float = 1.0  # of ``rope.dimension_count`` that rotates in full layers
+    needs_divisors: bool = False  # whether its full layers need the tensor rope_freqs.weight
     needs_window: bool = False  # whether a window of 0 is refused: llama.cpp then rotates all layers but the last
     projectors: Mapping[str, float] = {}  # the bases of a tower that llama.cpp sets by the type of the projector

@@ -6,12 +6,13 @@ A row gives the keyword arguments of a rule by `functools.partial`. Those that a
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer, positive
+from rope_any.config._load import LARGEST_HEAD as MOST_HEADS
 from rope_any.config._load import MOST_LAYERS, Fact, Values, agreed, checked, entry_of, one_of
-from rope_any.config.tables.values import Part, between, optional
+from rope_any.config.tables.values import Part, between, optional, value
 
 # --- the types of layers, and which layers rotate ---------------------------------------------------------
 
@@ -150,6 +151,179 @@ def clvp_rotary_dim(size: Callable[[str], int]) -> int:
 def labelled(layer_type: str, *, others: str, **labels: str) -> str:
     """Return the key of a layer type's parameters: the label of `layer_type` in `labels`, `others` if it has none."""
     return labels.get(layer_type, others)
+
+
+# --- today's values, computed from a model's own keys -----------------------------------------------------
+
+
+def of_qwen(part: Part) -> dict[str, Fact]:
+    """Return the rope type of Qwen 1, by ``use_dynamic_ntk``, and its trained length, ``seq_length``."""
+    on, length = optional("use_dynamic_ntk", default=True).read(part, flag), value("seq_length").read(part)
+    found = {"original_max_position_embeddings": length}
+    if on.value:
+        found |= {"rope_parameters.rope_type": Fact("dynamic", on.source), "rope_parameters.seq_length": length}
+    return found
+
+
+def of_chatglm(part: Part) -> dict[str, Fact]:
+    """
+    Return the base of ChatGLM2 to GLM-4, 10000 times ``rope_ratio``, and the flag of the pairing.
+
+    ChatGLM2-6B-32K divides positions by that ratio instead, and its file has the keys of ChatGLM3's. Raise if the name
+    in the file does not tell them apart, and for the first ChatGLM.
+    """
+    if any(part.get(key) for key in ("position_encoding_2d", "inner_hidden_size", "max_sequence_length")):
+        rope = "Rope(ra.axes.axial(f, f), pairing='half', blocks=2), where f is ra.frequencies(head_dim // 2)"
+        hint = f"each half of its heads has positions of its own: {rope}"
+        raise ArgumentValueError(
+            part.name("model_type"), "be that of ChatGLM2 or later", Text("the first ChatGLM"), hint
+        )
+    found, name = {}, str(part.keys.get("_name_or_path", "")).lower()
+    if (given := part.get("original_rope")) is not None:
+        found["rope_interleave"] = checked(given, flag)
+    if (ratio := part.get("rope_ratio")) is None or checked(ratio, positive).value == 1:
+        return {**found, "rope_theta": Fact(10_000.0, part.default)}
+    versions = [version for version in ("chatglm2", "chatglm3") if version in name]
+    if part.keys.get("padded_vocab_size") != 65_024 or versions == ["chatglm3"]:
+        return {**found, "rope_theta": Fact(10_000.0 * ratio.value, f"10000 * {ratio.source}")}
+    if versions == ["chatglm2"]:
+        kind = Fact("linear", f"{ratio.source} in ChatGLM2")
+        return {**found, "rope_parameters.rope_type": kind, "rope_parameters.factor": ratio}
+    wanted = "be beside _name_or_path with chatglm2 or chatglm3: the one divides positions by it, the other"
+    raise ArgumentValueError(ratio.source, f"{wanted} multiplies the base", ratio.value)
+
+
+def of_internlm(part: Part) -> dict[str, Fact]:
+    """Return the base and the scaling in ``rotary``, {"base", "type", "scaling_factor"}; nothing without it."""
+    if part.get("rotary") is None:
+        return {}
+    base = optional("rotary.base", default=10_000).read(part, positive)
+    kind, factor = value("rotary.type").read(part), optional("rotary.scaling_factor", default=1.0).read(part, positive)
+    if one_of(kind, ("origin", "dynamic")) == "origin":
+        return {"rope_theta": base}
+    return {"rope_theta": base, "rope_parameters.rope_type": kind, "rope_parameters.factor": factor}
+
+
+def of_nomic(part: Part) -> dict[str, Fact]:
+    """Return dynamic scaling by ``rotary_scaling_factor`` beyond ``max_trained_positions``, if there is a factor."""
+    factor = part.get("rotary_scaling_factor")
+    if factor is None or factor.value == 0:
+        return {}
+    kind, trained = Fact("dynamic", factor.source), optional("max_trained_positions", default=2048).read(part)
+    scaling = {"rope_parameters.rope_type": kind, "rope_parameters.factor": factor}
+    return {**scaling, "max_position_embeddings": trained}
+
+
+def of_gte(part: Part) -> dict[str, Fact]:
+    """Return the scaling of type "ntk" in ``rope_scaling``, whose base is raised at every length; raise for others."""
+    kind, known = part.get("rope_scaling.type"), ("type", "factor", "mixed_b")
+    if kind is None:
+        return {}
+    one_of(kind, ("ntk",))
+    for key in part.keys["rope_scaling"]:
+        if key not in known:
+            name = part.name("rope_scaling", str(key))
+            raise ArgumentValueError(name, f"be one of {', '.join(known)}", Text(str(key)))
+    given = {name: part.get(f"rope_scaling.{key}") for name, key in (("ntk_factor", "factor"), ("mixed_b", "mixed_b"))}
+    found = {f"rope_parameters.{name}": fact for name, fact in given.items() if fact}
+    found["rope_parameters.rope_type"] = Fact("dynamic", f"{kind.source} ntk")
+    return {**found, "rope_scaling": Fact(None, kind.source)}
+
+
+def of_yuan(part: Part) -> dict[str, Fact]:
+    """Return the widths of Yuan2-M32: its heads are those of ``attention_projection_size``, of which a part rotates."""
+    whole, hidden = part.get("attention_projection_size"), value("hidden_size").read(part, integer)
+    if whole is None:
+        return {}
+    heads = value("num_attention_heads").read(part, between(1, MOST_HEADS))
+    head = Fact(integer(*whole[::-1]) // heads.value, f"{whole.source} // {heads.source}")
+    return {"head_dim": head, "rotary_dim": Fact(hidden.value // heads.value, f"{hidden.source} // {heads.source}")}
+
+
+def one_axis(part: Part) -> dict[str, Fact]:
+    """Return the parameters without the sections of M-RoPE, in a model whose positions are equal on all axes."""
+    given = {key: part.get(key) for key in ("rope_scaling", "rope_parameters")}
+    sections = ("mrope_section", "mrope_interleaved", "interleaved")
+    return {
+        key: Fact({name: item for name, item in fact.value.items() if name not in sections}, fact.source)
+        for key, fact in given.items()
+        if fact is not None and isinstance(fact.value, Mapping)
+    }
+
+
+def of_gemma4(part: Part) -> dict[str, Fact]:
+    """
+    Return the parameters of Gemma 4's class if the config has none; raise if it has another base or share elsewhere.
+
+    The class does not read these values outside of the parameters, but other programs do.
+    """
+    if part.get("rope_parameters") or part.get("rope_scaling"):
+        return {}
+    full = {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.25}
+    for key in ("rope_theta", "partial_rotary_factor"):
+        agreed(Fact(full[key], part.default), part.get(key))
+    sliding = {"rope_type": "default", "rope_theta": 10_000.0}
+    parameters = Fact({"sliding_attention": sliding, "full_attention": full}, part.default)
+    return {"rope_parameters": parameters, **{key: Fact(None, key) for key in ("rope_theta", "partial_rotary_factor")}}
+
+
+def of_eagle(keys: Mapping[str, Any]) -> str:
+    """Return the type of Qwen2.5-VL for an EAGLE-3 draft of it, which has the architecture of Llama; else ""."""
+    objects = (keys.get(key) for key in ("rope_scaling", "rope_parameters"))
+    is_mrope = any(isinstance(each, Mapping) and "mrope_section" in each for each in objects)
+    return "qwen2_5_vl_text" if is_mrope and keys.get("architectures") == ["LlamaForCausalLMEagle3"] else ""
+
+
+def of_minicpm_v(keys: Mapping[str, Any]) -> str:
+    """Return the type of the text of MiniCPM-V and -o, by their version; raise for an unknown one."""
+    by_version = {"2.0": "minicpm", "2.5": "llama", "2.6": "qwen2", "4.0": "llama", "4": "llama", "4.5": "qwen3"}
+    first = "minicpm" if keys.get("hidden_size") == 2304 else "llama"
+    if (version := keys.get("version")) is None:
+        return "qwen2" if keys.get("model_type") == "minicpmo" else first
+    if str(version) not in by_version:
+        raise ArgumentValueError("version", f"be one of {', '.join(by_version)}", version)
+    return by_version[str(version)]
+
+
+def of_jina(keys: Mapping[str, Any]) -> str:
+    """Return the type of jina-embeddings-v3 for an XLM-RoBERTa with rotary embedding; else ""."""
+    is_rotary = keys.get("position_embedding_type") == "rotary" or keys.get("rotary_emb_base") is not None
+    return "jina_embeddings_v3" if is_rotary else ""
+
+
+def in_blocks(part: Part, layer_type: str, index: int) -> bool:
+    """Whether a layer rotates: its attention in ``block_configs`` is neither left out nor replaced."""
+    if (blocks := part.get("block_configs")) is None:
+        return True
+    block = entry_of(blocks, index)
+    inner = block.value.get("attention") if isinstance(block.value, Mapping) else None
+    if not isinstance(inner, Mapping):
+        raise ArgumentTypeError(f"{block.source}.attention", "be an object", inner)
+    names = ("no_op", "replace_with_linear")
+    return not any(flag(f"{block.source}.attention.{name}", inner.get(name) or False) for name in names)
+
+
+def everywhere(part: Part, layer_type: str, index: int, *, key: str) -> bool:
+    """Return True; raise if the list of flags at `key` has a false one, which not all programs read."""
+    if (flags := part.get(key)) is not None and flags.value:
+        one_of(entry_of(flags, index), (True,))
+    return True
+
+
+def without_mla(keys: Mapping[str, Any]) -> str:
+    """Return "deepseek" for a config of DeepSeek V2 without MLA, whose attention is that of Llama; else ""."""
+    return "deepseek" if keys.get("use_mla") is False or keys.get("qk_rope_head_dim") == 0 else ""
+
+
+def no_slices(part: Part) -> dict[str, Fact]:
+    """Return null for the widths of the slices of MLA, which files of models without it may have."""
+    return {key: Fact(None, part.name(key)) for key in ("qk_rope_head_dim", "qk_nope_head_dim") if key in part.keys}
+
+
+def without_alibi(part: Part, layer_type: str, index: int) -> bool:
+    """Whether a layer of Baichuan rotates: that of 7B, of hidden size 4096; that of 13B has ALiBi. Raise for others."""
+    hidden = value("hidden_size").read(part, integer)
+    return bool(one_of(hidden, (4096, 5120)) == 4096)
 
 
 # --- which layers have an indexer -------------------------------------------------------------------------

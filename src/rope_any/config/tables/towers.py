@@ -49,6 +49,11 @@ _ROWS = {
     ),
     "glm_ocr_vision glm5_next_vision": _QWEN2_VL._replace(head=(optional("hidden_size", default=1024), _NUM_HEADS)),
     "ernie4_5_vl_moe_vision": _QWEN2_VL._replace(head=(optional("hidden_size", default=1280), _NUM_HEADS)),
+    # rednote-hilab/dots.ocr; read in vllm 0.33.0, dots_ocr.py
+    "dots_vit": _QWEN2_VL._replace(
+        head=(optional("embed_dim", "hidden_size", default=1536), optional("num_attention_heads", default=12)),
+        frames=False,
+    ),
     "dots3_note_vision_encoder": _QWEN2_VL._replace(
         head=(
             optional("hidden_size", "embed_dim", default=1536),
@@ -84,7 +89,7 @@ _ROWS = {
         order=partial(rules.in_blocks, window=optional("pos_emb_height", default=32)),
     ),
     "minimax_m3_vl_vision": TOWER.sized(1280)._replace(
-        axes=("time", "row", "column"), order=partial(rules.in_blocks, merge=_MERGE)
+        axes=("time", "row", "column"), order=partial(rules.in_blocks, merge=_MERGE), unread=("rope_mode",)
     ),
     "gemma4_vision": TOWER._replace(
         head=(optional("head_dim", default=64),),
@@ -163,6 +168,10 @@ REFUSED: Mapping[str, str] = {
     "efficientloftr": "it rotates all features together before it divides them into heads, so that heads differ",
     "lightglue": "its angles are a learned projection of key points, whose weights are not in a config",
     "vjepa2": "it rotates the two features of a pair by different angles, which is no rotation",
+    "falcon_perception": (
+        "half of each head rotates by frequencies of its own, freqs_cis_golden in the weights: make a Rope of shape "
+        "(heads, axes, pairs) of them, and one of the other half by rope_theta"
+    ),
     "timm_wrapper": "timm makes the rotary embedding; its settings are not in this config",
 }
-"""Parts with a kind of rotary embedding that no `Rope` can express, with the reason."""
+"""Parts, and one model, with a kind of rotary embedding that no `Rope` can express, with the reason."""

@@ -35,7 +35,6 @@ from rope_any.config._load import (
     same,
     typed,
 )
-from rope_any.config._models import several_axes_hint
 from rope_any.config._part import (
     BASE,
     COUNT,
@@ -45,12 +44,12 @@ from rope_any.config._part import (
     LAYERS,
     LENGTHS,
     OBJECTS,
-    ROTARY,
     SHARE,
     TYPES,
     WHOLE,
     Part,
 )
+from rope_any.config._rotary_keys import ROTARY, several_axes_hint
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, REQUIRED, SCHEMES, unknown_name
 from rope_any.config.tables.models import MODELS
 from rope_any.config.tables.words import OTHER_VALUES, RENAMED_TYPES, WITH_ATTENTION, WITHOUT_ATTENTION
@@ -176,7 +175,9 @@ def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
 ) -> T | str:
     """Return the first ``read(group)``, or why none rotates. Raise if `key` differs or only some labels rotate."""
-    found = groups_by_label(groups)
+    given = list(groups)
+    used = [group for group in given if group.indices != ()]  # a label without layers makes no difference
+    found = groups_by_label(used or given)
     read_of = {label: [read(group) for group in given if not group.unrotated] for label, given in found.items()}
     values = [value for each in read_of.values() for value in each]
     if not values:
@@ -492,9 +493,11 @@ def _listed_types(part: Part) -> Fact | None:
 
 
 def _require_layer_type(part: Part, source: str, layer_type: str) -> None:
-    """Raise unless `layer_type` is a type that layers of the model may have; those of an unknown model may have any."""
+    """Raise unless `layer_type` is a type that layers of the model may have, which says whether they rotate."""
     known = {*WITH_ATTENTION, *WITHOUT_ATTENTION, *part.model.layers}
-    if part.model_type in MODELS and layer_type not in known and layer_type not in RENAMED_TYPES:
+    if part.model_type not in MODELS and (written := written_parameters(part)).by_layer:
+        known |= written.content.keys()  # an unknown model may have kinds of its own, each with parameters
+    if layer_type not in known and layer_type not in RENAMED_TYPES:
         raise unknown_name(source, layer_type, known)
 
 

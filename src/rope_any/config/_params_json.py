@@ -1,21 +1,20 @@
 """
-Translate a params.json of Mistral or Meta, or a config of DeepSeek's own code, into names of transformers.
+Translate the files of programs other than transformers into its names: params.json and the like.
 
-Read in the code of the formats' owners: mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama and
-inference/model.py of DeepSeek-V3 and V3.2-Exp. The weights of all have pairing "interleaved"; in the copies that
-transformers loads, those of Mistral and Meta are permuted to "half".
+Read in the code of the formats' owners, which `tables.params_json` names. The weights of Mistral, Meta and DeepSeek
+have pairing "interleaved"; in the copies that transformers loads, those of Mistral and Meta are permuted to "half".
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn, TypeAlias
 
-from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, flag, integer, positive
+from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, flag, integer, integer_between, positive
 from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread_names
 from rope_any.config._load import MOST_LAYERS, Fact, Values, same, typed
 from rope_any.config._part import Part
 from rope_any.config._schemes import ORIGINAL, unknown_name
-from rope_any.config.tables import params
+from rope_any.config.tables import params_json as params
 from rope_any.config.tables.models import MODELS
 from rope_any.config.tables.rows import UNKNOWN, Model
 
@@ -33,7 +32,10 @@ def _own_key(form: str, keys: Keys) -> str | None:
     is_other = not (kind is None or is_mamba or same(kind, "transformer"))
     if is_other or _OTHER_FORMS & keys.keys() or len(params.COMMON & keys.keys()) < 2:
         return None
-    return min(params.OWN[form] & keys.keys(), default="model_type" if is_mamba else None)
+    own = params.OWN[form] & keys.keys()
+    if params.OWN[params.EXECUTORCH] & keys.keys() and form != params.EXECUTORCH:
+        own -= params.BOTH
+    return min(own, default="model_type" if is_mamba else None)
 
 
 def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None) -> Part:
@@ -42,6 +44,8 @@ def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None) -> P
         raise ArgumentValueError("factor", f"not be given for {form}, which has its own", factor)
     file = File(keys)
     inner, known = _inner_parts(form, keys), params.COMMON | params.SHARED | params.OWN[form]
+    known |= params.MORE_OF_EXECUTORCH if form == params.EXECUTORCH else set()
+    known |= {*params.YARN_OF_GPT_OSS.values(), "sliding_window"} if form == params.GPT_OSS else set()
     for name in unread_names(file, params.ABOUT_ROTATION, (known | params.PARTS.keys()) - {"multimodal"}, levels=8):
         raise unknown_name(name, name.rpartition(".")[2], known)
     text = text_of(file, factor)
@@ -254,6 +258,69 @@ def _llama3(file: File, factor: float | None, *, is_llama4: bool) -> Values:
     return found
 
 
+# --- ExecuTorch -------------------------------------------------------------------------------------------
+
+
+def _executorch(file: File, _: float | None) -> Part:
+    """Return the text of ExecuTorch's params.json; raise for a scaling that its code does not read."""
+    found = _values(params.EXECUTORCH, file)
+    found["model_type"] = "llama"
+    is_hf, is_scaled = (flag(key, file.get(key, False)) for key in ("use_hf_rope", "use_scaled_rope"))
+    if is_hf and is_scaled:
+        raise ArgumentValueError("use_scaled_rope", "not be true with use_hf_rope, where nothing reads it", is_scaled)
+    model = Model("half" if is_hf or params.QUALCOMM & file.keys() else "interleaved", partial=1.0)
+    scaling = Values()
+    if is_hf:
+        found.take(file.renamed({"partial_rotary_factor": "partial_rotary_factor"}))
+        scaling = file.renamed(params.LONGROPE_OF_EXECUTORCH)
+    if scaling:
+        scaling.put("rope_type", "longrope", scaling.sources["long_factor"])
+    elif is_scaled:
+        scaling = scaling_of_llama3("constant of ExecuTorch's code", factor=8.0)
+        scaling.take(file.renamed({"factor": "rope_scale_factor", "high_freq_factor": "high_freq_factor"}))
+    if scaling:
+        found.put_object("rope_parameters", scaling, "use_scaled_rope")
+    if (types := file.get("layer_types")) is not None:
+        types = typed("layer_types", types, list, "be a list")[: file.get("n_layers")]
+        found.put("layer_types", ["mlp" if kind == "skip_attention" else kind for kind in types], "layer_types")
+    if "no_rope_layer_interval" in file:
+        model = model._replace(has_rotary=MODELS["smollm3"].has_rotary)
+    if "attention_multiplier" in file:
+        found.put("attention_multiplier", *file.fact("attention_multiplier"))
+        model = model._replace(score=MODELS["granite"].score)
+    if file.get("local_rope_theta", file.get("rope_theta")) != file.get("rope_theta"):
+        found.put("rope_local_base_freq", *file.fact("local_rope_theta"))
+        model = model._replace(layers=MODELS["gemma3_text"].layers)
+    return text_part(found, model)
+
+
+# --- gpt-oss ----------------------------------------------------------------------------------------------
+
+
+def _key_of_gpt_oss(keys: Keys) -> str | None:
+    """Return a key that only the original config.json of gpt-oss has; None for another file."""
+    return None if "model_type" in keys else min(params.OWN[params.GPT_OSS] & keys.keys(), default=None)
+
+
+def _gpt_oss(file: File, _: float | None) -> Part:
+    """Return the text of the original config.json of gpt-oss, with the defaults of its code."""
+    for key, value in params.DEFAULTS_OF_GPT_OSS.items():
+        if key not in file:
+            file.put(key, value, f"default of gpt-oss' code: {key}")
+    found = _values(params.GPT_OSS, file)
+    found["model_type"] = "gpt_oss"
+    scaling = Values({"rope_type": Fact("default", "rope_scaling_factor")})
+    if file.needed("rope_scaling_factor", positive) > 1:
+        scaling = file.renamed(params.YARN_OF_GPT_OSS, positive)
+        scaling.put("rope_type", "yarn", "rope_scaling_factor")
+        scaling.take(Values({"truncate": Fact(value=False, source="constant of gpt-oss' code")}))
+    found.put_object("rope_parameters", scaling, "rope_scaling_factor")
+    count = integer_between("num_hidden_layers", file["num_hidden_layers"], 1, MOST_LAYERS)
+    kinds = ("sliding_attention", "full_attention") * count
+    found.put("layer_types", list(kinds[:count]), "in turn, in gpt-oss' code")
+    return text_part(found, MODELS["gpt_oss"])
+
+
 # --- ONNX -------------------------------------------------------------------------------------------------
 
 
@@ -281,5 +348,7 @@ FORMS = (
     _form(params.MISTRAL, _mistral),
     _form(params.META, _meta),
     _form(params.DEEPSEEK, _deepseek),
+    _form(params.EXECUTORCH, _executorch),
+    Form(params.GPT_OSS, _key_of_gpt_oss, partial(_translate, params.GPT_OSS, _gpt_oss)),
 )
 """The forms of this module."""

@@ -1,11 +1,12 @@
 """
-Names in the params.json of Mistral and of Meta, and in DeepSeek's inference/configs.
+Names in the params.json of Mistral, Meta and ExecuTorch, in DeepSeek's inference/configs, and in gpt-oss' original.
 
-Read in mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama, DeepSeek-V3 and DeepSeek-V3.2-Exp
-6d8cb70. A table that translates has the name in the file by our name.
+Read in mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama, DeepSeek-V3, DeepSeek-V3.2-Exp
+6d8cb70, executorch cff6f4d and gpt-oss 7b58334. A table that translates has the name in the file by our name.
 """
 
 import re
+from collections.abc import Mapping
 
 from rope_any.config._schemes import ORIGINAL
 
@@ -24,7 +25,7 @@ LLAMA4 = {"attention_chunk_size", "attn_temperature_tuning", "moe_args", "nope_l
 """Names of Meta that show that a file is of Llama 4."""
 
 MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
-DEEPSEEK = "deepseek inference config"
+DEEPSEEK, EXECUTORCH, GPT_OSS = "deepseek inference config", "executorch params.json", "gpt-oss original config.json"
 
 OWN = {
     MISTRAL: {
@@ -40,8 +41,24 @@ OWN = {
         *("n_activated_experts", "n_expert_groups", "n_limited_groups", "route_scale", "original_seq_len"),
         *("rope_factor", "beta_fast", "beta_slow", "mscale", "index_n_heads", "index_topk"),
     },
+    EXECUTORCH: {
+        *("use_hf_rope", "attention_qkv_bias", "qk_norm_before_rope", "norm_type", "act_fn", "apply_embedding"),
+        *("embedding_scale_factor", "layer_types", "local_rope_theta", "no_rope_layer_interval", "attention_type"),
+        *("partial_rotary_factor", "attention_multiplier", "model_architecture"),
+        *("rope_scaling_short_factor", "rope_scaling_long_factor", "rope_scaling_attention_factor"),
+    },
+    GPT_OSS: {"initial_context_length", "rope_ntk_alpha", "rope_ntk_beta"},
 }
 """Names that only one form has: any of these decides the form."""
+
+BOTH = {"hidden_dim", "ffn_dim_multiplier", "use_scaled_rope", "use_qk_norm", "multiple_of", "sliding_window"}
+"""Names of Mistral or Meta that files of ExecuTorch may have too."""
+
+MORE_OF_EXECUTORCH = BOTH | {"rope_scale_factor", "high_freq_factor", "logits_scaling"}
+"""Names that its files may have, but do not decide the form."""
+
+QUALCOMM = {"no_rope_layer_interval", "attention_multiplier", "local_rope_theta", "model_architecture"}
+"""Names that only ExecuTorch's code for Qualcomm reads, which always rotates halves."""
 
 ABOUT_ROTATION = re.compile(
     r"(^|[._])(m|x)?rope|rotary|theta|yarn|scaling|window|(^|[._])nope(_|$)|freq_|_freq$", re.IGNORECASE
@@ -84,11 +101,39 @@ SIZES = {
     # the number of layers does not include those of cross attention, which do not rotate
     META: _SIZES_OF_ALL | _unchanged("attention_chunk_size") | {"no_rope_layer_interval": "nope_layer_interval"},
     DEEPSEEK: _SIZES_OF_ALL | SLICES | _unchanged("index_head_dim", "index_n_heads"),
+    EXECUTORCH: _SIZES_OF_ALL | _unchanged("max_position_embeddings", ORIGINAL, "no_rope_layer_interval"),
+    GPT_OSS: _unchanged("hidden_size", "num_attention_heads", "num_key_value_heads", "num_hidden_layers", "head_dim"),
 }
 """The sizes that a file of a form may have."""
 
 YARN_OF_MISTRAL = _unchanged("factor", ORIGINAL) | {"beta_fast": "beta", "beta_slow": "alpha"}
 """The keys of Mistral's object ``yarn``."""
+
+YARN_OF_GPT_OSS = {
+    "factor": "rope_scaling_factor",
+    ORIGINAL: "initial_context_length",
+    "beta_fast": "rope_ntk_beta",
+    "beta_slow": "rope_ntk_alpha",
+}
+
+DEFAULTS_OF_GPT_OSS: Mapping[str, float] = {
+    "num_hidden_layers": 36,
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "head_dim": 64,
+    "rope_theta": 150_000.0,
+    "rope_scaling_factor": 32.0,
+    "initial_context_length": 4096,
+    "rope_ntk_alpha": 1.0,
+    "rope_ntk_beta": 32.0,
+}
+"""The defaults of its code, by the name in the file."""
+
+LONGROPE_OF_EXECUTORCH = {
+    "short_factor": "rope_scaling_short_factor",
+    "long_factor": "rope_scaling_long_factor",
+    "attention_factor": "rope_scaling_attention_factor",
+}
 
 YARN_OF_DEEPSEEK = _unchanged("beta_fast", "beta_slow") | {
     "factor": "rope_factor",
