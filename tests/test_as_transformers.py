@@ -27,7 +27,9 @@ SCALINGS = {
     "longrope by a factor": {"short_factor": 1.5, "long_factor": 3.0, "factor": 7.0, **FROM_2K},
 }
 # Its older form, with the keys of the text outside of text_config, loses them in transformers 5, whatever their names.
-MISREAD = {(5, "zai-org/GLM-4.1V-9B-Thinking")}
+# Files of VibeVoice and Qwen3-ASR are in the form of their own code. PhiMoE's factor is applied in its forward.
+MISREAD = {(5, "zai-org/GLM-4.1V-9B-Thinking"), (5, "microsoft/VibeVoice-1.5B"), (5, "Qwen/Qwen3-ASR-0.6B")}
+MISREAD |= {(5, "microsoft/Phi-3.5-MoE-instruct")}
 ONLY_IN_5 = "google/gemma-4", "XiaomiMiMo/MiMo-V2-Flash"
 
 

@@ -44,7 +44,7 @@ def test_a_caution_says_what_is_given_and_what_was_meant(config, text, meant):
 
 PLAIN = [
     *(QWEN | yarn(8_192), QWEN | {"rope_parameters": {"rope_type": "default"}}, {"model_type": "gptj", "head_dim": 64}),
-    *("published:llama-3.1-8b", "published:deepseek-v3", "published:ministral-3", "published:gemma-4-e2b-it"),
+    *("published:llama-3.1-8b", "published:deepseek-v3", "published:mistral-nemo", "published:gemma-4-e2b-it"),
 ]
 
 

@@ -122,7 +122,7 @@ def test_inspect_shows_one_type_of_layer(tmp_path):
 
 
 def test_inspect_takes_the_pairing_of_an_unknown_model_from_an_option():
-    stated = {"model_type": "new", "head_dim": 64, "rope_theta": 1e4, "partial_rotary_factor": 1.0}
+    stated = {"model_type": "unheard_of", "head_dim": 64, "rope_theta": 1e4, "partial_rotary_factor": 1.0}
     assert "pairing='interleaved'" in words("inspect", "-", "--pairing", "interleaved", stdin=json.dumps(stated))
 
 
@@ -301,6 +301,8 @@ def test_no_color_disables_colours(variable, tmp_path):
     ],
 )
 def test_wrong_configs_are_refused_with_the_name_of_the_file(args, message, tmp_path):
-    write_configs(tmp_path, plain=PLAIN, typo=LLAMA3 | {"rope_tetha": 1.0}, new=LLAMA3 | {"model_type": "new"})
+    write_configs(
+        tmp_path, plain=PLAIN, typo=LLAMA3 | {"rope_tetha": 1.0}, new={"model_type": "unheard_of", "head_dim": 64}
+    )
     (tmp_path / "invalid.json").write_text("{")
     assert refused(*args.split(), cwd=tmp_path).startswith(message)

@@ -120,7 +120,7 @@ SCHEMES = [
 OF_OTHER_MODELS = {
     "no_rope_layers": [1, 0],
     "no_rope_layer_interval": 4,
-    "rope_local_base_freq": 1e4,
+    "rope_local_base_freq": 1e5,
     "indexer_rope_interleave": True,
     "rotary_pct": 0.5,
     "partial_rotary_factors": [0.5],
@@ -181,7 +181,7 @@ TWO_READINGS = [
     # what the class of the model does not do
     (LLAMA | {"use_mrope": True}, "use_mrope must be False"),
     (LLAMA | {"rope_interleaved": True}, "rope_interleaved must agree with llama"),
-    ({"model_type": "xlm-roberta", "rotary_emb_base": 20_000}, "rotary_emb_base .* which has no rotary embedding"),
+    ({"model_type": "bert", "rotary_emb_base": 20_000}, "rotary_emb_base .* which has no rotary embedding"),
     (LLAMA | {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1: .* first 64 .*, as in vLLM"),
     (QWEN3 | {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters.partial_.* must be 1: .* first 32"),
     (scaled(type="dynamic", factor=2.0, alpha=5.0), "rope_scaling.alpha must not be given for llama"),
@@ -305,7 +305,7 @@ HINTS = [
     ({"model_type": "bert", "base": 1e6}, "has no rotary emb"),
     (LLAMA | {"rope_tetha": 5e5}, "^rope_tetha must be left out: .*; did you mean rope_theta"),
     (LLAMA | {"rotary_pct": 0.5}, "got 0.5; did you mean partial_rotary_factor\\?$"),
-    (LLAMA | {"rope_ratio": 2}, "^rope_ratio must be left out: .*; got 2; in most of ChatGLM rope_theta"),
+    (LLAMA | {"rope_ratio": 2}, "^rope_ratio must not be given for llama, .*; got 2; in most of ChatGLM rope_theta"),
     ({"rope_theta": 1e4, "rope_type": "default"}, "; rope_type belongs in the rope_parameters"),
     (scaled(**YARN | {"beta_fsat": 32.0}), "rope_scaling.beta_fsat must be .*; did you mean beta_fast?"),
     (scaled(type="linear", factor=2.0, use_fope=True), "it is a key of the config itself; use_fope: .*bending.fope"),
@@ -314,7 +314,11 @@ HINTS = [
     (LLAMA | {"rope_scaling": "{}"}, "; got str '{}'; give json.loads of it if it is JSON$"),
     ({"model_type": "qwen2", **FOUR_HEADS, "rope_scaling": {"type": "mrope"}}, "several axes, such as qwen2_vl_text$"),
     ({"head_dim": 64}, "^model_type must be given, since it decides the rotation"),
-    ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\? If"),
+    (
+        LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4}},
+        "transformers takes max_position_embeddings, 4096: wri",
+    ),
+    ({"architectures": ["LlamasForCausalLM"]}, "^model_type must .*; did you mean llama\\? If"),
     ({"do_sample": True}, "; give the config.json: this is a generation_config.json$"),
     ({"peft_type": {}}, "give the config.json of the base model: this is an adapter_config.json$"),
     ("someone/some-model-8B", "there is none at someone/some-model-8B; nothing is fetched"),
@@ -385,7 +389,6 @@ def test_a_config_beside_a_missing_file_is_named(tmp_path):
 
 
 OF_OTHER_KINDS = {
-    "m.gguf": "; give the metadata of a GGUF file as a dict",
     "m.safetensors": "; give the config.json beside the weights",
     "m.yaml": "; give its content as a dict",
 }

@@ -6,7 +6,7 @@ import pickle
 import re
 
 import pytest
-from configs import GEMMA3, LLAMA, PUBLISHED, QWEN_VL, STATED, YARN, no_rotary
+from configs import GEMMA3, LLAMA, NO_ROTARY, PUBLISHED, QWEN_VL, STATED, YARN, no_rotary
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -311,7 +311,9 @@ def test_a_config_shows_each_rotation_and_why_a_part_is_refused():
     refused = config.read(QWEN_VL | {"vision_config": {"model_type": "unheard_of"}})
     assert re.search(r"\n  vision: refused: vision_config.model_type must be one whose .*'unheard_of'", str(refused))
     assert str(config.read({"_class_name": "FluxTransformer2DModel"})).startswith("Config of FluxTransformer2DModel\n")
-    assert str(config.read({"model_type": "bert"})) == "Config of bert"
+    with pytest.raises(ValueError, match=f"{NO_ROTARY}SD3Transformer2DModel has no rotary embedding"):
+        config.read({"_class_name": "SD3Transformer2DModel"}).layers()
+    assert str(config.read({"model_type": "bert"})) == "Config of bert\n  no rotary embedding"
 
 
 def test_a_config_is_read_once_and_never_changes(tmp_path):

@@ -51,6 +51,8 @@ SMALL_3_1_HF = {"model_type": "mistral3", "text_config": NEMO_HF | {"rope_theta"
 MINISTRAL_8B_HF = {"model_type": "ministral", "head_dim": 128, "num_hidden_layers": 36, "rope_theta": 1e8}
 HF_YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384}
 HF_YARN |= {"beta_fast": 32.0, "beta_slow": 1.0}
+MINISTRAL_3_HF = {"model_type": "ministral3", "head_dim": 128, "num_hidden_layers": 26}
+MINISTRAL_3_HF |= {"rope_parameters": HF_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}}
 LARGE_3_YARN = HF_YARN | {"rope_theta": 10000.0, "factor": 36.0, "original_max_position_embeddings": 8192}
 LARGE_3_YARN |= {"mscale": 1.0, "mscale_all_dim": 1.0, "partial_rotary_factor": 64 / 192}
 LARGE_3_HF = {"model_type": "mistral4", "hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 61}
@@ -76,7 +78,7 @@ FILES = {
     "Nemo": (NEMO, NEMO_HF, {}),
     "Small 3.1": (SMALL_3_1, SMALL_3_1_HF, {}),
     "Ministral 8B": (MINISTRAL_8B, MINISTRAL_8B_HF, {}),
-    "Ministral 3": (MINISTRAL_3, PUBLISHED["mistralai/Ministral-3-3B-Instruct-2512"], {}),
+    "Ministral 3": (MINISTRAL_3, MINISTRAL_3_HF, {}),
     "Large 3": (LARGE_3, LARGE_3_HF, {}),
     "Large 3, scaled": (LARGE_3 | {"yarn": LARGE_3["yarn"] | {"apply_scale": True}}, LARGE_3_HF, {}),
     "Llama 2 7B": (LLAMA_2, PUBLISHED["meta-llama/Llama-2-7b-chat-hf"], {}),

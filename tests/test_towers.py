@@ -556,7 +556,7 @@ def test_the_tower_of_a_params_json_is_paired_by_form(base):
 def test_unsupported_towers_are_refused(name):
     part = "audio" if name == "musicflamingo" else "vision"
     for method in (ra.config.Config.rope, ra.config.Config.score_scale):
-        with pytest.raises(ValueError, match=f"model_type must be that of a supported tower; got '{name}'; .+"):
+        with pytest.raises(ValueError, match=f"model_type must be one whose rotation a config gives; got '{name}'; .+"):
             method(ra.config.read(tower_of(name)), part=part)
 
 

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from rope_any.config._part import ROTARY
+from rope_any.config._rotary_keys import ROTARY
 
 CLASSIFIED = Path(__file__).with_suffix(".toml")
 FILES = {
