@@ -281,7 +281,10 @@ def _common_parameters(part: Part, label: str | None, written: Written) -> Value
     if model.optional_rotary and {**part.keys, **content}.get(BASE, 0) is None:
         return f"{part.name(name)} is null"
     if not content and model.needs_parameters:
-        raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}")
+        base = part.get(BASE)
+        meant = base and f"{{'rope_type': 'default', 'rope_theta': {brief(base.value)}}}"
+        hint = f"its class does not read {base.source}: write {meant} if the weights were trained so" if base else ""
+        raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}", NOTHING, hint)
     if content and model.layers and (name == OBJECTS[0] or model.one_base_if_flat):
         wanted = f"be by kind of layer for {part.model_type}: {', '.join(model.layers)}"
         raise ArgumentValueError(part.name(name), wanted)

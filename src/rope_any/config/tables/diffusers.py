@@ -167,6 +167,10 @@ _LTX2_CROSS = _LTX2_AUDIO._replace(
     frequencies=partial(rules.over_all_heads, layout=_LAYOUT, across=_ACROSS),
 )
 # LTX-2 in the keys of its own code: Lightricks/LTX-2 400fd31, ltx_core/model/transformer/model_configurator.py.
+_OWN_NEEDS = (
+    Needed(value("positional_embedding_type", default="rope"), "the class takes no other value", "rope"),
+    Needed(value("use_middle_indices_grid", default=True), "the class takes no other value"),
+)
 _OWN_LAYOUT, _OWN_BASE = value("rope_type", default="split"), value("positional_embedding_theta", default=10_000.0)
 
 
@@ -174,7 +178,7 @@ def _own(row: GridModel, across: Value | None = None) -> GridModel:
     """Return a row of LTX-2 with the keys of its own code."""
     layout = partial(rules.over_all_heads, layout=_OWN_LAYOUT, across=across)
     covers = row.covers.replace("pos_embed", "positional_embedding")
-    return row._replace(base=_OWN_BASE, frequencies=layout, covers=covers, unread=())
+    return row._replace(base=_OWN_BASE, frequencies=layout, covers=covers, needs=_OWN_NEEDS, unread=())
 
 
 _KANDINSKY5_TEXT = GridModel(
@@ -387,7 +391,7 @@ _CLASSES = {
     "LTX2VideoTransformer3DModel SanaWMLTX2RefinerTransformer3DModel": _LTX2._replace(
         further={"audio": _LTX2_AUDIO, "cross": _LTX2_CROSS}
     ),
-    "LTXVideoTransformerModel": _own(_LTX2)._replace(
+    "LTXVideoTransformerModel AVTransformer3DModel": _own(_LTX2)._replace(
         further={"audio": _own(_LTX2_AUDIO), "cross": _own(_LTX2_CROSS, _ACROSS)}
     ),
     # --- sequences, mostly audio ----------------------------------------------------------------------------

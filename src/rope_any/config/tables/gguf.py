@@ -33,11 +33,12 @@ _ROWS = {
     minicpm nanbeige neo-bert olmo plm xverse
     """: _INTERLEAVED,
     """
-    bailingmoe2 bitnet codeshell dbrx dots1 dream eurobert falcon gemma gptneox grovemoe hy_v3 jais2 jina-bert-v3
-    llada-moe minimax-m2 nemotron nomic-bert nomic-bert-moe olmoe openelm orion pangu-embedded phi2 plamo qwen qwen2
-    qwen2moe qwen3 qwen3moe rnd1 seed_oss stablelm starcoder2
+    bailingmoe2 bitnet codeshell dbrx dots1 dream eurobert falcon gemma gptneox grovemoe hrm_text hy_v3 jais2
+    jina-bert-v3 llada-moe minimax-m2 nemotron nomic-bert nomic-bert-moe olmoe openelm orion pangu-embedded phi2 plamo
+    qwen qwen2 qwen2moe qwen3 qwen3moe rnd1 seed_oss stablelm starcoder2
     """: Architecture(),
     "bailingmoe3": _INTERLEAVED._replace(reads=("kda", "ssm"), without_heads="linear_attention", multimodal=True),
+    "baichuan": _INTERLEAVED._replace(like="baichuan"),
     "cohere2": _INTERLEAVED._replace(like="cohere2", reads=(_PATTERN,)),
     "deci": _INTERLEAVED._replace(without_heads="mlp", llama3="8"),
     "deepseek2": _MISTRAL4._replace(mla=True),
@@ -81,8 +82,8 @@ _ROWS = {
     "granitehybrid": _GRANITE._replace(without_heads="mamba"),
     # no rotary embedding, whatever keys about it the file has
     """
-    bloom gpt2 jais jamba jina-bert-v2 kimi-linear mamba mamba2 mpt nemotron_h nemotron_h_moe refact rwkv6 rwkv6qwen2
-    rwkv7 arwkv7 t5 t5encoder bert starcoder
+    bloom gpt2 jais jamba glm5-next jina-bert-v2 kimi-k3 kimi-linear mamba mamba2 mpt nemotron_h nemotron_h_moe refact
+    rwkv6 rwkv6qwen2 rwkv7 arwkv7 t5 t5encoder bert starcoder
     """: Architecture(Model(optional_rotary=True)),
     # an mmproj file
     "clip": Architecture(projectors={"pixtral": 10_000, "kimivl": 10_000, "kimik25": 10_000, "gemma4v": 100}),

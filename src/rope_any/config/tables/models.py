@@ -131,7 +131,7 @@ _ROWS = {
         computed=rules.of_gte,
         parameters=("ntk_factor", "mixed_b"),
     ),
-    "qwen3_asr_text": Model(base=5_000_000.0, computed=rules.one_axis, sizes={"head_dim": 128}),
+    "qwen3_asr_text": Model(base=5_000_000.0, computed=rules.without_sections, sizes={"head_dim": 128}),
     "yuan": Model(
         computed=rules.of_yuan,
         keys={"rotary_dim": "rotary_dim"},
@@ -146,7 +146,7 @@ _ROWS = {
     """: Model(alone="audio"),
     "nemotron3_diarization_audio": Model(partial=1.0, alone="audio"),
     "apertus apertus1p5_text": Model(base=12_000_000.0, needs_parameters=True),
-    "baichuan": Model(has_rotary=rules.without_alibi, ignored=("rope_scaling", "rope_parameters")),
+    "baichuan": Model(has_rotary=rules.unless_alibi, ignored=("rope_scaling", "rope_parameters")),
     "bitnet csm csm_depth_decoder_model exaone flex_olmo": Model(base=500_000.0),
     "evolla": Model(base=500_000.0, parts={"protein_encoder_config": "saprot"}),
     "cwm lfm3": Model(base=1_000_000.0, needs_parameters=True, sizes={"head_dim": 128}),
@@ -154,7 +154,7 @@ _ROWS = {
     "dbrx": Model(keys={"rope_theta": "attn_config.rope_theta"}),
     "unlimited_ocr_text": Model(ignored=("head_dim",)),
     "deepseek_ocr2_text": Model(ignored=("head_dim",), sizes=_whole(4096, heads=32, layers=32)),
-    "llama": Model(sizes=_whole(4096, heads=32, layers=32), instead=rules.of_eagle),
+    "llama": Model(sizes=_whole(4096, heads=32, layers=32), instead=rules.type_of_eagle),
     "qwen2": Model(sizes=_whole(4096, heads=32, layers=32)),
     "mistral": Model(sizes=_whole(4096, heads=32, layers=32), older=_NULL_HEAD),
     "deepseek": Model(computed=rules.no_slices, unread=("qk_rope_head_dim",)),
@@ -332,7 +332,7 @@ _ROWS = {
         pattern=partial(rules.every, n=6, key="layer_group_size", other="linear_attention"),
         parameters_win=True,
     ),
-    "deepseek_v2": _MLA._replace(latent="interleaved", instead=rules.without_mla),
+    "deepseek_v2": _MLA._replace(latent="interleaved", instead=rules.type_without_mla),
     "deepseek_v32": _MLA._replace(indexer=Indexer("half")),
     "deepseek_v4": Model(
         "interleaved",
@@ -507,7 +507,7 @@ _ROWS = {
         partial=1.0,
         layers={"sliding_attention": Layer(10_000.0, scaled=False), "full_attention": Layer(10_000.0)},
         keys={"partial_rotary_factor": "partial_rotary_factors"},
-        has_rotary=partial(rules.everywhere, key="use_rope_layers"),
+        has_rotary=partial(rules.all_true, key="use_rope_layers"),
         neutral={"yarn_only_types": ["full_attention"]},
         ignored=("partial_rotary_factor", "rope_scaling.type"),
         sizes={"head_dim": 128},
@@ -659,7 +659,7 @@ _ROWS = {
     "deepseek_vl_v2 unlimited-ocr": Model(text="deepseek_v2"),
     "gpt_neox_reward_model": Model(text="gpt_neox"),
     "llama3v": Model(text="llama"),
-    "minicpmo minicpmv": Model(instead=rules.of_minicpm_v),
+    "minicpmo minicpmv": Model(instead=rules.type_of_minicpm_v),
     "llava_gemma": Model(text="gemma"),
     "llava_mixtral": Model(text="mixtral"),
     "kimi_k3": Model(text="kimi_linear", parts={"vision_config": "kimi_k25_vision"}),
@@ -734,7 +734,7 @@ _ROWS = {
     nystromformer opt pegasus pegasus_x plbart prophetnet rembert roberta roberta-prelayernorm roc_bert rwkv squeezebert
     switch_transformers t5 trocr umt5 whisper xglm xlm xlm-roberta-xl xlnet xlstm xmod yoso zamba
     """: Model(rotary=False),
-    "xlm-roberta": Model(rotary=False, instead=rules.of_jina),
+    "xlm-roberta": Model(rotary=False, instead=rules.type_of_jina),
     "jamba kimi_linear nemotron_h": Model(
         unread=(
             "rope_theta",

@@ -153,12 +153,39 @@ def labelled(layer_type: str, *, others: str, **labels: str) -> str:
     return labels.get(layer_type, others)
 
 
+def in_blocks(part: Part, layer_type: str, index: int) -> bool:
+    """Whether a layer rotates: its attention in ``block_configs`` is neither left out nor replaced."""
+    if (blocks := part.get("block_configs")) is None:
+        return True
+    block = entry_of(blocks, index)
+    inner = block.value.get("attention") if isinstance(block.value, Mapping) else None
+    if not isinstance(inner, Mapping):
+        raise ArgumentTypeError(f"{block.source}.attention", "be an object", inner)
+    names = ("no_op", "replace_with_linear")
+    return not any(flag(f"{block.source}.attention.{name}", inner.get(name) or False) for name in names)
+
+
+def all_true(part: Part, layer_type: str, index: int, *, key: str) -> bool:
+    """Return True; raise if the list of flags at `key` has a false one, which not all programs read."""
+    if (flags := part.get(key)) is not None and flags.value:
+        one_of(entry_of(flags, index), (True,))
+    return True
+
+
+def unless_alibi(part: Part, layer_type: str, index: int) -> bool:
+    """Whether a layer of Baichuan rotates: that of 7B, of hidden size 4096; that of 13B has ALiBi. Raise for others."""
+    hidden = value("hidden_size").read(part, integer)
+    return bool(one_of(hidden, (4096, 5120)) == 4096)
+
+
 # --- today's values, computed from a model's own keys -----------------------------------------------------
 
 
 def of_qwen(part: Part) -> dict[str, Fact]:
     """Return the rope type of Qwen 1, by ``use_dynamic_ntk``, and its trained length, ``seq_length``."""
-    on, length = optional("use_dynamic_ntk", default=True).read(part, flag), value("seq_length").read(part)
+    # the first code, whose files have n_embd, has another default
+    on = optional("use_dynamic_ntk", default="n_embd" not in part.keys).read(part, flag)
+    length = value("seq_length").read(part)
     found = {"original_max_position_embeddings": length}
     if on.value:
         found |= {"rope_parameters.rope_type": Fact("dynamic", on.source), "rope_parameters.seq_length": length}
@@ -240,7 +267,7 @@ def of_yuan(part: Part) -> dict[str, Fact]:
     return {"head_dim": head, "rotary_dim": Fact(hidden.value // heads.value, f"{hidden.source} // {heads.source}")}
 
 
-def one_axis(part: Part) -> dict[str, Fact]:
+def without_sections(part: Part) -> dict[str, Fact]:
     """Return the parameters without the sections of M-RoPE, in a model whose positions are equal on all axes."""
     given = {key: part.get(key) for key in ("rope_scaling", "rope_parameters")}
     sections = ("mrope_section", "mrope_interleaved", "interleaved")
@@ -267,14 +294,22 @@ def of_gemma4(part: Part) -> dict[str, Fact]:
     return {"rope_parameters": parameters, **{key: Fact(None, key) for key in ("rope_theta", "partial_rotary_factor")}}
 
 
-def of_eagle(keys: Mapping[str, Any]) -> str:
+def no_slices(part: Part) -> dict[str, Fact]:
+    """Return null for the widths of the slices of MLA, which files of models without it may have."""
+    return {key: Fact(None, part.name(key)) for key in ("qk_rope_head_dim", "qk_nope_head_dim") if key in part.keys}
+
+
+# --- another model type whose row holds for some files ---------------------------------------------------
+
+
+def type_of_eagle(keys: Mapping[str, Any]) -> str:
     """Return the type of Qwen2.5-VL for an EAGLE-3 draft of it, which has the architecture of Llama; else ""."""
     objects = (keys.get(key) for key in ("rope_scaling", "rope_parameters"))
     is_mrope = any(isinstance(each, Mapping) and "mrope_section" in each for each in objects)
     return "qwen2_5_vl_text" if is_mrope and keys.get("architectures") == ["LlamaForCausalLMEagle3"] else ""
 
 
-def of_minicpm_v(keys: Mapping[str, Any]) -> str:
+def type_of_minicpm_v(keys: Mapping[str, Any]) -> str:
     """Return the type of the text of MiniCPM-V and -o, by their version; raise for an unknown one."""
     by_version = {"2.0": "minicpm", "2.5": "llama", "2.6": "qwen2", "4.0": "llama", "4": "llama", "4.5": "qwen3"}
     first = "minicpm" if keys.get("hidden_size") == 2304 else "llama"
@@ -285,45 +320,15 @@ def of_minicpm_v(keys: Mapping[str, Any]) -> str:
     return by_version[str(version)]
 
 
-def of_jina(keys: Mapping[str, Any]) -> str:
+def type_of_jina(keys: Mapping[str, Any]) -> str:
     """Return the type of jina-embeddings-v3 for an XLM-RoBERTa with rotary embedding; else ""."""
     is_rotary = keys.get("position_embedding_type") == "rotary" or keys.get("rotary_emb_base") is not None
     return "jina_embeddings_v3" if is_rotary else ""
 
 
-def in_blocks(part: Part, layer_type: str, index: int) -> bool:
-    """Whether a layer rotates: its attention in ``block_configs`` is neither left out nor replaced."""
-    if (blocks := part.get("block_configs")) is None:
-        return True
-    block = entry_of(blocks, index)
-    inner = block.value.get("attention") if isinstance(block.value, Mapping) else None
-    if not isinstance(inner, Mapping):
-        raise ArgumentTypeError(f"{block.source}.attention", "be an object", inner)
-    names = ("no_op", "replace_with_linear")
-    return not any(flag(f"{block.source}.attention.{name}", inner.get(name) or False) for name in names)
-
-
-def everywhere(part: Part, layer_type: str, index: int, *, key: str) -> bool:
-    """Return True; raise if the list of flags at `key` has a false one, which not all programs read."""
-    if (flags := part.get(key)) is not None and flags.value:
-        one_of(entry_of(flags, index), (True,))
-    return True
-
-
-def without_mla(keys: Mapping[str, Any]) -> str:
+def type_without_mla(keys: Mapping[str, Any]) -> str:
     """Return "deepseek" for a config of DeepSeek V2 without MLA, whose attention is that of Llama; else ""."""
     return "deepseek" if keys.get("use_mla") is False or keys.get("qk_rope_head_dim") == 0 else ""
-
-
-def no_slices(part: Part) -> dict[str, Fact]:
-    """Return null for the widths of the slices of MLA, which files of models without it may have."""
-    return {key: Fact(None, part.name(key)) for key in ("qk_rope_head_dim", "qk_nope_head_dim") if key in part.keys}
-
-
-def without_alibi(part: Part, layer_type: str, index: int) -> bool:
-    """Whether a layer of Baichuan rotates: that of 7B, of hidden size 4096; that of 13B has ALiBi. Raise for others."""
-    hidden = value("hidden_size").read(part, integer)
-    return bool(one_of(hidden, (4096, 5120)) == 4096)
 
 
 # --- which layers have an indexer -------------------------------------------------------------------------
