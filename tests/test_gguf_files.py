@@ -124,9 +124,10 @@ FILES = {
     "phi2": ({"rope.dimension_count": 64}, {}, {"model_type": "phi", "partial_rotary_factor": 0.5}),
     "command-r": ({"rope.freq_base": 8e6}, {}, {"model_type": "cohere", "rope_theta": 8e6}),
     "starcoder2": ({}, {}, {"model_type": "starcoder2"}),
+    "baichuan": ({}, {}, {"model_type": "baichuan"}),
     "olmoe": ({}, {}, {"model_type": "olmoe"}),
 }
-INTERLEAVED = {"llama", "llama 3.1", "command-r"}  # by the converter, which permutes the weights
+INTERLEAVED = {"baichuan", "llama", "llama 3.1", "command-r"}  # by the converter, which permutes the weights
 
 
 def write(path, name, tensors=None, **options):

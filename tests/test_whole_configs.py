@@ -106,6 +106,7 @@ def test_a_text_rotates_as_its_class_does(name, architectures):
             peers.assert_same_frequencies(one.rope, rotation)
             factor = (getattr(text, "rope_parameters", None) or {}).get("short_mscale", rotation.factor)  # of PhiMoE
             assert one.rope.attention_factor == pytest.approx(factor, rel=1e-6)
+            assert peers.distance(one.rope, rotation) < peers.TOLERANCE  # by the pairing too
 
 
 # --- models whose code comes with their weights -----------------------------------------------------------
@@ -194,7 +195,9 @@ FORMULAS = {
             not {"no_op", "replace_with_linear"} & {key for key, on in c["block_configs"][i]["attention"].items() if on}
         ),
     ),
-    **dict.fromkeys(("bailing_moe", "internlm", "internlm2", "mimo", "molmo", "yuan", "Yi", "deepseek"), LLAMA),
+    **dict.fromkeys(
+        ("bailing_moe", "internlm", "internlm2", "mimo", "molmo", "orion", "xverse", "yuan", "Yi", "deepseek"), LLAMA
+    ),
 }
 
 
