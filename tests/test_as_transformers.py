@@ -129,6 +129,10 @@ def test_what_transformers_4_cannot_say_is_refused():
     flat = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
     kinds = {"full_attention": {"rope_type": "default", "rope_theta": 1e6}}
     assert config.read(flat | {"rope_parameters": kinds}).as_transformers(version=4) == flat | {"rope_theta": 1e6}
+    parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}
+    llama = {"model_type": "deepseek_v2", "head_dim": 64, "use_mla": False, "qk_rope_head_dim": 0}
+    older = config.read(llama | {"rope_parameters": parameters}).as_transformers(version=4)
+    assert older["rope_scaling"] == {"rope_type": "linear", "factor": 2.0} and "rope_parameters" not in older
     two = kinds | {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
     with pytest.raises(ValueError, match=r"^version must be 5 for this config; got 4; .* rope_theta 10000.0 for slid"):
         config.read(flat | {"rope_parameters": two}).as_transformers(version=4)

@@ -59,6 +59,18 @@ def test_a_caution_names_the_layers_if_it_is_not_about_all():
     assert (one.layer_type, [each.cautions for each in read.explain()]) == ("sliding_attention", [(one,), ()])
 
 
+def test_all_kinds_and_groups_of_layers_get_their_cautions():
+    kinds = {f"{kind}_attention": {"rope_type": "default"} for kind in ("full", "sliding", "chunked")}
+    kinds["full_attention"]["rope_theta"] = 1e6
+    llama = {"model_type": "llama", "head_dim": 64, "layer_types": [*kinds], "rope_parameters": kinds}
+    read = ra.config.read(llama | {"num_hidden_layers": 3})
+    about_base = [[each for each in one.cautions if "gives no" in each.text] for one in read.explain()]
+    assert [len(each) for each in about_base] == [0, 1, 1]
+    molmo = QWEN | yarn(32_768) | {"model_type": "molmo2_text", "num_hidden_layers": 3}
+    first, last = (ra.config.read(molmo | {"rope_scaling_layers": layers}).cautions for layers in ([0], [1, 2]))
+    assert first == last != ()
+
+
 def test_audit_prints_the_cautions_about_values():
     torch = pytest.importorskip("torch")
     from rope_any.integrations.torch import audit

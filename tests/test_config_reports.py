@@ -328,6 +328,10 @@ def test_a_config_is_read_once_and_never_changes(tmp_path):
         assert readers_of(read)["text"].layers() is readers_of(read)["text"].layers()
         read.as_transformers()["no_rope_layers"][0] = 0
         assert read.as_transformers()["no_rope_layers"][0] == 1
+    blocks = [{"attention": {"no_op": False}}]
+    read = config.read(LLAMA | {"model_type": "nemotron-nas", "num_hidden_layers": 1, "block_configs": blocks})
+    blocks[0]["attention"]["no_op"] = True
+    assert read.layers()[0] is not None
     with pytest.raises(AttributeError):
         reads[0]._source = {}
     with pytest.raises(TypeError, match=r"write rope_any.config.read\(config\)$"):

@@ -18,7 +18,7 @@ from rope_any.config._layers import (
     without_rotary,
 )
 from rope_any.config._load import same
-from rope_any.config._part import BASE, COUNT, HEADS, HIDDEN, LENGTHS, SHARE, Part
+from rope_any.config._part import BASE, COUNT, HEADS, HIDDEN, LENGTHS, OBJECTS, SHARE, Part
 from rope_any.config._parts import PartReader
 from rope_any.config._recipe import has_rotary_slice, recipe
 from rope_any.config._schemes import ORIGINAL
@@ -36,7 +36,8 @@ def as_transformers(whole: Mapping[str, Any], reader: PartReader, version: int, 
         raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))
     if without_rotary(part) is not None or "rope_parameters" in part.model.ignored:
         return whole
-    if part.model.computed is not None and part.keys != reduce(lambda keys, key: keys[key], part.path, whole):
+    written = reduce(lambda keys, key: keys[key], part.path, whole)
+    if part.model.computed is not None and part.keys != written and OBJECTS[0] not in written:
         return whole  # its own code reads keys of its own
     by_label = {label: _parameters(part, label, same) for label, same in groups_by_label(groups).items()}
     names = (key for name in (BASE, SHARE, COUNT) for key in part.key_names(name))

@@ -2,11 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._checks import positive
 from rope_any._frequencies import as_rows
-from rope_any.config._layers import EXTENDED, Layers, canonical, class_defaults, groups_by_label, rope_type_of
+from rope_any.config._layers import (
+    EXTENDED,
+    MOST_KINDS,
+    Layers,
+    canonical,
+    class_defaults,
+    groups_by_label,
+    rope_type_of,
+)
 from rope_any.config._load import Values
 from rope_any.config._part import BASE, LENGTHS, OBJECTS, SHARE, Part
 from rope_any.config._parts import PartReader
@@ -72,28 +81,31 @@ class _Kind(NamedTuple):
 
 def cautions(readers: Mapping[str, PartReader], /) -> tuple[Caution, ...]:
     """Return the cautions about the parts that are read as text is, each once."""
-    found: dict[tuple[str, str, str, bool], list[str | None]] = {}
-    labels: dict[str, list[str | None]] = {}
+    found: dict[tuple[str, str, str, bool], dict[str | None, None]] = {}
+    labels: dict[str, dict[str | None, None]] = {}
     for name, reader in readers.items():
         for kind in _rotating_kinds(reader):
-            labels.setdefault(name, []).append(kind.group.label)
+            labels.setdefault(name, {})[kind.group.label] = None
             for rule in _RULES:
                 for text, meant in rule(kind):
-                    found.setdefault((name, text, meant, rule is _elsewhere), []).append(kind.group.label)
+                    found.setdefault((name, text, meant, rule is _elsewhere), {})[kind.group.label] = None
     return tuple(
-        Caution(name, of_labels[0] if len(of_labels) < len(labels[name]) else None, text, meant, elsewhere)
+        Caution(name, label, text, meant, elsewhere)
         for (name, text, meant, elsewhere), of_labels in found.items()
+        for label in (of_labels if len(of_labels) < len(labels[name]) else [None])
     )
 
 
 def _rotating_kinds(reader: PartReader) -> Iterator[_Kind]:
-    """Yield each kind of layers that rotates; none for parts that are refused, or not read as text is."""
+    """Yield each kind of layers that rotates, in parts that are read as text is; none for layers that are refused."""
     try:
-        for same_label in groups_by_label(reader.layers() if reader.is_text else ()).values():
-            for group in [group for group in same_label if not group.unrotated][:1]:
-                yield _Kind(reader.part, group, reader.recipe(group, None))
+        groups = groups_by_label(reader.layers() if reader.is_text else ())
     except (TypeError, ValueError):
         return
+    rotating = [group for same_label in groups.values() for group in same_label if not group.unrotated]
+    for group in rotating[:MOST_KINDS]:
+        with suppress(TypeError, ValueError):
+            yield _Kind(reader.part, group, reader.recipe(group, None))
 
 
 def _positive(values: Mapping[str, Any], key: str) -> float | None:
@@ -108,7 +120,7 @@ def _positive(values: Mapping[str, Any], key: str) -> float | None:
 
 
 def _scaled_lengths(kind: _Kind) -> Found:
-    """Compare the factor with the lengths before and after scaling; `_recipe` refuses a written factor below 1."""
+    """Compare the factor with the lengths before and after scaling; `_parameters` refuses a written factor below 1."""
     sources, rope_type = kind.group.values.sources, kind.rope_type
     original, longest, factor = map(kind.number, (ORIGINAL, LENGTHS[0], "factor"))
     if original is None or longest is None:

@@ -205,8 +205,7 @@ def grid(part: Part, rotation: str | None, shape: tuple[int, ...], /) -> tuple[t
     queries and keys, such as row by row, without class and register tokens. Raise if the class can't have the shape.
     """
     part, row = _found(part, rotation)
-    if not row.is_tower:
-        _require_read(part, row)
+    _require_read(part, row)
     frames, rows, columns = sizes = grid_shape(shape, MOST_PATCHES if row.is_tower else MOST_TOKENS)
     if row.grid is None:
         return None

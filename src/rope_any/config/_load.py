@@ -156,9 +156,9 @@ def _instead_of(config: object) -> str:
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
-    """Return mappings at any depth as new dicts, lists and tuples as new lists. Raise if recursive or too deep."""
+    """Return mappings as new dicts, lists and tuples as new lists, in lists of them too. Raise if recursive or deep."""
     if isinstance(value, list | tuple):
-        return list(value)
+        return [_as_json(item, within, done) if isinstance(item, Mapping) else item for item in value]
     if not isinstance(value, Mapping):
         return value
     own = id(value)  # `within` has the ids of the mappings around it, `done` the results by id
