@@ -24,7 +24,7 @@ from rope_any.config.tables.grid_rules import Given, numbers
 from rope_any.config.tables.rows import GridModel
 from rope_any.config.tables.values import optional
 
-MOST_PATCHES, MOST_TOKENS = 2**20, 2**22  # of one grid: for a tower, for a transformer
+MOST_TOKENS = 2**22  # of one grid
 _LINES = ("time", "row", "column", "index")  # the axes of tokens on a grid; all have index 0
 _OF_GRIDS = "axes_|freqs_|^scale_factor$|^interpolation_scale_"  # other keys about rotary embedding
 _TOLD = (
@@ -104,7 +104,7 @@ def _found(part: Part, rotation: str | None) -> tuple[Part, GridModel]:
 def _require_read(part: Part, row: GridModel) -> None:
     """Raise for a key about rotary that the class does not read, or a value with which it has another rotation."""
     for value, source in unread(part, {key.partition(".")[0] for key in row.known_keys()}, _OF_GRIDS):
-        if not (row.is_tower and value is True):  # use_rope: true is no contradiction
+        if value is not True:  # use_rope: true is no contradiction
             raise _not_read(part, value, source)
     for needed, why, must_be in row.needs:
         given, source = needed.read(part)
@@ -125,11 +125,14 @@ def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
         return (Layers(unrotated=f"{name} has no rotary embedding"),)
     part, row = _found(part, rotation)
     _require_read(part, row)
-    v = Given(part, row)
+    v, key = Given(part, row), "model_type" if rotation is None else "_class_name"
+    by_model = f"{part.name(key)} {part.model_type}"
+    v.put("model_type", part.model_type, part.name(key))
+    v.put("pairing", row.pairing, f"{by_model}; {row.note}" if row.note else by_model)
+    v.put("attention_factor", 1.0, part.default)
+    v.put("axes", len(row.axes), f"{', '.join(row.axes)} of {by_model}")
     _read_parameters(v, part)
     v.put("head_dim", *row.width(v))
-    if row.is_tower:
-        _tell_facts_of_tower(v, part)
     names = [keys.split() for keys in row.layers]
     counts = tuple(next(filter(None, map(part.get, keys)), Fact(None, part.name(keys[0]))) for keys in names)
     return (Layers(indices=all_layers(counts), values=v, counts=counts),)
@@ -148,24 +151,13 @@ def _read_parameters(v: Given, part: Part) -> None:
 
     if row.types:
         types = [f"{name}.{key}" for name in objects for key in ("rope_type", "type")]
-        v.read("kind", optional(*types, default=row.types[-1]), kind)
+        v.read("rope_type", optional(*types, default=row.types[-1]), kind)
         known += types
     for name in objects:
         for key, value in (part.keys.get(name) or {}).items():
             if value is not None and f"{name}.{key}" not in known:
                 raise _not_read(part, value, part.name(name, str(key)))
     v.read("rope_theta", row.base, positive)
-
-
-def _tell_facts_of_tower(v: Given, part: Part) -> None:
-    """Set what is told about a tower, besides its numbers."""
-    row, source = v.row, part.name("model_type")
-    by_model = f"{source} {part.model_type}"
-    v.put("model_type", part.model_type, source)
-    v.put("rope_type", *v.fact("kind"))
-    v.put("pairing", row.pairing, f"{by_model}; {row.note}" if row.note else by_model)
-    v.put("attention_factor", 1.0, part.default)
-    v.put("axes", len(row.axes), f"{', '.join(row.axes)} of {by_model}")
 
 
 def recipe(part: Part, group: Layers, length: int | None = None, rotation: str | None = None, /) -> Recipe:
@@ -177,13 +169,13 @@ def recipe(part: Part, group: Layers, length: int | None = None, rotation: str |
     if row.columns_first:
         made = as_rows(made)[::-1]
     if "rotary_dim" not in v:
-        v.put("rotary_dim", 2 * len(as_rows(made)[0]), v.sources["head_dim"] if row.is_tower else part.default)
+        v.put("rotary_dim", 2 * len(as_rows(made)[0]), v.sources["head_dim"])
     if row.blocks > 1:
-        v.put("blocks", row.blocks, v.sources["pairing"] if row.is_tower else part.default)
+        v.put("blocks", row.blocks, v.sources["pairing"])
     if row.covers:
         v.put("covers", row.covers, part.default)
-    given = {name: v[name] for name in ("attention_factor", "start", "blocks") if name in v}
-    return Recipe(Rope(made, pairing=v.row.pairing, **given), v.facts(*_TOLD))
+    given = {name: v[name] for name in ("pairing", "attention_factor", "start", "blocks") if name in v}
+    return Recipe(Rope(made, **given), v.facts(*_TOLD))
 
 
 def score(part: Part, group: Layers, /) -> Fact:
@@ -206,7 +198,7 @@ def grid(part: Part, rotation: str | None, shape: tuple[int, ...], /) -> tuple[t
     """
     part, row = _found(part, rotation)
     _require_read(part, row)
-    frames, rows, columns = sizes = grid_shape(shape, MOST_PATCHES if row.is_tower else MOST_TOKENS)
+    frames, rows, columns = sizes = grid_shape(shape, MOST_TOKENS)
     if row.grid is None:
         return None
     v = Given(part, row)

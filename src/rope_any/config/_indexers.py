@@ -7,21 +7,19 @@ slice is as wide as that table. The indexer has its own pairing, which is fixed 
 transformers. In a layer whose main attention has no rotary embedding, the indexer has none either.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rope_any._checks import ArgumentValueError, Text, flag
 from rope_any._frequencies import as_rows
 from rope_any.config._layers import (
     Layers,
-    common_value,
     first_value,
     groups_by_label,
     groups_of_type,
     layer_count,
     layer_types,
 )
-from rope_any.config._layers import canonical as text_layers
 from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._part import LAYERS, Part
 from rope_any.config._recipe import Recipe, no_rotation
@@ -43,34 +41,28 @@ SIGNS = (
 # --- which layers have an indexer ------------------------------------------------------------------------
 
 
-def _first_given(part: Part, keys: Iterable[str]) -> Fact | None:
-    """Return the value of the first of `keys` that is neither missing nor null, as a Fact; None if there is none."""
-    return next((fact for key in keys if (fact := part.get(key))), None)
-
-
-def _indexer(part: Part) -> Indexer | None:
-    """Return the indexer of a model, None if it has none; raise if it has none and its config has keys of indexers."""
-    row = ALL.get(part.model_type or "", UNKNOWN)
-    if row.indexer is None and (sign := _first_given(part, SIGNS)) is not None:
+def _indexer(part: Part) -> tuple[Indexer, list[bool]] | str:
+    """Return the indexer of a part and whether each layer has its own, or why none rotates. Raise if undetermined."""
+    row, types, pattern = ALL.get(part.model_type or "", UNKNOWN), layer_types(part), part.model.pattern
+    given, indexer = next(filter(None, map(part.get, SIGNS)), None), row.indexer
+    if indexer is None and given:
         reason = row.no_indexer or "transformers has none for this model, so its rotation is unknown"
         wanted = f"not be given: it is a key of an indexer, and {part.model_type or 'a model without a type'} has none"
-        raise ArgumentValueError(sign.source, wanted, sign.value, reason)
-    return row.indexer
-
-
-def _layers_with_indexer(part: Part) -> list[bool]:
-    """Return for each text layer whether it has its own indexer; all False if it is off. Raise if undetermined."""
-    row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
-    counted = first_value(part, LAYERS)
-    count = layer_count(part) if counted else len(types or ()) or ASSUMED_LAYERS
-    if row is not None and row.with_head and part.get(row.width.keys[-1]) is None:
-        if given := _first_given(part, row.with_head):
-            raise ArgumentValueError(part.name(row.width.keys[-1]), f"be given with {given.source}")
-        row = None
-    if row is None:
-        return [False] * count
+        raise ArgumentValueError(given.source, wanted, given.value, reason)
+    if indexer is None:
+        return f"{part.model_type} has no indexer"
+    if indexer.unrotated:
+        optional("qk_rope_head_dim", default=0).read(part, between(0, 0))
+        flag = part.get("indexer_rope_interleave")
+        return f"{indexer.unrotated}, and {flag.source} has no effect" if flag else indexer.unrotated
+    width = indexer.width.keys[-1]
+    off = bool(indexer.with_head) and part.get(width) is None
+    if off and (given := next(filter(None, map(part.get, indexer.with_head)), None)):
+        raise ArgumentValueError(part.name(width), f"be given with {given.source}")
+    count = layer_count(part) if first_value(part, LAYERS) else len(types or ()) or ASSUMED_LAYERS
     kinds: Sequence[str | None] = types or [pattern(part, i, count) if pattern else None for i in range(count)]
-    return [row.layers(part, i, kind) for i, kind in enumerate(kinds)]
+    having = [not off and indexer.layers(part, i, kind) for i, kind in enumerate(kinds)]
+    return (indexer, having) if any(having) else f"no layer of this {part.model_type} has an indexer"
 
 
 # --- the rotation -----------------------------------------------------------------------------------------
@@ -100,71 +92,40 @@ def _pairing(part: Part, row: Indexer) -> Fact:
     return Fact(row.pairing, f"{name}, and {given.source}")
 
 
-def _why_no_rotation(part: Part) -> str | None:
-    """Return why the indexers of a model don't rotate, whatever its main attention does; None if they do."""
-    row = _indexer(part)
-    if row is None:
-        return f"{part.model_type} has no indexer"
-    if row.unrotated:
-        optional("qk_rope_head_dim", default=0).read(part, between(0, 0))
-        given = part.get("indexer_rope_interleave")
-        return f"{row.unrotated}, and {given.source} has no effect" if given else row.unrotated
-    if not any(_layers_with_indexer(part)):
-        return f"no layer of this {part.model_type} has an indexer"
-    return None
-
-
 def may_rotate(part: Part, /) -> bool:
     """Whether a text part has an indexer with rotary embedding, or one that raises when it is read."""
     try:
-        return _why_no_rotation(part) is None
+        return not isinstance(_indexer(part), str)
     except (TypeError, ValueError):
         return True
 
 
-def _main_groups(part: Part) -> tuple[Layers, ...]:
-    """Return the text layers whose parameters the indexers use: all groups, or those of the indexer's `layer_type`."""
-    groups = text_layers(part)
-    if None in groups_by_label(groups):
-        return groups
-    row = ALL.get(part.model_type or "", UNKNOWN).indexer
-    return groups_of_type(groups, row and row.layer_type)
-
-
-def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """Return two groups: layers whose indexer rotates, and the others; one if none does or indices are unknown."""
-    main = _main_groups(part) if (reason := _why_no_rotation(part)) is None else ()
-    first = next((group for group in main if not group.unrotated), None)
-    if first is None:
-        why = reason or "the indexer rotates as the main attention does, which has no rotary embedding in any layer"
+def canonical(part: Part, text: tuple[Layers, ...], /) -> tuple[Layers, ...]:
+    """Return the groups of the text for the layers whose indexer rotates, and one for the others if it has indices."""
+    found = _indexer(part)
+    if isinstance(found, str):
+        return (Layers(unrotated=found),)
+    row, having = found
+    used = text if None in groups_by_label(text) else groups_of_type(text, row.layer_type)
+    rotating = [group for group in used if not group.unrotated]
+    if not rotating:
+        why = "the indexer rotates as the main attention does, which has no rotary embedding in any layer"
         return (Layers(unrotated=why),)
-    groups, rotating = text_layers(part), Layers(values=first.values)
-    if any(group.indices is None for group in groups):
-        return (rotating,)
-    indexed = _layers_with_indexer(part)
-    having = {i for g in groups if not g.unrotated for i in g.indices or () if indexed[i]}
-    others = {i for g in groups for i in g.indices or ()} - having
-    reason_of_others = f"these layers of {part.model_type} have no indexer of their own"
-    return (
-        rotating._replace(indices=tuple(sorted(having))),
-        Layers(indices=tuple(sorted(others)), unrotated=reason_of_others),
-    )
+    if any(group.indices is None for group in text):
+        return tuple(rotating)
+    rotating = [group._replace(indices=tuple(i for i in group.indices or () if having[i])) for group in rotating]
+    others = {i for group in text for i in group.indices or ()}.difference(*(group.indices or () for group in rotating))
+    why = f"these layers of {part.model_type} have no indexer of their own"
+    return (*rotating, Layers(indices=tuple(sorted(others)), unrotated=why))
 
 
-def recipe(part: Part, _group: Layers, length: int | None, /) -> Recipe:
-    """Return the indexers' recipe, from that of the main attention. Raise if they don't rotate or heads are small."""
-
-    def read(group: Layers) -> Recipe:
-        """Return the recipe of a group of the main attention."""
-        return text_recipe(part, group, length)
-
-    main = common_value(part, _main_groups(part), read, key=lambda made: made.rope)
-    row, reason = _indexer(part), _why_no_rotation(part)
-    if row is None or reason is not None:
-        raise no_rotation(str(reason))
+def recipe(part: Part, group: Layers, length: int | None, /) -> Recipe:
+    """Return the recipe of the indexers of a group, from that of its main attention. Raise if their heads are small."""
+    main, found = text_recipe(part, group, length), _indexer(part)
+    if isinstance(found, str):
+        raise no_rotation(found)
+    row, _ = found
     head, pairing, name = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"
-    if isinstance(main, str):
-        raise no_rotation(f"the indexer rotates as the main attention does: {main}")
     rotary_dim = 2 * len(as_rows(main.rope.frequencies)[0])
     width = main.facts["rotary_dim"].source
     if rotary_dim > head.value:

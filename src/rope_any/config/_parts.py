@@ -122,7 +122,10 @@ def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """Return readers of the text part, its indexer if it may rotate, and towers of a translated file (most raise)."""
     parts = {"text": _text_reader(text)._replace(whole=keys)}
     if _indexers.may_rotate(text):
-        parts["indexer"] = PartReader(text, partial(_indexers.canonical, text), partial(_indexers.recipe, text))
+        layers = parts["text"].layers
+        parts["indexer"] = PartReader(
+            text, lambda: _indexers.canonical(text, layers()), partial(_indexers.recipe, text)
+        )
     for name, inner in text.inner.items():
         if isinstance(inner, Part):
             parts[name] = _tower_reader(inner.keys, inner.path, str(inner.model_type), text.pairing)
@@ -285,8 +288,8 @@ def _grid_reader(part: Part, rotation: str | None = None) -> PartReader:
         """Return the recipe of a group of layers; raise if its pairing is not the one that the caller gave, if any."""
         made = _grids.recipe(part, group, length, rotation)
         if part.pairing not in (None, made.rope.pairing):
-            by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
-            raise ArgumentValueError("pairing", f"be {made.rope.pairing!r}, according to {by}", part.pairing)
+            wanted = f"be {made.rope.pairing!r}, according to {made.facts['pairing'].source}"
+            raise ArgumentValueError("pairing", wanted, part.pairing)
         return made
 
     return PartReader(part, partial(_grids.canonical, part, rotation), read, partial(_grids.grid, part, rotation))

@@ -5,9 +5,9 @@ In order: the values of the scheme that scales the frequencies (`_parameters`), 
 (`_complete_head`), and the division of the pairs among several axes (`_frequencies_by_axis`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rope_any import axes
 from rope_any._checks import (
@@ -343,15 +343,17 @@ def _frequencies_by_axis(part: Part, v: Values, row: Row) -> tuple[Frequencies, 
     given = next((v.fact(key) for key in SECTIONS if key in v), None)
     kind = _arrangement(part, v, given)
     sections = given or Fact(part.model.sections, part.default)
-    if kind not in _ARRANGEMENTS or not sections.value:
+    if kind not in _AXIS_OF or not sections.value:
         return row, {}
-    try:
-        rows = _ARRANGEMENTS[kind](row, sections.value, is_default=given is None)
-    except (TypeError, ValueError) as error:
-        raise inside(sections.source, error) from None
-    if rows is None:
+    if given is None and kind in ("chunked", "last for time") and sum(sections.value) != len(row):
         defaults = f"the default sections are for {sum(sections.value)} pairs, not {len(row)}"
         return row, {"axes": Fact(1, f"{defaults}: one axis unless they are given")}
+    try:
+        if given is not None:  # for its checks
+            (axes.strided if kind == "strided" else axes.chunked)(row, given.value)
+        rows = axes.assigned(row, _AXIS_OF[kind](len(row), sections.value))
+    except (TypeError, ValueError) as error:
+        raise inside(sections.source, error) from None
     section = {"mrope_section": Fact(list(sections.value), sections.source)}
     return rows, {"axes": Fact(len(rows), f"{kind} sections"), **section}
 
@@ -381,41 +383,19 @@ _WHY = {
 }
 
 
-def _chunked_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """Return a row for each axis, 0 except for its run of pairs. Unfit sections: None if `is_default`, else raise."""
-    return None if is_default and sum(sections) != len(row) else axes.chunked(row, sections)
-
-
-def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """Return a row per axis, 0 except at its alternating pairs; left-over ones go to the first. Given ones must fit."""
-    # only the default sections of a class need not sum to the number of pairs
-    return axes.assigned(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
-
-
-def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """Return n rows, n the number of sections: row k has the frequencies of the pairs i with i mod n = k, else 0."""
-    return axes.assigned(row, [i % len(sections) for i in range(len(row))])
-
-
-def _last_for_time_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
-    """
-    Return rows (time, height, width) from `sections` (height, width, time): the last pairs are for time.
-
-    Height and width, equal in number, alternate before them. If sections don't fit: None if `is_default`, else raise.
-    """
-    if is_default and sum(sections) != len(row):
-        return None
-    axes.chunked(row, sections)  # for its checks; sections are for height, width and time
+def _last_for_time(_: int, sections: Sequence[int]) -> list[int]:
+    """Return the axis of each pair by sections (height, width, time): the first two alternate. Raise if unequal."""
     if len(sections) != 3 or sections[0] != sections[1]:
         raise ArgumentValueError("sections", "be three, with equal numbers for height and width", list(sections))
-    return axes.assigned(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
+    return [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2]
 
 
-_ARRANGEMENTS = {
-    "chunked": _chunked_rows,
-    "strided": _strided_rows,
-    "alternating": _alternating_rows,
-    "last for time": _last_for_time_rows,
+# The axis of each of the pairs, by their number and the sections.
+_AXIS_OF: Mapping[str, Callable[[int, Sequence[int]], list[int]]] = {
+    "chunked": lambda _, sections: [axis for axis, size in enumerate(sections) for _ in range(size)],
+    "strided": axes.strided_axes,  # left-over pairs go to the first axis
+    "alternating": lambda pairs, sections: [i % len(sections) for i in range(pairs)],
+    "last for time": _last_for_time,
 }
 
 

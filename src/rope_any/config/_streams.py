@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, compress, product
 from typing import Any
 
-from rope_any import positions
 from rope_any._arrays import Array, library
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, int32, integer, positive
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, integer, positive
 from rope_any._positions import Coordinates, as_position_array
 from rope_any.config._load import typed
 from rope_any.config.tables.models import ALL
@@ -46,8 +45,8 @@ def stream(
     if numbering is None:
         known = ", ".join(name for name, model in ALL.items() if model.stream)
         raise ArgumentValueError("model_type", f"be one whose streams are known ({known})", model_type)
-    omni, names = numbering.ids == "omni", _IDS[numbering.ids]
-    if omni and not time_advances:
+    names = _IDS[numbering.ids]
+    if not flag("time_advances", time_advances) and numbering.ids == "omni":
         raise ArgumentValueError("time_advances", "be True for an Omni model, as in transformers", time_advances)
     keys = config.get("thinker_config", config)
     letters = {int32(key, _required_value(keys, key)): letter for key, letter in names.items()}
@@ -64,14 +63,9 @@ def stream(
     for ids, kept in zip(tokens, masks, strict=True):
         token_letters = "".join(letters.get(integer("token_ids", token), ".") for token in compress(ids, kept))
         token_letters = _GLM_VIDEO.sub(lambda video: video[0].replace("i", "v"), token_letters)
-        if omni:
-            # the first is for padding
-            coordinates = [(0, 0, 0), *_omni_positions(token_letters, grid_queue, numbering)]
-            numbers = as_position_array(coordinates, like=like)
-        else:
-            spans = _spans(token_letters, grid_queue) or [0]
-            of_tokens = positions.mrope(spans, like=like, time_advances=time_advances)
-            numbers = xp.concat([positions.mrope([1], like=like), of_tokens], axis=0)
+        # the first is for padding
+        coordinates = [(0, 0, 0), *_positions(token_letters, grid_queue, numbering, time_advances=time_advances)]
+        numbers = as_position_array(coordinates, like=like)
         counts = [n * keep for n, keep in zip(accumulate(kept), kept, strict=True)]
         rows.append(xp.take(numbers, as_position_array(counts, like=like), axis=0))
     grid_queue.require_all_used()
@@ -83,16 +77,10 @@ def _kept(value: object) -> int:
     return int(value if isinstance(value, bool) else integer("mask", value) != 0)
 
 
-def _spans(token_letters: str, grid_queue: "_Grids") -> list[Any]:
-    """Return for `positions.mrope` the length of each text, (times, rows, columns) of each grid. Raise if unfit."""
-    spans: list[Any] = []
-    for run in _RUNS.finditer(token_letters):
-        spans += grid_queue.take_for_run(run["grid"]) if run["grid"] else [len(run[0])]
-    return spans
-
-
-def _omni_positions(token_letters: str, grid_queue: "_Grids", numbering: Numbering) -> list[tuple[float, ...]]:
-    """Return the (time, height, width) of each token of a sequence in an Omni model. Raise if a grid does not fit."""
+def _positions(
+    token_letters: str, grid_queue: "_Grids", numbering: Numbering, *, time_advances: bool
+) -> list[tuple[float, ...]]:
+    """Return the (time, height, width) of each token of a sequence. Raise if a grid does not fit."""
     rows: list[tuple[float, ...]] = []
     first: float = 0 if numbering.whole else 0.0
     # the offsets of the start tokens of a video and of its audio, and of their end tokens
@@ -116,7 +104,7 @@ def _omni_positions(token_letters: str, grid_queue: "_Grids", numbering: Numberi
             first = 1 + max(rows[-1])
         for one in axes:
             rows += _grid_positions(first, one)
-            first = 1 + max(rows[-1])  # the last token has the largest position on each axis
+            first = 1 + max(rows[-1][0 if time_advances else 1 :])  # the last token has the largest one on each axis
     return rows
 
 

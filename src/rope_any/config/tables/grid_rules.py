@@ -67,21 +67,13 @@ def one_head(v: Given) -> Fact:
     heads = math.prod(divisors)
     if not divisors:
         return v.fact(names[0])
-    if v.row.is_tower:
-        _require_same_heads(v, divisors[0], names[1])
     if width % heads:
         raise ArgumentValueError(v.part.name(names[0]), f"be a multiple of the {heads} heads", width)
-    if not v.row.is_tower:
-        return Fact(width // heads, f"{v.sources[names[0]]} // {v.sources[names[1]]}")
-    found, given = Fact(width // heads, " / ".join(map(v.part.name, names[:2]))), v.part.get("head_dim")
-    agreed(found, given and checked(given, integer))
+    found = Fact(width // heads, f"{v.sources[names[0]]} // {v.sources[names[1]]}")
+    for key, fact in {"head_dim": found, "num_heads": v.fact(names[1])}.items():  # other names of what is read
+        if key not in v.row.head[1].keys and (given := v.part.get(key)):
+            agreed(fact, checked(given, integer))
     return found
-
-
-def _require_same_heads(v: Given, heads: int, key: str) -> None:
-    """Raise if ``num_heads``, where a tower has another key of the number of heads, contradicts that."""
-    if "num_heads" not in v.row.head[1].keys:
-        agreed(Fact(heads, v.part.name(key)), v.part.get("num_heads"))
 
 
 def all_heads(v: Given) -> Fact:
@@ -284,7 +276,7 @@ def over_all_heads(v: Given, *, layout: Value | str = "interleaved", across: Val
     v.put("blocks", *v.fact(heads))  # each head is paired on its own
     if dim // v[heads] % 2:
         raise ArgumentValueError(each, "be even", dim // v[heads])
-    v.row = v.row._replace(pairing="half")  # within a head
+    v.put("pairing", "half", v.sources["rope_type"])  # within a head
     return axes.assigned((0.0,) * rest + row, [0] * rest + axis_of) if n > 1 else row
 
 

@@ -205,11 +205,6 @@ class GridModel(NamedTuple):
     scaled: bool = True  # whether q·k is multiplied by 1 / sqrt(head_dim); if not, by 1
 
     @property
-    def is_tower(self) -> bool:
-        """Whether it is a tower, whose tokens are the patches of images."""
-        return not self.covers
-
-    @property
     def counts(self) -> tuple[int, ...]:
         """The possible numbers of axes."""
         n = len(self.axes)
