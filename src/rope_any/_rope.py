@@ -3,15 +3,7 @@
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
-from rope_any._align import (
-    APPLY,
-    Tokens,
-    broadcaster,
-    given_positions,
-    positions_by_axis,
-    seq_axis_hint,
-    tokens_of,
-)
+from rope_any._align import APPLY, Tokens, broadcaster, given_positions, positions_by_axis, seq_axis_hint, tokens_of
 from rope_any._arrays import (
     Array,
     Library,

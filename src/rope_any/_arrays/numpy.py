@@ -11,16 +11,7 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from rope_any._arrays import _memory, _numba, _threads
-from rope_any._arrays._library import (
-    Array,
-    Compiler,
-    HostMemory,
-    Library,
-    Refusal,
-    State,
-    refuse_unit,
-    type_name,
-)
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library, Refusal, State, refuse_unit, type_name
 
 
 def _refusal(x: Array) -> Refusal | None:

@@ -12,14 +12,7 @@ from dataclasses import replace
 
 from rope_any._checks import ArgumentValueError, Text, flag
 from rope_any._frequencies import as_rows
-from rope_any.config._layers import (
-    Layers,
-    first_value,
-    groups_by_label,
-    groups_of_type,
-    layer_count,
-    layer_types,
-)
+from rope_any.config._layers import Layers, first_value, groups_by_label, groups_of_type, layer_count, layer_types
 from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._part import LAYERS, Part
 from rope_any.config._recipe import Recipe, no_rotation

@@ -35,20 +35,7 @@ from rope_any.config._load import (
     same,
     typed,
 )
-from rope_any.config._part import (
-    BASE,
-    COUNT,
-    FLAGS,
-    HEADS,
-    HIDDEN,
-    LAYERS,
-    LENGTHS,
-    OBJECTS,
-    SHARE,
-    TYPES,
-    WHOLE,
-    Part,
-)
+from rope_any.config._part import BASE, COUNT, FLAGS, HEADS, HIDDEN, LAYERS, LENGTHS, OBJECTS, SHARE, TYPES, WHOLE, Part
 from rope_any.config._rotary_keys import ROTARY, several_axes_hint
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, REQUIRED, SCHEMES, unknown_name
 from rope_any.config.tables.models import MODELS

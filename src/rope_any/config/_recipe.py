@@ -37,25 +37,9 @@ from rope_any.config._layers import (
 )
 from rope_any.config._load import LARGEST_HEAD, Fact, Values, same
 from rope_any.config._parameters import complete_scheme
-from rope_any.config._part import (
-    BASE,
-    COUNT,
-    FLAGS,
-    HEADS,
-    HIDDEN,
-    LENGTHS,
-    OBJECTS,
-    SHARE,
-    Part,
-)
+from rope_any.config._part import BASE, COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, OBJECTS, SHARE, Part
 from rope_any.config._rotary_keys import ROTARY, require_synonyms, several_axes_hint
-from rope_any.config._schemes import (
-    ARGUMENTS,
-    ORIGINAL,
-    SECTIONS,
-    STRIDED,
-    Scheme,
-)
+from rope_any.config._schemes import ARGUMENTS, ORIGINAL, SECTIONS, STRIDED, Scheme
 from rope_any.config._score import score_scale
 from rope_any.config._text_part import other_file_hint
 from rope_any.config.tables.models import MODELS
