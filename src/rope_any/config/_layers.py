@@ -8,6 +8,7 @@ source. All other code reads these groups; `_recipe` makes a rotation from one.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from rope_any._checks import (
@@ -353,22 +354,15 @@ def _with_outer_values(part: Part, label: str | None, values: Values, *, by_laye
     found = Values({key: fact for key, fact in values.facts().items() if fact.value is not None or key == "factor"})
     names_of = {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}
     if by_index is not None:  # from a list with a base for each layer
-        found.put(BASE, *_require_scalar(by_index))
+        found.put(BASE, *by_index)
         del names_of[BASE]
     for key, names in names_of.items():
-        outside = [_require_scalar(fact) for name in names if (fact := part.get(name))]
+        outside = [fact for name in names if (fact := part.get(name))]
         if key in found and (by_layer or part.model.parameters_win):
             continue  # the value outside is for kinds of layers that have none
         for fact in outside:
             found.agree(key, fact)
     return found
-
-
-def _require_scalar(fact: Fact) -> Fact:
-    """Return a fact unchanged; raise if its value is still a list with an entry for each layer, not one of them."""
-    if isinstance(fact.value, list):
-        raise ArgumentValueError(fact.source, "be a number, or a list with one for each layer", fact.value)
-    return fact
 
 
 def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
@@ -428,8 +422,16 @@ def layer_count(part: Part, /) -> int:
 
 def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
     """Return (0, …, n − 1) if `counts` sum to n layers; None if one is no valid number, or n is 0 or too large."""
-    numbers = [n if type(n) is int and 0 <= n <= MOST_LAYERS else MOST_LAYERS + 1 for n, _ in counts]
-    return tuple(range(sum(numbers))) if 0 < sum(numbers) <= MOST_LAYERS else None
+    numbers = [n for n, _ in counts]
+    are_whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers)
+    return (
+        tuple(range(sum(numbers))) if are_whole and min(numbers, default=0) >= 0 < sum(numbers) <= MOST_LAYERS else None
+    )
+
+
+def _valid_layers(part: Part) -> tuple[int, ...] | None:
+    """Return the indices of the layers of a part; None if the config gives no valid number of layers."""
+    return all_layers(filter(None, [first_value(part, LAYERS)]))
 
 
 def require_layers(part: Part, counts: Iterable[Fact], /) -> NoReturn:
@@ -442,23 +444,11 @@ def require_layers(part: Part, counts: Iterable[Fact], /) -> NoReturn:
     raise ArgumentValueError(part.name(TYPES[0]), "be given, since layers differ")
 
 
-def _has_valid_layer_count(part: Part) -> bool:
-    """Whether a config gives a number of layers from 1 to `MOST_LAYERS`."""
-    try:
-        layer_count(part)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def layer_types(part: Part, /) -> list[str] | None:
     """Return each layer's type, such as ``conv``, by list, codes or the model's rule, or None. Raise if wrong."""
     given = agreed(_listed_types(part), _coded_types(part))
     if given is not None:
         return list(given.value)
-    attending = part.model_value("attention_layers")
-    if attending is not None:
-        return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
     if part.model.pattern is None or first_value(part, LAYERS) is None:
         return None
     count = layer_count(part)
@@ -519,7 +509,7 @@ def _cut_to_layer_count(part: Part, source: str, types: list[str], *, exact: boo
 def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
     """Return each layer's type. Without types: None with `labels` or without a layer count, else a None per layer."""
     counted = first_value(part, LAYERS) is not None
-    if counted and not labels and not _has_valid_layer_count(part):
+    if counted and not labels and _valid_layers(part) is None:
         return None  # the number is invalid, but no rotation needs it
     types = layer_types(part)
     return types if types is not None or labels or not counted else [None] * layer_count(part)
@@ -585,7 +575,7 @@ def _sizes_by_layer(part: Part) -> _Sizes:
     if not isinstance(by_layer, Mapping) or not all(isinstance(entry, Mapping) for entry in by_layer.values()):
         raise ArgumentTypeError(name, "hold an object for each layer", by_layer)
     names = (*_OF_HEADS, *(own for key, own in part.model.keys.items() if key.split(".")[-1] in _OF_HEADS))
-    most = layer_count(part) if _has_valid_layer_count(part) else MOST_LAYERS
+    most = len(_valid_layers(part) or range(MOST_LAYERS))
     found: dict[int, dict[str, Fact]] = {}
     for index, entry in by_layer.items():
         if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:

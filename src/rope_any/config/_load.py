@@ -43,10 +43,6 @@ _OTHER_PATHS = {
     ),
 }
 """What to give instead of a path that does not exist, by a pattern."""
-_OTHER_FOLDERS = {
-    "snapshots": "give one of the folders in its snapshots",
-}
-"""What to say of a folder without a config, by the name of a file or folder in it."""
 _FILES = "config.json", "params.json", "genai_config.json"  # of a folder, the first that exists is read
 
 
@@ -222,7 +218,7 @@ def _find_file(path: Path) -> tuple[Path, int]:
         hints = [f"give {shipped}, which ships with this package"]
     place = "at " + re.sub("^(https?:)/", r"\1//", printed(path))  # a `Path` has one slash
     if folder is not None:
-        hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]
+        hints = ["give one of the folders in its snapshots"] if (folder / "snapshots").exists() else []
         hints += [f"give {printed(file)}" for file in sorted(folder.glob("*.gguf"))[:1]]
         place = f"in {printed(folder.absolute())}"
     elif os.path.isfile(beside := path.parent / _FILES[0]):  # noqa: PTH113  # False for a name that is too long

@@ -43,9 +43,11 @@ def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None) -> P
     if factor is not None and form != params.META:
         raise ArgumentValueError("factor", f"not be given for {form}, which has its own", factor)
     file = File(keys)
+    for key, value in params.DEFAULTS.get(form, {}).items():
+        if key not in file:
+            file.put(key, value, f"default of {form}: {key}")
     inner, known = _inner_parts(form, keys), params.COMMON | params.SHARED | params.OWN[form]
-    known |= params.MORE_OF_EXECUTORCH if form == params.EXECUTORCH else set()
-    known |= {*params.YARN_OF_GPT_OSS.values(), "sliding_window"} if form == params.GPT_OSS else set()
+    known |= params.MORE.get(form, set())
     for name in unread_names(file, params.ABOUT_ROTATION, (known | params.PARTS.keys()) - {"multimodal"}, levels=8):
         raise unknown_name(name, name.rpartition(".")[2], known)
     text = text_of(file, factor)
@@ -184,9 +186,6 @@ def _put_temperature(found: Values, scaling: Values, file: File) -> None:
 
 def _deepseek(file: File, _: float | None) -> Part:
     """Return the text of a config of DeepSeek's own code (V2 to V3.2), with its defaults."""
-    for key, value in params.DEFAULTS_OF_DEEPSEEK.items():
-        if key not in file:
-            file.put(key, value, f"default of DeepSeek's code: {key}")
     found = _values(params.DEEPSEEK, file)
     if positive("max_seq_len", file["max_seq_len"]) > positive("original_seq_len", file["original_seq_len"]):
         scaling = file.renamed(params.YARN_OF_DEEPSEEK)
@@ -304,9 +303,6 @@ def _key_of_gpt_oss(keys: Keys) -> str | None:
 
 def _gpt_oss(file: File, _: float | None) -> Part:
     """Return the text of the original config.json of gpt-oss, with the defaults of its code."""
-    for key, value in params.DEFAULTS_OF_GPT_OSS.items():
-        if key not in file:
-            file.put(key, value, f"default of gpt-oss' code: {key}")
     found = _values(params.GPT_OSS, file)
     found["model_type"] = "gpt_oss"
     scaling = Values({"rope_type": Fact("default", "rope_scaling_factor")})

@@ -40,9 +40,10 @@ from rope_any.config._parameters import complete_scheme
 from rope_any.config._part import BASE, COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, OBJECTS, SHARE, Part
 from rope_any.config._rotary_keys import ROTARY, require_synonyms, several_axes_hint
 from rope_any.config._schemes import ARGUMENTS, ORIGINAL, SECTIONS, STRIDED, Scheme
-from rope_any.config._score import score_scale
 from rope_any.config._text_part import other_file_hint
 from rope_any.config.tables.models import MODELS
+from rope_any.config.tables.rows import UNKNOWN
+from rope_any.config.tables.rules import KNOWN_SCALE, Heads
 from rope_any.config.tables.words import CHANGES_ATTENTION
 
 LONGEST = 2**53  # tokens
@@ -124,10 +125,8 @@ def complete_head_dim(part: Part, v: Values, /) -> None:
 
 
 def _rotary_dim(part: Part, v: Values) -> Fact:
-    """Return how many features rotate, by formula, else count or share (raise if they disagree), else default."""
+    """Return how many features rotate, by count or share (raise if they disagree), else default."""
     model, head = part.model, v["head_dim"]
-    if model.rotary_dim is not None:
-        return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")
     share = _share_of(v, head) if SHARE in v else None
     if COUNT in v:
         count = v.check(COUNT, integer)
@@ -145,20 +144,12 @@ def _rotary_dim(part: Part, v: Values) -> Fact:
 
 def _require_class_reads_share(part: Part, v: Values) -> None:
     """Raise if the model's class ignores the share without scaling."""
-    if part.model_type in MODELS and part.model.partial is None and part.model.rotary_dim is None:
+    if part.model_type in MODELS and part.model.partial is None:
         head, rotary = v["head_dim"], v["rotary_dim"]
         wanted = f"be 1: without scaling, transformers rotates all {head} features of {part.model_type}"
         rope = f"Rope(ra.frequencies({rotary}, base=...), ...)"
         hint = f"leave it out; or if only the first {rotary} shall rotate, as in vLLM, write {rope}"
         raise ArgumentValueError(v.sources[SHARE], wanted, v[SHARE], hint)
-
-
-def _required_size(part: Part, key: str) -> int:
-    """Return the number of features under a key; raise if it is missing, or no integer from 2 to `LARGEST_HEAD`."""
-    fact = part.get(key)
-    if fact is None:
-        raise ArgumentValueError(part.name(key), "be given")
-    return width(fact.source, fact.value)
 
 
 def _share_of(v: Values, features: int) -> int:
@@ -387,11 +378,25 @@ _AXIS_OF: Mapping[str, Callable[[int, Sequence[int]], list[int]]] = {
 
 
 def score(part: Part, group: Layers, /) -> Fact:
-    """Return the factor by which layers multiply q·k (without attention factor) and its formula; raise if unknown."""
-    v = Values(group.values.facts())
+    """
+    Return the factor by which layers multiply q·k before the softmax, and its formula; raise if it is not known.
+
+    Read in transformers 5.24, and compared there with the attention of each model. The scale applies to rotated queries
+    and keys. It does not include the attention factor, which is in cos and sin, nor a factor of q or k before the
+    rotation. If a class has such a factor, or scales q by its position, the source of the scale says so.
+    """
+    v, model = Values(group.values.facts()), part.model
     if not has_rotary_slice(part, v):
         complete_head_dim(part, v)
-    return score_scale(part, v, group.label)
+    if model is UNKNOWN or not model.rotary:
+        raise ArgumentValueError(part.name("model_type"), KNOWN_SCALE, part.model_type)
+    scale, besides = model.score.rule(Heads(part, v)), model.score.besides
+    of = f"{scale.source}, in layers of type {group.label}" if group.label else scale.source
+    if model.score.unless:
+        key, value, default = model.score.unless
+        fact = v.find(key) or part.get(key) or Fact(default, "")
+        besides = "" if fact.value == value else besides
+    return Fact(float(scale.value), f"{of}; {besides}" if besides else of)
 
 
 # --- the rotation -----------------------------------------------------------------------------------------

@@ -145,8 +145,8 @@ def _unread(part: Part, key: str) -> ArgumentValueError:
 
 def _require_rules(part: Part) -> None:
     """Raise if the model's rules for layers can't read their keys in the config; the rules are tried for layer 0."""
-    for key in {"attention_layers", "scaled_layers"} & part.model.keys.keys():
-        indices(part, part.model.keys[key])
+    if "scaled_layers" in part.model.keys:
+        indices(part, part.model.keys["scaled_layers"])
     part.model.has_rotary(part, "full_attention", 0)
     if part.model.pattern is not None and not any(map(part.get, TYPES)):
         part.model.pattern(part, 0, 2)

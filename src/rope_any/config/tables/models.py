@@ -572,9 +572,11 @@ _ROWS = {
         sizes={"head_dim": 128},
     ),
     "lfm2": Model(
-        base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}, sizes=_whole(2560, heads=32, layers=32)
+        base=1_000_000.0,
+        pattern=partial(rules.attending, key="full_attn_idxs"),
+        sizes=_whole(2560, heads=32, layers=32),
     ),
-    "lfm2_moe": Model(base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}),
+    "lfm2_moe": Model(base=1_000_000.0, pattern=partial(rules.attending, key="full_attn_idxs")),
     "llama4_text": Model(
         "interleaved",
         older=Older(("default", "llama3")),
@@ -607,7 +609,8 @@ _ROWS = {
     "clvp_encoder": Model(
         switch=Switch("use_rotary_embedding", value=True, default=True),
         ignored=("rope_theta", "rope_parameters", "rope_scaling"),
-        rotary_dim=rules.clvp_rotary_dim,
+        keys={"rotary_dim": "rotary_dim"},
+        computed=rules.of_clvp,
         score=_BEFORE_ROTATION,
     ),
     "esm": _ESM,
@@ -634,14 +637,15 @@ _ROWS = {
     ),
     "wav2vec2-conformer": _WAV2VEC2,
     "zamba2": Model(
-        keys={"head_dim": "attention_head_dim", "attention_layers": "hybrid_layer_ids"},
+        keys={"head_dim": "attention_head_dim"},
+        pattern=partial(rules.attending, key="hybrid_layer_ids"),
         switch=Switch("use_mem_rope", value=True, default=False),
         score=Score(rules.by_half_a_head),
     ),
     # --- Whole models: the model types of their text part and towers, and the numbering of streams ----------
     """
     apertus1p5 aria cosmos3_edge deepseek_ocr2 embedding_gemma2 gemma3 gemma3n gemma4_unified glm_image
-    granite4_vision granite_docling hunyuan_vl molmo2 unlimited_ocr voxtral_realtime
+    granite4_vision granite_docling hunyuan_vl molmo2 qwen3_asr unlimited_ocr voxtral_realtime
     """: Model(text="*_text"),
     """
     audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision llava_qwen mineru2_qwen ovis2 pp_chart2table qwen2_audio
@@ -654,13 +658,11 @@ _ROWS = {
     ),
     """
     deepseek_vl deepseek_vl_hybrid glmasr idefics3 janus llava llava_llama llava_next llava_next_video omniasr
-    perception_lm smolvlm video_llava vipllava voxtral
+    llama3v perception_lm smolvlm video_llava vipllava voxtral
     """: Model(text="llama"),
     "deepseek_vl_v2 unlimited-ocr": Model(text="deepseek_v2"),
     "gpt_neox_reward_model": Model(text="gpt_neox"),
-    "llama3v": Model(text="llama"),
     "minicpmo minicpmv": Model(instead=rules.type_of_minicpm_v),
-    "llava_gemma": Model(text="gemma"),
     "llava_mixtral": Model(text="mixtral"),
     "kimi_k3": Model(text="kimi_linear", parts={"vision_config": "kimi_k25_vision"}),
     "diffusion_gemma": Model(text="*_text", parts={"vision_config": "gemma4_vision"}),
@@ -670,7 +672,6 @@ _ROWS = {
     "ernie4_5_vl_moe gemma4 glm5_next inkling2 minimax_m3_vl muse_glimmer muse_spark": _VL,
     "exaone4_5": _VL._replace(text="exaone4"),
     "fun_asr_nano moss_transcribe_diarize qianfan_ocr": Model(text="qwen3"),
-    "qwen3_asr": Model(text="qwen3_asr_text"),
     "fuyu": Model(text="persimmon"),
     "glm46v": Model(text="glm4v_text", parts={"vision_config": "glm4v_vision"}, stream=Numbering("glm", by_frame=True)),
     "glm4v glm4v_moe glm_ocr": _VL._replace(stream=Numbering("glm", by_frame=True)),
@@ -678,12 +679,11 @@ _ROWS = {
     "granite_speech granite_speech_plus": Model(text="granite"),
     "hyperclovax_vision_v2": Model(text="hyperclovax", parts={"vision_config": "qwen2_5_vl_vision"}),
     "hy_v4_vl": Model(text="*_text", stream=Numbering(by_frame=True, newline=True)),
-    "idefics2": Model(text="mistral"),
+    "idefics2 llava_mistral": Model(text="mistral"),
     "inkling2_loop": Model(text="*_text", parts={"vision_config": "inkling2_vision"}),
     "jev minicpm_ocr minicpmv4_6 minicpmv4_7": Model(text="qwen3_5_text"),
     "kimi_k25": _VL._replace(text="deepseek_v3"),
     "lfm2_vl": Model(text="lfm2"),
-    "llava_mistral": Model(text="mistral"),
     "lfm3_vl": _VL._replace(text="lfm3"),
     "lighton_ocr": Model(text="qwen3", parts={"vision_config": "pixtral"}),
     "llama4": Model(text="*_text", parts={"vision_config": "llama4_vision_model"}),
@@ -692,7 +692,7 @@ _ROWS = {
     "mllama": Model(text="mllama_text_model"),
     "modernvbert pe_audio pe_audio_video pe_video": Model(text="modernbert"),
     "paddleocr_vl qwen2_vl": _VL._replace(stream=Numbering()),
-    "paligemma": Model(text="gemma"),
+    "llava_gemma paligemma": Model(text="gemma"),
     "qwen2_5_omni": Model(
         text="*_text",
         parts={

@@ -54,8 +54,11 @@ OWN = {
 BOTH = {"hidden_dim", "ffn_dim_multiplier", "use_scaled_rope", "use_qk_norm", "multiple_of", "sliding_window"}
 """Names of Mistral or Meta that files of ExecuTorch may have too."""
 
-MORE_OF_EXECUTORCH = BOTH | {"rope_scale_factor", "high_freq_factor", "logits_scaling"}
-"""Names that its files may have, but do not decide the form."""
+MORE = {
+    EXECUTORCH: BOTH | {"rope_scale_factor", "high_freq_factor", "logits_scaling"},
+    GPT_OSS: {"rope_scaling_factor", "sliding_window"},
+}
+"""Other names that files of a form may have, but do not decide the form."""
 
 QUALCOMM = {"no_rope_layer_interval", "attention_multiplier", "local_rope_theta", "model_architecture"}
 """Names that only ExecuTorch's code for Qualcomm reads, which always rotates halves."""
@@ -116,19 +119,6 @@ YARN_OF_GPT_OSS = {
     "beta_slow": "rope_ntk_alpha",
 }
 
-DEFAULTS_OF_GPT_OSS: Mapping[str, float] = {
-    "num_hidden_layers": 36,
-    "hidden_size": 2880,
-    "num_attention_heads": 64,
-    "head_dim": 64,
-    "rope_theta": 150_000.0,
-    "rope_scaling_factor": 32.0,
-    "initial_context_length": 4096,
-    "rope_ntk_alpha": 1.0,
-    "rope_ntk_beta": 32.0,
-}
-"""The defaults of its code, by the name in the file."""
-
 LONGROPE_OF_EXECUTORCH = {
     "short_factor": "rope_scaling_short_factor",
     "long_factor": "rope_scaling_long_factor",
@@ -141,18 +131,31 @@ YARN_OF_DEEPSEEK = _unchanged("beta_fast", "beta_slow") | {
     "mscale_all_dim": "mscale",
 }
 
-DEFAULTS_OF_DEEPSEEK = {
-    "rope_theta": 10_000.0,
-    "max_seq_len": 16_384,  # not of the rotation, but it switches YaRN on
-    "rope_factor": 40.0,
-    "original_seq_len": 4096,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "mscale": 1.0,
-    "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128,
+DEFAULTS: Mapping[str, Mapping[str, float]] = {
+    GPT_OSS: {
+        "num_hidden_layers": 36,
+        "hidden_size": 2880,
+        "num_attention_heads": 64,
+        "head_dim": 64,
+        "rope_theta": 150_000.0,
+        "rope_scaling_factor": 32.0,
+        "initial_context_length": 4096,
+        "rope_ntk_alpha": 1.0,
+        "rope_ntk_beta": 32.0,
+    },
+    DEEPSEEK: {
+        "rope_theta": 10_000.0,
+        "max_seq_len": 16_384,  # not of the rotation, but it switches YaRN on
+        "rope_factor": 40.0,
+        "original_seq_len": 4096,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+    },
 }
-"""The defaults of its code, by the name in the file."""
+"""The defaults of the code of a form, by the name in the file."""
 
 CONSTANTS_OF_LLAMA4 = {"factor": 16.0, "high_freq_factor": 1.0}
 """The constants of Llama 4's code that differ from those of Llama 3; a file may have others."""

@@ -138,7 +138,6 @@ class Model(NamedTuple):
     learned: str = ""  # how the weights change the frequencies, which the config does not say
     sizes: Mapping[str, int] = {}  # defaults, by key or "layer type.key"; those of the whole model only for its parts
     parameters_win: bool = False  # whether a base in the parameters replaces a different one outside, without an error
-    rotary_dim: Callable[[Callable[[str], int]], int] | None = None  # how many features rotate, from sizes by name
     trailing: bool = False  # whether the last features of the head rotate
     backwards: bool = False  # whether pairs rotate by minus the angle
     optional_rotary: bool = False  # whether a base of null means no rotary embedding

@@ -6,7 +6,7 @@ A row gives the keyword arguments of a rule by `functools.partial`. Those that a
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer, positive
@@ -80,6 +80,11 @@ def in_turn(part: Part, index: int, layers: int, *, types: Sequence[str]) -> str
     return types[index % len(types)]
 
 
+def attending(part: Part, index: int, layers: int, *, key: str) -> str:
+    """Return "full_attention" if the index is in the list under `key`, or if there is none, else "conv"."""
+    return "full_attention" if part.get(key) is None or index in indices(part, key) else "conv"
+
+
 def dense_first(part: Part, index: int, layers: int) -> str:
     """Return "full_attention" for each n-th layer without experts, each m-th with, else "sliding_attention"."""
     dense = _dense_layers(part)
@@ -141,11 +146,6 @@ def self_attending(part: Part, layer_type: str, index: int) -> bool:
 def listed(part: Part, layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: its index is in the list under `key`; False without a list."""
     return index in indices(part, key)
-
-
-def clvp_rotary_dim(size: Callable[[str], int]) -> int:
-    """Return how many features rotate in CLVP: at least 32; `size` is a function that returns a size by its key."""
-    return max(size("projection_dim") // (2 * size("num_attention_heads")), 32)
 
 
 def labelled(layer_type: str, *, others: str, **labels: str) -> str:
@@ -265,6 +265,12 @@ def of_yuan(part: Part) -> dict[str, Fact]:
     heads = value("num_attention_heads").read(part, between(1, MOST_HEADS))
     head = Fact(integer(*whole[::-1]) // heads.value, f"{whole.source} // {heads.source}")
     return {"head_dim": head, "rotary_dim": Fact(hidden.value // heads.value, f"{hidden.source} // {heads.source}")}
+
+
+def of_clvp(part: Part) -> dict[str, Fact]:
+    """Return how many features rotate in CLVP: at least 32."""
+    whole, heads = (value(key).read(part, between(2, MOST_HEADS)) for key in ("projection_dim", "num_attention_heads"))
+    return {"rotary_dim": Fact(max(whole.value // (2 * heads.value), 32), f"derived as {part.model_type} does")}
 
 
 def without_sections(part: Part) -> dict[str, Fact]:
