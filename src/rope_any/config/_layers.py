@@ -8,7 +8,6 @@ source. All other code reads these groups; `_recipe` makes a rotation from one.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from numbers import Integral
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from rope_any._checks import (
@@ -77,16 +76,6 @@ class Layers(NamedTuple):
     """The values that sum to the number of layers, in parts that are not read as text is."""
 
 
-class _GroupKey(NamedTuple):
-    """The values that are the same for all layers of one group."""
-
-    label: str | None
-    layer_type: str | None
-    rotates: bool
-    own: tuple[str, ...]
-    """The values that the config gives for single layers, as text."""
-
-
 def canonical(part: Part, /) -> tuple[Layers, ...]:
     """Return layers grouped by equal values, or by label if types are unknown. Raise if a value is missing or wrong."""
     off, written = without_rotary(part), written_parameters(part)
@@ -99,7 +88,7 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     if types is None:  # one group for each label, or only one
         part = part if off else part.with_values(_common_entries(part))
         return tuple(_fill_in(part, Layers(label, unrotated=off), written) for label in labels or (None,))
-    found: dict[_GroupKey, list[int]] = {}
+    found: dict[tuple[str | None, str | None, bool, tuple[str, ...]], list[int]] = {}
     for i, kind in enumerate(types):
         rotates = off is None and kind not in WITHOUT_ATTENTION and part.model.has_rotary(part, kind or "", i)
         label = part.model.label(kind) if labels and kind and kind not in WITHOUT_ATTENTION else None
@@ -107,7 +96,7 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
             wanted = f"have an entry for {shown(kind)}"
             raise ArgumentValueError(part.name(OBJECTS[0]), wanted, Text(", ".join(labels)))
         own = tuple(shown(fact.value) for fact in _values_of_layer(part, label, i, sizes, lists).values())
-        found.setdefault(_GroupKey(label, kind, rotates, own), []).append(i)
+        found.setdefault((label, kind, rotates, own), []).append(i)
     groups = []
     for (label, kind, rotates, _), indices in found.items():
         unrotated = None if rotates else off or _why_unrotated(part, kind, indices)
@@ -422,11 +411,11 @@ def layer_count(part: Part, /) -> int:
 
 def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
     """Return (0, …, n − 1) if `counts` sum to n layers; None if one is no valid number, or n is 0 or too large."""
-    numbers = [n for n, _ in counts]
-    are_whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers)
-    return (
-        tuple(range(sum(numbers))) if are_whole and min(numbers, default=0) >= 0 < sum(numbers) <= MOST_LAYERS else None
-    )
+    try:
+        total = sum(integer_between(source, n, 0, MOST_LAYERS) for n, source in counts)
+    except (TypeError, ValueError):
+        return None
+    return tuple(range(total)) if 0 < total <= MOST_LAYERS else None
 
 
 def _valid_layers(part: Part) -> tuple[int, ...] | None:
