@@ -54,26 +54,20 @@ def rotations(name: object, /) -> list[str]:
     return ["", *(diffusers.CLASSES[name].further if isinstance(name, str) and name in diffusers.CLASSES else ())]
 
 
-def _tower(part: Part) -> GridModel:
-    """Return the row of a tower by its model type; raise, with the reason, if it is unknown or refused."""
+def _row(part: Part, rotation: str | None) -> GridModel:
+    """Return the row of a tower, or of a rotation of a class; raise, with the reason, if it is unknown or refused."""
     require_names(part.keys)
     kind = str(part.model_type)
-    if kind not in towers.TOWERS:
+    if rotation is None and kind not in towers.TOWERS:
         hint = towers.REFUSED.get(kind, NOTHING)
         wanted = "be that of a supported tower" if hint is NOTHING else "be one whose rotation a config gives"
-        raise ArgumentValueError(part.name("model_type"), wanted, part.model_type, hint)
-    return towers.TOWERS[kind]
-
-
-def _class(part: Part, name: object) -> GridModel:
-    """Return the row of a class of diffusers; raise, with the reason, if it is no name, unknown or refused."""
+        raise ArgumentValueError(part.name("model_type"), wanted, kind, hint)
+    if rotation is None:
+        return towers.TOWERS[kind]
     source = part.name("_class_name")
-    known = diffusers.CLASSES.get(typed(source, name, str, "be a name"))
-    if known is None:
-        raise ArgumentValueError(
-            source, "be a class of diffusers whose rotation is known", name, _class_hint(str(name))
-        )
-    return known
+    if (known := diffusers.CLASSES.get(typed(source, part.keys["_class_name"], str, "be a name"))) is None:
+        raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", kind, _class_hint(kind))
+    return known.further[rotation] if rotation else known
 
 
 def _class_hint(name: str) -> str:
@@ -92,20 +86,10 @@ def _class_hint(name: str) -> str:
 # --- reading a config -------------------------------------------------------------------------------------
 
 
-def _found(part: Part, rotation: str | None) -> tuple[Part, GridModel]:
-    """Return a part, whose model type is now the name of its class, and its row; raise if it is unknown or refused."""
-    if rotation is None:
-        return part, _tower(part)
-    name = part.keys.get("_class_name")
-    row = _class(part, name)
-    return part._replace(model_type=name), row.further[rotation] if rotation else row
-
-
 def _require_read(part: Part, row: GridModel) -> None:
     """Raise for a key about rotary that the class does not read, or a value with which it has another rotation."""
     for value, source in unread(part, {key.partition(".")[0] for key in row.known_keys()}, _OF_GRIDS):
-        if value is not True:  # use_rope: true is no contradiction
-            raise _not_read(part, value, source)
+        raise _not_read(part, value, source)
     for needed, why, must_be in row.needs:
         given, source = needed.read(part)
         if not same(given, must_be):
@@ -120,10 +104,9 @@ def _not_read(part: Part, value: object, source: str) -> ArgumentValueError:
 
 def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
     """Return a part's layers as one group; without rotary, only `unrotated`. Raise for a refused class or key."""
-    name = part.keys.get("_class_name")
-    if rotation is not None and isinstance(name, str) and name in diffusers.UNROTATED:
-        return (Layers(unrotated=f"{name} has no rotary embedding"),)
-    part, row = _found(part, rotation)
+    if rotation is not None and part.model_type in diffusers.UNROTATED:
+        return (Layers(unrotated=f"{part.model_type} has no rotary embedding"),)
+    row = _row(part, rotation)
     _require_read(part, row)
     v, key = Given(part, row), "model_type" if rotation is None else "_class_name"
     by_model = f"{part.name(key)} {part.model_type}"
@@ -162,7 +145,7 @@ def _read_parameters(v: Given, part: Part) -> None:
 
 def recipe(part: Part, group: Layers, length: int | None = None, rotation: str | None = None, /) -> Recipe:
     """Return the recipe of the group of `canonical`; `length` (None: as trained) is for OmniGen. Raise if unfit."""
-    part, row = _found(part, rotation)
+    row = _row(part, rotation)
     v = Given(part, row, length)
     v.take(group.values)
     made = row.frequencies(v)
@@ -180,7 +163,7 @@ def recipe(part: Part, group: Layers, length: int | None = None, rotation: str |
 
 def score(part: Part, group: Layers, /) -> Fact:
     """Return the factor by which a tower multiplies q·k before the softmax, with its formula as the source."""
-    if not _tower(part).scaled:
+    if not _row(part, None).scaled:
         return Fact(1.0, f"{part.model_type} does not scale q·k")
     head = group.values.fact("head_dim")
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
@@ -196,7 +179,7 @@ def grid(part: Part, rotation: str | None, shape: tuple[int, ...], /) -> tuple[t
     `shape` is ``([frames,] rows, columns)`` in tokens: in patches before any are merged. Tokens are in the order of
     queries and keys, such as row by row, without class and register tokens. Raise if the class can't have the shape.
     """
-    part, row = _found(part, rotation)
+    row = _row(part, rotation)
     _require_read(part, row)
     frames, rows, columns = sizes = grid_shape(shape, MOST_TOKENS)
     if row.grid is None:

@@ -104,7 +104,7 @@ def _by_name(
 def _diffusers_readers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str, PartReader]:
     """Return a reader per rotation: "transformer", "transformer.audio". Raise if an unknown class is no transformer."""
     name = keys["_class_name"]
-    part = Part(keys, (), f"_class_name {name}" if is_name(name) else None, UNKNOWN, pairing)
+    part = Part(keys, (), name if is_name(name) else None, UNKNOWN, pairing)
     if not _grids.may_rotate(name):
         _grids.canonical(part, "")  # raises, unless the class is known to have no rotary embedding
     return {f"transformer.{rotation}".rstrip("."): _grid_reader(part, rotation) for rotation in _grids.rotations(name)}

@@ -72,9 +72,10 @@ def _keys_of_any_model() -> frozenset[str]:
 
 
 def unread(part: Part, read: Collection[str], also: str = "$^") -> Iterator[Fact]:
-    """Yield each value of a part whose key is about rotary embedding (or matches `also`) and is not in `read`."""
+    """Yield each value that is not neutral whose key is about rotary (or matches `also`) and not in `read`."""
     for key, value in part.keys.items():
-        if value is not None and key not in read and (ROTARY.search(str(key)) or re.search(also, str(key))):
+        is_rotary = ROTARY.search(str(key)) or re.search(also, str(key))
+        if is_rotary and key not in read and value is not None and not same(value, NEUTRAL.get(key)):
             yield Fact(value, part.name(str(key)))
 
 
