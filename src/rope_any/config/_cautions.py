@@ -11,7 +11,6 @@ from rope_any.config._layers import (
     EXTENDED,
     MOST_KINDS,
     Layers,
-    canonical,
     class_defaults,
     groups_by_label,
     rope_type_of,
@@ -19,7 +18,7 @@ from rope_any.config._layers import (
 from rope_any.config._load import Values
 from rope_any.config._part import BASE, LENGTHS, OBJECTS, SHARE, Part
 from rope_any.config._parts import PartReader
-from rope_any.config._recipe import Recipe, has_rotary_slice, recipe
+from rope_any.config._recipe import Recipe, group_with_label, has_rotary_slice, recipe
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config.tables.models import MODELS
 from rope_any.scaling import yarn_attention_factor
@@ -177,17 +176,16 @@ def _elsewhere(kind: _Kind) -> Found:
 
 def _keys_by_transformers_4(kind: _Kind) -> Readings:
     """Yield the reading without the keys that transformers 4 does not read, because of their place."""
-    part, label, old = kind.part, kind.group.label, kind.part.keys.get(OBJECTS[1])
+    part, old = kind.part, kind.part.keys.get(OBJECTS[1])
     outside = {BASE, SHARE}  # it reads them only there
     names = [f"{OBJECTS[1]}.{key}" for key in sorted(outside)] if old else [OBJECTS[0]]
     unread = " and ".join(part.name(name) for name in names if part.get(name))
-    if not unread or kind.part.form:
+    if not unread or part.form:
         return
     keys = {OBJECTS[0]: None, OBJECTS[1]: old and {key: value for key, value in old.items() if key not in outside}}
     other = part._replace(keys={**part.keys, **keys})
     try:
-        groups = groups_by_label(canonical(other))
-        theirs = recipe(other, (groups.get(label) or groups[None])[0])
+        theirs = recipe(other, group_with_label(other, kind.group.label))
     except (KeyError, TypeError, ValueError):  # no version 4 can read it
         return
     text = f"transformers 4, if it has {part.model_type}, does not read {unread}"

@@ -38,7 +38,9 @@ def explain(reader: PartReader, layer_type: str | None, length: int | None, /) -
     for label, same_label in groups_by_label(groups_of_type(groups, layer_type)).items():
         found: dict[Rope, Explanation] = {}
         for group in (group for group in same_label if not group.unrotated):
-            rope, facts = _explained(reader, group, groups, length)
+            rope, facts = reader.recipe(group, length)
+            lengths = {} if reader.grid else _lengths(reader.part, group, groups, facts)  # grids have no lengths
+            facts = {**facts, **lengths, **_score_of(reader, group)}
             old = found.get(rope)
             layers = group.indices if old is None else tuple(sorted([*(old.layers or ()), *(group.indices or ())]))
             found[rope] = Explanation(label or layer_type, rope, facts if old is None else old.facts, layers)
@@ -47,16 +49,6 @@ def explain(reader: PartReader, layer_type: str | None, length: int | None, /) -
         unrotated = [Explanation(label or layer_type, None, none, ())] if reasons else []
         explanations += found.values() or unrotated
     return tuple(explanations)
-
-
-def _explained(
-    reader: PartReader, group: Layers, groups: Iterable[Layers], length: int | None
-) -> tuple[Rope, dict[str, Fact]]:
-    """Return the rotation of one group of a part's `groups`, at a length, and its values with their sources."""
-    made = reader.recipe(group, length)
-    # a part with grids has no lengths
-    lengths = {} if reader.grid else _lengths(reader.part, group, groups, made.facts)
-    return made.rope, {**made.facts, **lengths, **_score_of(reader, group)}
 
 
 def _score_of(reader: PartReader, group: Layers) -> dict[str, Fact]:

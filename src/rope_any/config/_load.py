@@ -122,7 +122,8 @@ def load(config: object, /) -> dict[str, Any]:
     """
     if isinstance(config, str | os.PathLike):
         name = _published.name_in(config)
-        config = _read_file(Path(config)) if name is None else _published_config(name)
+        known = {} if name is None else _published.configs()
+        config = _read_file(Path(config)) if name is None else known[_published.full_name(name, known)]
     if not isinstance(config, Mapping | type) and callable(getattr(config, "to_dict", None)):
         config = config.to_dict()  # type: ignore[attr-defined]  # the line above checks it
     if not isinstance(config, Mapping) and callable(getattr(getattr(config, "config", None), "to_dict", None)):
@@ -133,12 +134,6 @@ def load(config: object, /) -> dict[str, Any]:
         raise ArgumentTypeError("config", wanted, got, _instead_of(config))
     found: dict[str, Any] = _as_json(config, (), {})
     return found
-
-
-def _published_config(name: str) -> dict[str, Any]:
-    """Return the published config that a name means; raise if it means none or several."""
-    known = _published.configs()
-    return known[_published.full_name(name, known)]
 
 
 def _instead_of(config: object) -> str:

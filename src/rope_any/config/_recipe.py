@@ -191,8 +191,7 @@ def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
     made = _recipe_of_one_reading(part, group, length)
     for name, other, wanted, hint in _other_readings(part, group.label):
         try:
-            groups = groups_by_label(canonical(other))
-            theirs = _recipe_of_one_reading(other, next(iter(groups.get(group.label) or groups[None])), length)
+            theirs = _recipe_of_one_reading(other, group_with_label(other, group.label), length)
         except (KeyError, TypeError, ValueError) as error:
             got = f"{name} alone: {error}" if name in OBJECTS else f"without it: {error}"
             raise ArgumentValueError(part.name(name), wanted, Text(got), hint) from None
@@ -202,6 +201,12 @@ def recipe(part: Part, group: Layers, length: int | None = None, /) -> Recipe:
             got = f"{brief(ours.value)} ({ours.source}) and {brief(fact.value)} ({fact.source})"
             raise ArgumentValueError(part.name(name), wanted, Text(got), hint)
     return made
+
+
+def group_with_label(part: Part, label: str | None, /) -> Layers:
+    """Return the first group of layers with a label, or without if none has it. Raise a KeyError if there is none."""
+    groups = groups_by_label(canonical(part))
+    return (groups.get(label) or groups[None])[0]
 
 
 def _other_readings(part: Part, label: str | None) -> Iterator[tuple[str, Part, str, str]]:
