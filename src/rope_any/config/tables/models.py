@@ -47,6 +47,20 @@ _FULL_LAYERS = partial(rules.full_layers, n=4, first=1, also=(0,))
 _OMNI_2 = Numbering("omni", rate="position_id_per_seconds", shared=True)
 _OMNI_3 = Numbering("omni", rate="position_id_per_seconds", whole=False)
 
+_TEMPERATURE = Score(
+    besides="q is also scaled by position: rope_any.bending.temperature",
+    unless=Switch("llama_4_scaling_beta", value=None),
+)
+_CODEGEN = Model(
+    "interleaved",
+    keys={"rotary_dim": "rotary_dim"},
+    ignored=("rope_theta", "rope_parameters", "rope_scaling"),
+    sizes={"rotary_dim": 64},
+)
+_EXAONE = Model(has_rotary=rules.sliding_if_windowed, pattern=partial(rules.every, n=4, key="sliding_window_pattern"))
+_GPT_OSS = Model(base=150_000.0, needs_parameters=True, sizes={"head_dim": 64})
+_HUNYUAN = Model(keys={"head_dim": "attention_head_dim"}, parameters=("alpha",), normed=True)
+_LAGUNA = Model(partial=1.0, needs_parameters=True, ignored=("partial_rotary_factor",), sizes={"head_dim": 128})
 _GPT_NEOX = Model(
     partial=0.25,
     keys={"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
@@ -55,6 +69,7 @@ _GPT_NEOX = Model(
 _MLA = Model(
     "interleaved", sizes={"qk_rope_head_dim": 64}, score=Score(partial(rules.with_mscale, plain=128)), latent="half"
 )
+_MLA_64 = _MLA._replace(score=Score(partial(rules.with_mscale, plain=64)))
 _MLA_192 = _MLA._replace(score=Score(partial(rules.with_mscale, plain=192)))
 _GLM4V = Model("interleaved", partial=1.0, axes="chunked", sections=(8, 12, 12))
 _QWEN2_VL = Model(base=1_000_000.0, axes="chunked", sections=(16, 24, 24))
@@ -170,11 +185,8 @@ _ROWS = {
     "emu3_text_model": Model(base=1_000_000.0, sizes=_whole(4096, heads=32, layers=32)),
     "internlm": Model(computed=rules.of_internlm, ignored=("rope_scaling",), unread=("rotary",)),
     "internlm2 minicpm orion xverse Yi": Model(score=_FOREIGN),
-    "mixformer-sequential phi-msft": Model(
-        keys={"rotary_dim": "rotary_dim"},
-        ignored=("rope_theta", "rope_parameters", "rope_scaling"),
-        unread=("flash_rotary",),
-        sizes={"rotary_dim": 32},
+    "mixformer-sequential phi-msft": _CODEGEN._replace(
+        pairing="half", unread=("flash_rotary",), sizes={"rotary_dim": 32}
     ),
     "falcon_h1": Model(
         score=Score(
@@ -193,23 +205,15 @@ _ROWS = {
         neutral={"pos_emb": "rotary"},
     ),
     "stablelm stablelm_epoch": Model(partial=0.25, keys={"partial_rotary_factor": "rope_pct"}, ignored=("rope_pct",)),
-    "gpt_oss": Model(base=150_000.0, needs_parameters=True, sizes={"head_dim": 64}),
+    "gpt_oss": _GPT_OSS,
     "granite": Model(sizes=_whole(4096, heads=32, layers=32), score=_MULTIPLIED),
     "granite4_vision_text granitemoe granitemoeshared": Model(score=_MULTIPLIED),
     "granite_docling_text": Model(score=Score(partial(rules.by_key, key="attention_multiplier", default=0.015625))),
     "gte": Model(base=160_000.0),
     "higgs_audio_v2": Model(needs_parameters=True, sizes={"head_dim": 128}),
-    "laguna mellum": Model(
-        partial=1.0, needs_parameters=True, ignored=("partial_rotary_factor",), sizes={"head_dim": 128}
-    ),
+    "laguna mellum": _LAGUNA,
     "hrm_text internlm3 iquestcoder qwen3_omni_moe_talker_code_predictor seed_oss": Model(sizes={"head_dim": 128}),
-    "hunyuan hunyuan_v1_dense hunyuan_v1_moe": Model(
-        keys={"head_dim": "attention_head_dim"},
-        parameters=("alpha",),
-        older=_NULL_HEAD,
-        ignored=("attention_head_dim",),
-        normed=True,
-    ),
+    "hunyuan hunyuan_v1_dense hunyuan_v1_moe": _HUNYUAN._replace(older=_NULL_HEAD, ignored=("attention_head_dim",)),
     "hy_v3": Model(base=11_158_840.0, sizes={"head_dim": 128}),
     "hyperclovax": Model(score=Score(partial(rules.by_key, key="attention_multiplier"))),
     "jetmoe": Model(keys={"head_dim": "kv_channels"}, sizes={"head_dim": 128}),
@@ -233,14 +237,7 @@ _ROWS = {
             layers=partial(rules.by_type, types=("minimax_m3_sparse",)),
         ),
     ),
-    "ministral3": Model(
-        needs_parameters=True,
-        sizes={"head_dim": 128},
-        score=Score(
-            besides="q is also scaled by position: rope_any.bending.temperature",
-            unless=Switch("llama_4_scaling_beta", value=None),
-        ),
-    ),
+    "ministral3": Model(needs_parameters=True, sizes={"head_dim": 128}, score=_TEMPERATURE),
     "mixtral": Model(base=1_000_000.0, older=_NULL_HEAD),
     "phimoe": Model(base=1_000_000.0, parameters=("short_mscale", "long_mscale")),
     "molmo2_text": Model(keys={"scaled_layers": "rope_scaling_layers"}, sizes={"head_dim": 128}),
@@ -269,12 +266,8 @@ _ROWS = {
     "sarvam_moe": Model(base=8_000_000.0, partial=1.0, sizes={"head_dim": 64}),
     "solar_open": Model(base=1_000_000.0, partial=1.0, sizes={"head_dim": 128}),
     "timesfm2_5": Model(sizes={"head_dim": 80}, score=_LEARNED),
-    "zaya": Model(
-        partial=1.0,
-        needs_parameters=True,
-        ignored=("partial_rotary_factor",),
-        sizes={"head_dim": 128},
-        score=Score(besides="the norm of k, before the rotation, has a learned factor for each head"),
+    "zaya": _LAGUNA._replace(
+        score=Score(besides="the norm of k, before the rotation, has a learned factor for each head")
     ),
     # --- Pairing "interleaved", and all layers have the same rotation ---------------------------------------
     "blt_patcher": Model("interleaved"),
@@ -290,23 +283,14 @@ _ROWS = {
         ignored=("rope_scaling", "partial_rotary_factor", "rotary_percent"),
         unread=("rope_ratio", "original_rope"),
     ),
-    "codegen moss": Model(
-        "interleaved",
-        keys={"rotary_dim": "rotary_dim"},
-        ignored=("rope_theta", "rope_parameters", "rope_scaling"),
-        sizes={"rotary_dim": 64},
-    ),
+    "codegen moss": _CODEGEN,
     "ernie4_5": Model("interleaved", base=500_000.0, sizes={"head_dim": 128}),
     "glm glm4": Model("interleaved", partial=0.5, sizes={"head_dim": 128}),
     "helium": Model("interleaved", base=100_000.0, sizes={"head_dim": 128}),
     "moonshine": Model("interleaved", partial=0.9, keys={"num_attention_heads": "decoder_num_attention_heads"}),
     "moonshine_streaming": Model("interleaved", partial=1.0, needs_parameters=True),
-    "openai_privacy_filter": Model(
-        "interleaved",
-        base=150_000.0,
-        needs_parameters=True,
-        sizes={"head_dim": 64},
-        score=Score(besides="by head_dim ** -0.25 on q and the same on k"),
+    "openai_privacy_filter": _GPT_OSS._replace(
+        pairing="interleaved", score=Score(besides="by head_dim ** -0.25 on q and the same on k")
     ),
     "pe_audio_video_encoder": Model("interleaved", base=20_000.0, sizes={"head_dim": 128}),
     "pe_video_encoder": Model("interleaved", base=20_000.0, alone="vision", sizes={"head_dim": 128}),
@@ -320,13 +304,7 @@ _ROWS = {
     # "interleaved".
     "axk1 deepseek_v3 youtu": _MLA._replace(keys={"qk_rope_head_dim": "head_dim"}, flag_sets_pairing=True),
     "kimi_k2": _MLA._replace(flag_sets_pairing=True, latent=None),
-    "axk2": Model(
-        "interleaved",
-        sizes={"qk_rope_head_dim": 32},
-        score=Score(partial(rules.with_mscale, plain=64)),
-        indexer=Indexer("half"),
-        latent="half",
-    ),
+    "axk2": _MLA_64._replace(sizes={"qk_rope_head_dim": 32}, indexer=Indexer("half")),
     "bailing_hybrid": _MLA._replace(
         base=6_000_000.0,
         pattern=partial(rules.every, n=6, key="layer_group_size", other="linear_attention"),
@@ -361,8 +339,7 @@ _ROWS = {
             stride=optional("compress_rates.compressed_sparse_attention", "compress_rate_csa", default=4),
         ),
     ),
-    "dots3_note_text": Model(
-        "interleaved",
+    "dots3_note_text": _MLA._replace(
         layers={"sliding_attention": Layer(50_000.0, "swa_rope_theta"), "indexed_attention": Layer(80_000_000.0)},
         keys={
             "sliding_attention.qk_rope_head_dim": "swa_qk_rope_head_dim",
@@ -377,7 +354,6 @@ _ROWS = {
         one_base_if_flat=True,
         score=Score(partial(rules.by_slices, plain=128)),
         indexer=Indexer("interleaved", layers=rules.unless_off, layer_type="indexed_attention"),
-        latent="half",
     ),
     "glm4_moe_lite": _MLA_192._replace(partial=1.0, keys={"qk_rope_head_dim": "head_dim"}, flag_sets_pairing=True),
     "glm_moe_dsa": _MLA_192._replace(indexer=Indexer("interleaved", layers=rules.scheduled)),
@@ -393,19 +369,12 @@ _ROWS = {
         keys={"qk_rope_head_dim": "head_dim"},
         score=_MLA.score._replace(besides="q and the latent of k are multiplied before the rotation"),
     ),
-    "minicpm3": Model(sizes={"qk_rope_head_dim": 32}, score=Score(partial(rules.with_mscale, plain=64)), latent="half"),
-    "mistral4": Model(
-        "interleaved",
+    "minicpm3": _MLA_64._replace(pairing="half", sizes={"qk_rope_head_dim": 32}),
+    "mistral4": _MLA._replace(
         needs_parameters=True,
-        sizes={"qk_rope_head_dim": 64},
         slice_by_share="given",
         flag_sets_pairing=True,
-        latent="half",
-        score=Score(
-            partial(rules.with_mscale, plain=64),
-            besides="q is also scaled by position: rope_any.bending.temperature",
-            unless=Switch("llama_4_scaling_beta", value=None),
-        ),
+        score=_TEMPERATURE._replace(rule=_MLA_64.score.rule),
     ),
     "mistral_large4_text": Model(
         "interleaved",
@@ -427,13 +396,7 @@ _ROWS = {
     "glm_ocr_text": _GLM4V,
     # The class applies the sections to the table with each pair twice. If positions differ by axis, this is no
     # rotation.
-    "hunyuan_vl_text": Model(
-        axes="doubled",
-        keys={"head_dim": "attention_head_dim"},
-        types={"xdrope": "dynamic"},
-        parameters=("alpha",),
-        normed=True,
-    ),
+    "hunyuan_vl_text": _HUNYUAN._replace(axes="doubled", types={"xdrope": "dynamic"}),
     # The default share of sliding layers is 1.
     "neomme": Model(
         partial=0.25,
@@ -546,14 +509,8 @@ _ROWS = {
         sizes={"head_dim": 128},
         parameters_win=True,
     ),
-    "exaone4 exaone4_5_text": Model(
-        has_rotary=rules.sliding_if_windowed,
-        pattern=partial(rules.every, n=4, key="sliding_window_pattern"),
-        sizes=_whole(4096, heads=32, layers=32),
-    ),
-    "exaone_moe": Model(
-        has_rotary=rules.sliding_if_windowed, pattern=partial(rules.every, n=4, key="sliding_window_pattern")
-    ),
+    "exaone4 exaone4_5_text": _EXAONE._replace(sizes=_whole(4096, heads=32, layers=32)),
+    "exaone_moe": _EXAONE,
     "flint": Model(
         has_rotary=rules.sliding, pattern=partial(rules.every, n=4, first=3, also=(0, -1)), sizes={"head_dim": 128}
     ),
@@ -620,13 +577,7 @@ _ROWS = {
         sizes=_whole(1280, heads=20, layers=33),
     ),
     "falcon": Model(switch=Switch("alibi", value=False, default=False)),
-    "gptj": Model(
-        "interleaved",
-        keys={"rotary_dim": "rotary_dim"},
-        switch=Switch("rotary", value=True, default=True),
-        ignored=("rope_theta", "rope_parameters", "rope_scaling"),
-        sizes={"rotary_dim": 64},
-    ),
+    "gptj": _CODEGEN._replace(switch=Switch("rotary", value=True, default=True)),
     "granitemoehybrid": Model(switch=Switch("position_embedding_type", value="rope"), score=_MULTIPLIED),
     "RefinedWeb RefinedWebModel": Model(switch=Switch("alibi", value=False, default=False), score=_FOREIGN),
     "seamless_m4t": _WAV2VEC2._replace(
