@@ -34,6 +34,7 @@ def _whole(hidden: int, *, heads: int, layers: int) -> dict[str, int]:
 
 # --- what several rows share ------------------------------------------------------------------------------
 
+_PARAMETERS = ("rope_theta", "rope_parameters", "rope_scaling")
 _ONE = Score(rules.one)
 _MULTIPLIED = Score(partial(rules.by_key, key="attention_multiplier", default=1.0))
 _BY_SCALAR = Score(partial(rules.by_key, key="query_pre_attn_scalar", power=-0.5, default=256))
@@ -54,12 +55,13 @@ _TEMPERATURE = Score(
 _CODEGEN = Model(
     "interleaved",
     keys={"rotary_dim": "rotary_dim"},
-    ignored=("rope_theta", "rope_parameters", "rope_scaling"),
+    ignored=_PARAMETERS,
     sizes={"rotary_dim": 64},
 )
 _EXAONE = Model(has_rotary=rules.sliding_if_windowed, pattern=partial(rules.every, n=4, key="sliding_window_pattern"))
 _GPT_OSS = Model(base=150_000.0, needs_parameters=True, sizes={"head_dim": 64})
 _HUNYUAN = Model(keys={"head_dim": "attention_head_dim"}, parameters=("alpha",), normed=True)
+_LFM2 = Model(base=1_000_000.0, pattern=partial(rules.attending, key="full_attn_idxs"))
 _LAGUNA = Model(partial=1.0, needs_parameters=True, ignored=("partial_rotary_factor",), sizes={"head_dim": 128})
 _GPT_NEOX = Model(
     partial=0.25,
@@ -296,9 +298,7 @@ _ROWS = {
     "pe_video_encoder": Model("interleaved", base=20_000.0, alone="vision", sizes={"head_dim": 128}),
     "pe_audio_encoder": Model("interleaved", base=20_000.0, alone="audio", sizes={"head_dim": 128}),
     "qwen2_5_omni_dit": Model("interleaved", sizes={"head_dim": 64}),
-    "roformer": Model(
-        "interleaved", ignored=("head_dim", "rope_theta", "rope_parameters", "rope_scaling"), unread=("rotary_value",)
-    ),
+    "roformer": Model("interleaved", ignored=("head_dim", *_PARAMETERS), unread=("rotary_value",)),
     # --- A rotary slice of the head (MLA) -------------------------------------------------------------------
     # The classes take pairs of adjacent features and write the results as halves. The scores equal those of
     # "interleaved".
@@ -376,12 +376,11 @@ _ROWS = {
         flag_sets_pairing=True,
         score=_TEMPERATURE._replace(rule=_MLA_64.score.rule),
     ),
-    "mistral_large4_text": Model(
-        "interleaved",
+    "mistral_large4_text": _MLA._replace(
         needs_parameters=True,
         has_rotary=_FLAGGED,
         learned="times exp(alpha), where alpha is rotary_emb.alpha of the weights",
-        sizes={"qk_rope_head_dim": 64},
+        latent=None,
         score=Score(partial(rules.unknown, why="it is learned, and grows with the logarithm of the position of q")),
         indexer=Indexer("interleaved", layers=rules.scheduled),
     ),
@@ -528,12 +527,8 @@ _ROWS = {
         ),
         sizes={"head_dim": 128},
     ),
-    "lfm2": Model(
-        base=1_000_000.0,
-        pattern=partial(rules.attending, key="full_attn_idxs"),
-        sizes=_whole(2560, heads=32, layers=32),
-    ),
-    "lfm2_moe": Model(base=1_000_000.0, pattern=partial(rules.attending, key="full_attn_idxs")),
+    "lfm2": _LFM2._replace(sizes=_whole(2560, heads=32, layers=32)),
+    "lfm2_moe": _LFM2,
     "llama4_text": Model(
         "interleaved",
         older=Older(("default", "llama3")),
@@ -565,7 +560,7 @@ _ROWS = {
     # --- A key switches rotary embedding on -----------------------------------------------------------------
     "clvp_encoder": Model(
         switch=Switch("use_rotary_embedding", value=True, default=True),
-        ignored=("rope_theta", "rope_parameters", "rope_scaling"),
+        ignored=_PARAMETERS,
         keys={"rotary_dim": "rotary_dim"},
         computed=rules.of_clvp,
         score=_BEFORE_ROTATION,
@@ -687,15 +682,7 @@ _ROWS = {
     """: Model(rotary=False),
     "xlm-roberta": Model(rotary=False, instead=rules.type_of_jina),
     "jamba kimi_linear nemotron_h": Model(
-        unread=(
-            "rope_theta",
-            "rope_scaling",
-            "rope_parameters",
-            "partial_rotary_factor",
-            "qk_rope_head_dim",
-            "mla_use_nope",
-        ),
-        rotary=False,
+        unread=(*_PARAMETERS, "partial_rotary_factor", "qk_rope_head_dim", "mla_use_nope"), rotary=False
     ),
     "glm5_next_text": Model(
         pattern=partial(rules.every, n=4, kind="indexed_attention", other="linear_attention"),
