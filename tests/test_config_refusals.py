@@ -38,7 +38,7 @@ VALUES = [
     (scaled(**YARN | {"factor": 0}), "rope_scaling.factor must be positive"),
     (scaled(rope_type="linear", factor=0.7), "rope_scaling.factor must be at least 1; got 0.7$"),
     (scaled(rope_type="linear", factor=DEEPLY_NESTED), "rope_scaling.factor must be a real number; got list"),
-    (LLAMA | {"rope_theta": DEEPLY_NESTED}, r"rope_theta\[0\] must be a number"),
+    (LLAMA | {"rope_theta": DEEPLY_NESTED}, r"rope_theta\[0\] must be a real number"),
     (LLAMA | {"head_dim": 65}, "head_dim must give an even number of features; got 65"),
     (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
     ({"model_type": "llama", "hidden_size": 64}, "head_dim must be given, or num_attention_heads to derive it"),

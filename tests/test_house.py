@@ -122,7 +122,7 @@ show()
 @pytest.mark.thread_unsafe(reason="starts a process")
 def test_a_public_module_is_loaded_on_first_access():
     run = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == ["", "weights", "axes config positions scaling weights"]
+    assert run.stdout.splitlines() == ["", "weights", "axes config scaling weights"]
 
 
 def test_typical_calls_run():

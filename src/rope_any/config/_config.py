@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,8 @@ def read(config: object, /, *, pairing: Pairing | None = None, factor: float | N
     folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
     keys = folder or load(config)
     readers = part_readers(keys, pairing=pairing, factor=factor)
-    once = {name: reader._replace(layers=cache(reader.layers)) for name, reader in readers.items()}
     found = object.__new__(Config)
-    for name, value in {"_source": keys, "_options": (pairing, factor), "_readers": once}.items():
+    for name, value in {"_source": keys, "_options": (pairing, factor), "_readers": readers}.items():
         object.__setattr__(found, name, value)
     return found
 

@@ -89,7 +89,8 @@ def _class_hint(name: str) -> str:
 def _require_read(part: Part, row: GridModel) -> None:
     """Raise for a key about rotary that the class does not read, or a value with which it has another rotation."""
     for value, source in unread(part, {key.partition(".")[0] for key in row.known_keys()}, _OF_GRIDS):
-        raise _not_read(part, value, source)
+        if not (value is True and source.rpartition(".")[2].startswith("use_")):  # use_rope: true is no contradiction
+            raise _not_read(part, value, source)
     for needed, why, must_be in row.needs:
         given, source = needed.read(part)
         if not same(given, must_be):

@@ -7,7 +7,7 @@ slice is as wide as that table. The indexer has its own pairing, which is fixed 
 transformers. In a layer whose main attention has no rotary embedding, the indexer has none either.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rope_any._checks import ArgumentValueError, Text, flag
@@ -93,12 +93,16 @@ def may_rotate(part: Part, /) -> bool:
         return True
 
 
-def canonical(part: Part, text: tuple[Layers, ...], /) -> tuple[Layers, ...]:
-    """Return the groups of the text for the layers whose indexer rotates, and one for the others if it has indices."""
+def canonical(part: Part, read: Callable[[], tuple[Layers, ...]], /) -> tuple[Layers, ...]:
+    """
+    Return the groups of the text for the layers whose indexer rotates, and one for the others if it has indices.
+
+    `read` returns the groups of the text.
+    """
     found = _indexer(part)
     if isinstance(found, str):
         return (Layers(unrotated=found),)
-    row, having = found
+    (row, having), text = found, read()
     used = text if None in groups_by_label(text) else groups_of_type(text, row.layer_type)
     rotating = [group for group in used if not group.unrotated]
     if not rotating:

@@ -6,7 +6,7 @@ Find the parts of a config that have rotary embedding: text, indexers, towers, t
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -122,10 +122,8 @@ def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """Return readers of the text part, its indexer if it may rotate, and towers of a translated file (most raise)."""
     parts = {"text": _text_reader(text)._replace(whole=keys)}
     if _indexers.may_rotate(text):
-        layers = parts["text"].layers
-        parts["indexer"] = PartReader(
-            text, lambda: _indexers.canonical(text, layers()), partial(_indexers.recipe, text)
-        )
+        layers = partial(_indexers.canonical, text, parts["text"].layers)
+        parts["indexer"] = PartReader(text, cache(layers), partial(_indexers.recipe, text))
     for name, inner in text.inner.items():
         if isinstance(inner, Part):
             parts[name] = _tower_reader(inner.keys, inner.path, str(inner.model_type), text.pairing)
@@ -136,7 +134,8 @@ def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
 
 def _text_reader(part: Part) -> PartReader:
     """Return the reader of a part that `canonical`, `recipe` and `score` read, as they do the text part."""
-    return PartReader(part, partial(canonical, part), partial(recipe, part), score=partial(score, part), is_text=True)
+    layers = cache(partial(canonical, part))
+    return PartReader(part, layers, partial(recipe, part), score=partial(score, part), is_text=True)
 
 
 def is_pipeline(path: Path, /) -> bool:
@@ -292,4 +291,5 @@ def _grid_reader(part: Part, rotation: str | None = None) -> PartReader:
             raise ArgumentValueError("pairing", wanted, part.pairing)
         return made
 
-    return PartReader(part, partial(_grids.canonical, part, rotation), read, partial(_grids.grid, part, rotation))
+    layers = cache(partial(_grids.canonical, part, rotation))
+    return PartReader(part, layers, read, partial(_grids.grid, part, rotation))

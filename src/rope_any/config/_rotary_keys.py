@@ -87,13 +87,7 @@ def require_known_keys(part: Part) -> Part:
     for key, value in part.keys.items():
         if is_unknown and key in heads and value is not None and not same(value, part.keys.get("head_dim")):
             raise ArgumentValueError(part.name(key), "equal head_dim, which alone is read for an unknown model", value)
-        if (
-            key in known
-            or key in NEUTRAL
-            or key in model.neutral
-            or value is None
-            or (key in DECIDED_BY_MODEL and value is False)
-        ):
+        if key in known or key in NEUTRAL or value is None or (key in DECIDED_BY_MODEL and value is False):
             continue
         if not (ROTARY.search(key) or (model.rotary and key in OTHER_KEYS) or (is_unknown and key in DECIDED_BY_MODEL)):
             continue

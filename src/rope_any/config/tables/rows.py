@@ -125,9 +125,8 @@ class Model(NamedTuple):
     unread: tuple[str, ...] = ()  # keys about rotary embedding that the model does not read
     neutral: Mapping[str, Any] = {}  # keys that the model does not read, and the only value that agrees with its class
     text: str = ""  # the ``model_type`` of its text part, for files that do not give it; * is the name of the model
-    instead: Callable[[Mapping[str, Any]], str] | None = (
-        None  # the ``model_type`` whose row some files have; "" if none
-    )
+    # The ``model_type`` whose row a file has, for those that have another one than their own; "" for others.
+    instead: Callable[[Mapping[str, Any]], str] | None = None
     parts: Mapping[str, str] = {}  # those of its towers, by path, for files that do not give them; * as in `text`
     own: Mapping[str, "Model | GridModel"] = {}  # rows of its parts alone, by ``model_type``; * as in `text`
     rotary: bool = True
