@@ -121,10 +121,9 @@ def _with_computed(part: Part) -> Part:
 def _type_by_class(keys: Mapping[str, Any]) -> str:
     """Return the known type of the only class in ``architectures``, such as LlamaForCausalLM; "" if its code is own."""
     found = keys.get("architectures")
-    is_one = isinstance(found, list) and len(found) == 1 and isinstance(found[0], str)
-    if not is_one or {"model_type", "auto_map"} <= keys.keys():
+    if not isinstance(found, list) or len(found) != 1 or {"model_type", "auto_map"} <= keys.keys():
         return ""
-    stem = found[0].lower().removesuffix("forcausallm").removesuffix("forconditionalgeneration").removesuffix("model")
+    stem = str(found[0]).lower().removesuffix("forcausallm").removesuffix("forconditionalgeneration").removesuffix("model")
     return next((each for each in MODELS if stem and each.replace("_", "") == stem), "")
 
 
