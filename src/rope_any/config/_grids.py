@@ -21,6 +21,7 @@ from rope_any.config._recipe import Recipe
 from rope_any.config._rotary_keys import unread
 from rope_any.config.tables import diffusers, towers
 from rope_any.config.tables.grid_rules import Given, numbers
+from rope_any.config.tables.models import ALL
 from rope_any.config.tables.rows import GridModel
 from rope_any.config.tables.values import optional
 
@@ -42,11 +43,19 @@ def is_diffusers(keys: Mapping[str, Any], /) -> bool:
     return keys.get("_class_name") is not None
 
 
+def with_class(keys: Mapping[str, Any], /) -> Mapping[str, Any]:
+    """Return a config with the ``_class_name`` that its other keys show, if it has none and no known model type."""
+    if is_diffusers(keys) or str(keys.get("model_type")) in ALL:
+        return keys
+    name = next((name for name, own in diffusers.BY_KEYS.items() if own <= keys.keys()), None)
+    return {"_class_name": name, **keys} if name else keys
+
+
 def may_rotate(name: object, /) -> bool:
-    """Whether a class may rotate: known to, refused, no string, or unknown with "Transformer" or "ControlNet" in it."""
+    """Whether a class may rotate: known to, refused, no string, or unknown with a name like that of a transformer."""
     if not isinstance(name, str) or name in diffusers.CLASSES or name in diffusers.REFUSED:
         return True  # if it is refused or no string, reading it raises
-    return name not in diffusers.UNROTATED and ("Transformer" in name or "ControlNet" in name)
+    return name not in diffusers.UNROTATED and any(part in name for part in ("Transformer", "ControlNet", "DiT"))
 
 
 def rotations(name: object, /) -> list[str]:

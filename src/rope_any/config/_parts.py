@@ -60,7 +60,7 @@ def part_readers(
     others raise if theirs differs. `factor` is for Meta's params.json and GGUF. A pipeline has all its parts.
     """
     folder = source if isinstance(source, Path) else None
-    keys = {} if isinstance(source, Path) else source
+    keys = {} if isinstance(source, Path) else _grids.with_class(source)
     given = None if pairing is None else as_pairing(pairing)
     form = form_of(keys, _FORMS)
     if factor is not None and form is None:

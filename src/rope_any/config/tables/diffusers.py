@@ -166,9 +166,19 @@ _LTX2_CROSS = _LTX2_AUDIO._replace(
     ),
     frequencies=partial(rules.over_all_heads, layout=_LAYOUT, across=_ACROSS),
 )
+# LTX-Video in the keys of its own code: Lightricks/LTX-Video 5260738, ltx_video/models/transformers/transformer3d.py.
+_OWN_ROPE = Needed(value("positional_embedding_type", default="rope"), "the class has no rotary then", "rope")
+_OWN_LTX = _LTX._replace(
+    covers=(
+        "self-attention, all heads side by side (batch, seq, heads · head_dim), at 2c − 1 on each axis, where c is the "
+        "first time, row and column of a patch, in seconds and pixels, over positional_embedding_max_pos"
+    ),
+    base=value("positional_embedding_theta"),
+    needs=(_OWN_ROPE,),
+)
 # LTX-2 in the keys of its own code: Lightricks/LTX-2 400fd31, ltx_core/model/transformer/model_configurator.py.
 _OWN_NEEDS = (
-    Needed(value("positional_embedding_type", default="rope"), "the class takes no other value", "rope"),
+    _OWN_ROPE,
     Needed(value("use_middle_indices_grid", default=True), "the class takes no other value"),
 )
 _OWN_LAYOUT, _OWN_BASE = value("rope_type", default="split"), value("positional_embedding_theta", default=10_000.0)
@@ -211,6 +221,15 @@ _STABLE_AUDIO = GridModel(
 _CLASSES = {
     # --- Flux and similar classes: three axes, their sizes in one list in the config ------------------------
     "FluxTransformer2DModel FluxControlNetModel ChromaTransformer2DModel": _FLUX,
+    # VeOmni d977449, modeling_flux.py: its axes and base are constants
+    "FluxModel": _FLUX._replace(sizes=lambda _: (16, 56, 56)),
+    # Flux' own code, whose files have no _class_name: black-forest-labs/flux 802fb47, src/flux/model.py
+    "Flux": _FLUX._replace(
+        sizes=value("axes_dim"),
+        head=(value("hidden_size"), value("num_heads")),
+        base=value("theta"),
+        layers=("depth", "depth_single_blocks"),
+    ),
     "OvisImageTransformer2DModel": _FLUX._replace(covers="all tokens; those of text are at (0, index, index)"),
     "LongCatImageTransformer2DModel": _FLUX._replace(covers=_BY_PIPELINE, grid=None),
     "BriaTransformer2DModel BriaFiboTransformer2DModel": _FLUX._replace(
@@ -235,6 +254,13 @@ _CLASSES = {
             "earlier images; rows and columns are counted from its middle; text after it is at that number plus the "
             "longer side of the image, then one position after the other, the same on all axes"
         ),
+        grid=None,
+    ),
+    # pyramid-flow, pyramid_dit/flux_modules/modeling_pyramid_flux.py
+    "PyramidFluxTransformer": _FLUX._replace(
+        sizes=value("axes_dims_rope", default=(16, 24, 24)),
+        head=(value("attention_head_dim", default=64),),
+        covers="all tokens; those of text are at 0 on all axes, images of each resolution at positions of the largest",
         grid=None,
     ),
     "HiDreamImageTransformer2DModel": _FLUX._replace(sizes=value("axes_dims_rope", default=(32, 32))),
@@ -388,6 +414,7 @@ _CLASSES = {
         grid=rules.from_zero,
     ),
     "LTXVideoTransformer3DModel": _LTX,
+    "Transformer3DModel": _OWN_LTX,
     "LTX2VideoTransformer3DModel SanaWMLTX2RefinerTransformer3DModel": _LTX2._replace(
         further={"audio": _LTX2_AUDIO, "cross": _LTX2_CROSS}
     ),
@@ -422,6 +449,12 @@ _CLASSES = {
 
 CLASSES: Mapping[str, GridModel] = by_name(_CLASSES)
 """The classes whose rotation a `Rope` can express, by ``_class_name``."""
+
+BY_KEYS: Mapping[str, frozenset[str]] = {
+    "Flux": frozenset(("axes_dim", "theta", "hidden_size", "num_heads")),
+    "WanModel": frozenset(("dim", "num_heads", "ffn_dim", "freq_dim", "text_len")),
+}
+"""The class of a file without ``_class_name``, by the keys that show it."""
 
 REFUSED: Mapping[str, str] = {
     "MochiTransformer3DModel": (
