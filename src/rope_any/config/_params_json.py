@@ -43,9 +43,6 @@ def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None) -> P
     if factor is not None and form != params.META:
         raise ArgumentValueError("factor", f"not be given for {form}, which has its own", factor)
     file = File(keys)
-    for key, value in params.DEFAULTS.get(form, {}).items():
-        if key not in file:
-            file.put(key, value, f"default of {form}: {key}")
     inner, known = _inner_parts(form, keys), params.COMMON | params.SHARED | params.OWN[form]
     known |= params.MORE.get(form, set())
     for name in unread_names(file, params.ABOUT_ROTATION, (known | params.PARTS.keys()) - {"multimodal"}, levels=8):
@@ -69,6 +66,13 @@ def _inner_parts(form: str, keys: Keys) -> dict[str, Part | ArgumentValueError]:
         tower = Part(value, tuple(path.split(".")), kind, UNKNOWN, None)
         found[name] = tower if is_tower else unknown_rotation(path, needs)
     return found
+
+
+def _put_defaults(form: str, file: File) -> None:
+    """Put the defaults of the code of a form into a file that lacks them."""
+    for key, value in params.DEFAULTS[form].items():
+        if key not in file:
+            file.put(key, value, f"default of {form}: {key}")
 
 
 def _values(form: str, file: File) -> Values:
@@ -185,7 +189,10 @@ def _put_temperature(found: Values, scaling: Values, file: File) -> None:
 
 
 def _deepseek(file: File, _: float | None) -> Part:
-    """Return the text of a config of DeepSeek's own code (V2 to V3.2), with its defaults."""
+    """Return the text of a config of DeepSeek's own code (V2 to V4), with its defaults."""
+    if "compress_ratios" in file:
+        return _deepseek_v4(file)
+    _put_defaults(params.DEEPSEEK, file)
     found = _values(params.DEEPSEEK, file)
     if positive("max_seq_len", file["max_seq_len"]) > positive("original_seq_len", file["original_seq_len"]):
         scaling = file.renamed(params.YARN_OF_DEEPSEEK)
@@ -195,6 +202,20 @@ def _deepseek(file: File, _: float | None) -> Part:
         found.put_object("rope_parameters", scaling, file.sources["max_seq_len"])
     found["model_type"] = kind = "deepseek_v32" if "index_n_heads" in file else "deepseek_v3"
     return text_part(found, MODELS[kind])
+
+
+def _deepseek_v4(file: File) -> Part:
+    """Return the text of a config of V4's code; raise if it lacks a key that decides the rotation."""
+    for key in ("head_dim", "original_seq_len", *params.OF_DEEPSEEK_V4.values()):
+        file.needed(key)
+    found = _values(params.DEEPSEEK, file)
+    found.take(file.renamed(params.OF_DEEPSEEK_V4))
+    if file.needed("original_seq_len", integer):
+        scaling = file.renamed(params.YARN_OF_DEEPSEEK, positive)
+        scaling.put("rope_type", "yarn", "original_seq_len")
+        found.put_object("rope_scaling", scaling, "original_seq_len")
+    found["model_type"] = "deepseek_v4"
+    return text_part(found, MODELS["deepseek_v4"])
 
 
 # --- Meta -------------------------------------------------------------------------------------------------
@@ -303,6 +324,7 @@ def _key_of_gpt_oss(keys: Keys) -> str | None:
 
 def _gpt_oss(file: File, _: float | None) -> Part:
     """Return the text of the original config.json of gpt-oss, with the defaults of its code."""
+    _put_defaults(params.GPT_OSS, file)
     found = _values(params.GPT_OSS, file)
     found["model_type"] = "gpt_oss"
     scaling = Values({"rope_type": Fact("default", "rope_scaling_factor")})
@@ -315,6 +337,27 @@ def _gpt_oss(file: File, _: float | None) -> Part:
     kinds = ("sliding_attention", "full_attention") * count
     found.put("layer_types", list(kinds[:count]), "in turn, in gpt-oss' code")
     return text_part(found, MODELS["gpt_oss"])
+
+
+# --- Moshi ------------------------------------------------------------------------------------------------
+
+
+def _key_of_moshi(keys: Keys) -> str | None:
+    """Return a key that only a config of Moshi's own code has; None for another file."""
+    return "depformer_dim" if {"depformer_dim", "positional_embedding", "num_heads"} <= keys.keys() else None
+
+
+def _moshi(keys: Keys, factor: float | None) -> Part:
+    """Return the text of a config of Moshi's own code, whose depth transformer has no rotary; raise for other kinds."""
+    if factor is not None:
+        raise ArgumentValueError("factor", f"not be given for {params.MOSHI}, which has no scaling", factor)
+    file = File({key: value for key, value in keys.items() if key != "model_type"})
+    if (kind := file.needed("positional_embedding")) not in ("rope", "none"):
+        raise ArgumentValueError("positional_embedding", 'be "rope" or "none"', kind)
+    found = file.renamed(params.OF_MOSHI, _size)
+    found.put("rope_theta", file.get("max_period", 10_000.0), file.sources.get("max_period", "default of Moshi's code"))
+    found["model_type"] = "moshi"
+    return text_part(found, Model("interleaved", rotary=kind == "rope"))
 
 
 # --- ONNX -------------------------------------------------------------------------------------------------
@@ -346,5 +389,6 @@ FORMS = (
     _form(params.DEEPSEEK, _deepseek),
     _form(params.EXECUTORCH, _executorch),
     Form(params.GPT_OSS, _key_of_gpt_oss, partial(_translate, params.GPT_OSS, _gpt_oss)),
+    Form(params.MOSHI, _key_of_moshi, _moshi),
 )
 """The forms of this module."""

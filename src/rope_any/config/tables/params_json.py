@@ -2,7 +2,8 @@
 Names in the params.json of Mistral, Meta and ExecuTorch, in DeepSeek's inference/configs, and in gpt-oss' original.
 
 Read in mistral-inference 2557e12, llama-models a9c89c4, facebookresearch/llama, DeepSeek-V3, DeepSeek-V3.2-Exp
-6d8cb70, executorch cff6f4d and gpt-oss 7b58334. A table that translates has the name in the file by our name.
+6d8cb70, DeepSeek-V4, executorch cff6f4d, gpt-oss 7b58334 and kyutai-labs/moshi e6a55d2. A table that translates has the
+name in the file by our name.
 """
 
 import re
@@ -25,6 +26,7 @@ LLAMA4 = {"attention_chunk_size", "attn_temperature_tuning", "moe_args", "nope_l
 """Names of Meta that show that a file is of Llama 4."""
 
 MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
+MOSHI = "moshi config"
 DEEPSEEK, EXECUTORCH, GPT_OSS = "deepseek inference config", "executorch params.json", "gpt-oss original config.json"
 
 OWN = {
@@ -40,6 +42,7 @@ OWN = {
         *("inter_dim", "moe_inter_dim", "n_dense_layers", "n_routed_experts", "n_shared_experts"),
         *("n_activated_experts", "n_expert_groups", "n_limited_groups", "route_scale", "original_seq_len"),
         *("rope_factor", "beta_fast", "beta_slow", "mscale", "index_n_heads", "index_topk"),
+        *("rope_head_dim", "window_size", "compress_ratios", "compress_rope_theta"),  # of V4
     },
     EXECUTORCH: {
         *("use_hf_rope", "attention_qkv_bias", "qk_norm_before_rope", "norm_type", "act_fn", "apply_embedding"),
@@ -109,6 +112,9 @@ SIZES = {
 }
 """The sizes that a file of a form may have."""
 
+OF_MOSHI = _SIZES_OF_ALL | {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}
+"""The sizes in a config of Moshi's own code."""
+
 YARN_OF_MISTRAL = _unchanged("factor", ORIGINAL) | {"beta_fast": "beta", "beta_slow": "alpha"}
 """The keys of Mistral's object ``yarn``."""
 
@@ -130,6 +136,9 @@ YARN_OF_DEEPSEEK = _unchanged("beta_fast", "beta_slow") | {
     ORIGINAL: "original_seq_len",
     "mscale_all_dim": "mscale",
 }
+
+OF_DEEPSEEK_V4 = _unchanged("compress_ratios", "compress_rope_theta") | {"qk_rope_head_dim": "rope_head_dim"}
+"""What V4 reads besides, where keys have one part that rotates and layers without compression no scaling."""
 
 DEFAULTS: Mapping[str, Mapping[str, float]] = {
     GPT_OSS: {
