@@ -161,17 +161,45 @@ def of_minicpm_v(c):
     return longrope(c, head(c)) if c.get("rope_scaling") else pairs(head(c), c.get("rope_theta", 1e4))
 
 
+def of_mimo_v2(c):
+    """Return the frequencies of MiMo-V2 by the index of a layer, of which those with a window have another base."""
+    rotary = int(c["head_dim"] * c["partial_rotary_factor"])
+    return lambda i: pairs(rotary, c["swa_rope_theta" if c["hybrid_layer_pattern"][i] else "rope_theta"])
+
+
+def of_spark(c):
+    """Return the frequencies of Spark 2.5 by the index of a layer, of which each kind has its own parameters."""
+    given = [c["rope_parameters"][kind] for kind in c["layer_types"]]
+    return lambda i: pairs(int(c["head_dim"] * given[i]["partial_rotary_factor"]), given[i]["rope_theta"])
+
+
+def of_ministral(c):
+    """Return the frequencies of Ministral 3 with YaRN, and the factor of cos and sin, which is 1 for equal scales."""
+    given, d = c["rope_parameters"], head(c)
+    base, s = given["rope_theta"], given["factor"]
+    turns = (given["original_max_position_embeddings"] / (2 * math.pi * given[beta]) for beta in BETAS)
+    low, high = (d / 2 * math.log(turn) / math.log(base) for turn in turns)
+    kept = 1 - np.clip((np.arange(d // 2) - math.floor(low)) / (math.ceil(high) - math.floor(low)), 0, 1)
+    return pairs(d, base) * (kept + (1 - kept) / s)
+
+
 def everywhere(c, i):  # noqa: ARG001  # of a config and the index of a layer
     """Return True: each layer rotates."""
     return True
 
 
+BETAS = ("beta_fast", "beta_slow")
 LLAMA = ("half", lambda c: pairs(head(c), c.get("rope_theta", 1e4)), everywhere)
 # Pairing, frequencies (and the factor of cos and sin if it is not 1) and the layers that rotate. Sources: qwen,
 # modeling_qwen.py of Qwen-72B; chatglm, modeling_chatglm.py of ChatGLM2 and GLM-4; baichuan, vllm 0.10.2 baichuan.py;
 # bailing_moe, inclusionAI/Ling; minicpmv, vllm 0.33.0 minicpmv.py; minimax_m3, vllm 0.33.0 minimax_m3; yuan,
-# IEIT-Yuan/Yuan-2.0; new, configuration.py and modeling.py of Alibaba-NLP/new-impl; llava_llama, haotian-liu/LLaVA and
-# NVlabs/VILA; deepseek_vl_v2, vllm 0.33.0 deepseek_v2.py; nemotron-nas, modeling_decilm.py; phi3_v, modeling_phi3_v.py.
+# IEIT-Yuan/Yuan-2.0; new, configuration.py and modeling.py of Alibaba-NLP/new-impl; llava_llama, haotian-liu/LLaVA
+# and NVlabs/VILA; deepseek_vl_v2, vllm 0.33.0 deepseek_v2.py; nemotron-nas, modeling_decilm.py; phi3_v,
+# modeling_phi3_v.py; aria, modeling_aria.py of EleutherAI; bailing_moe_linear, plamo, plamo2 and phi3small, mlx-lm
+# d78bf58, and of the first sglang 0.5.23; bunny-phi, BAAI/Bunny; fish_qwen3_omni, fishaudio/fish-speech; logics,
+# alibaba/Logics-Thinking 37c023b; maple, llama.cpp 0c1e570 maple.cpp; mimo_v2, vllm 0.33.0 mimo_v2.py; mobilellm,
+# facebookresearch/MobileLLM 8b9769d; naive_n05_flash, modeling_naive_n05_flash.py; nemotron_labs_diffusion,
+# modeling_ministral.py; spark2_5, sglang 0.5.23 spark2_5.py.
 FORMULAS = {
     "qwen": (
         "half",
@@ -188,6 +216,19 @@ FORMULAS = {
     "minimax_m3": ("half", lambda c: pairs(c["rotary_dim"], c["rope_theta"]), everywhere),
     "new": ("half", of_gte, everywhere),
     **dict.fromkeys(("qwen3_asr", "vibevoice", "vibepod"), LLAMA),
+    # Rhymes' Aria has a base of 10000
+    "aria": ("half", lambda c: pairs(head(c), c.get("rope_theta", 5e5 if "max_seq_len" in c else 1e4)), everywhere),
+    **dict.fromkeys(
+        ("bailing_moe_linear", "bunny-phi"),
+        ("half", lambda c: pairs(int(head(c) * c["partial_rotary_factor"]), c["rope_theta"]), everywhere),
+    ),
+    "fish_qwen3_omni": ("interleaved", lambda c: pairs(c["head_dim"], c["rope_base"]), everywhere),
+    "maple": ("half", lambda c: pairs(64, c["rope_theta"]), lambda c, i: c["layer_types"][i] == "sliding_attention"),
+    **dict.fromkeys(("mimo_v2", "naive_n05_flash"), ("half", of_mimo_v2, everywhere)),
+    "nemotron_labs_diffusion": ("half", of_ministral, everywhere),
+    "phi3small": ("half", lambda c: pairs(head(c), c["rope_embedding_base"]), everywhere),
+    "plamo2": ("half", lambda c: pairs(c["hidden_size_per_head"]), lambda c, i: i % c["mamba_step"] == 1),
+    "spark2_5": ("half", of_spark, everywhere),
     "nemotron-nas": (
         "half",
         lambda c: llama3(pairs(head(c), c["rope_theta"]), c["rope_scaling"]),
@@ -196,7 +237,11 @@ FORMULAS = {
         ),
     ),
     **dict.fromkeys(
-        ("bailing_moe", "internlm", "internlm2", "mimo", "molmo", "orion", "xverse", "yuan", "Yi", "deepseek"), LLAMA
+        (
+            *("bailing_moe", "internlm", "internlm2", "logics", "mimo", "mobilellm", "molmo", "orion", "plamo"),
+            *("xverse", "yuan", "Yi", "deepseek"),
+        ),
+        LLAMA,
     ),
 }
 
@@ -225,8 +270,9 @@ def test_a_text_rotates_as_its_own_code_does(name):
     text = text_of(keys)
     layers = config.read(keys).layers()
     assert [rope is not None for rope in layers] == [rotates(text, i) for i in range(len(layers))]
-    for rope in filter(None, layers):
-        found = formula(text)
+    of_text = formula(text)
+    for i, rope in ((i, rope) for i, rope in enumerate(layers) if rope is not None):
+        found = of_text(i) if callable(of_text) else of_text  # of a layer, if they differ
         expected, factor = found if isinstance(found, tuple) else (found, 1.0)
         assert rope.pairing == pairing
         assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
@@ -235,12 +281,17 @@ def test_a_text_rotates_as_its_own_code_does(name):
 
 # --- other forms, by the config of the same model in a known one ------------------------------------------
 
+N30 = {"num_layers": 30}
+VIT = {"hidden_size": 1152, "num_attention_heads": 16}
+GTE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 2, "rope_theta": 160_000.0}
+GTE |= {"rope_scaling": {"type": "ntk", "factor": 2.0}, "position_embedding_type": "rope"}
 WAN, WAN_OF_DIFFUSERS = {"dim": 1536, "num_heads": 12}, {"num_attention_heads": 12, "attention_head_dim": 128}
 LTX = {"num_attention_heads": 32, "attention_head_dim": 128, "audio_num_attention_heads": 32}
 OSS = {"num_hidden_layers": 24, "head_dim": 64, "rope_theta": 150_000}
 OSS_YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 PARAMS = {"dim": 4096, "n_layers": 4, "n_heads": 32, "norm_eps": 1e-5, "hidden_dim": 14_336, "rope_theta": 5e5}
 HF = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4, "rope_theta": 5e5}
+HALF, STEP3 = {**HF, "partial_rotary_factor": 0.5}, {**HF, "head_dim": 256}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 8192}
 # name: (a file, the config of a known form, the pairing of the file)
@@ -276,6 +327,55 @@ OTHER_FORMS = {
         ("llama", HF),
         "half",
     ),
+    "DeepSeek-V4": (
+        FILES["deepseek-ai/DeepSeek-V4-Flash (inference)"]["config"],
+        ("deepseek_v4", FILES["deepseek-ai/DeepSeek-V4-Flash"]["config"]),
+        None,
+    ),
+    "Flux": (
+        FILES["black-forest-labs/FLUX.1-dev"]["config"],
+        ("FluxTransformer2DModel", {"num_layers": 19, "num_single_layers": 38}),
+        None,
+    ),
+    "Flux of VeOmni": (
+        FILES["ByteDance-Seed/VeOmni flux"]["config"],
+        ("FluxTransformer2DModel", {"num_layers": 19, "num_single_layers": 38}),
+        None,
+    ),
+    "LTX-Video": (
+        FILES["Lightricks/LTX-Video transformer"]["config"],
+        ("LTXVideoTransformer3DModel", {"num_layers": 28}),
+        None,
+    ),
+    "Ovi": (FILES["character-ai/Ovi video dit"]["config"], ("WanModel", {"dim": 3072, "num_heads": 24} | N30), None),
+    "Moshi": (
+        FILES["kyutai/moshiko 7B"]["config"],
+        ("llama", {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}),
+        "interleaved",
+    ),
+    "Kimi-VL's tower": ({"model_type": "moonvit", **VIT}, ("kimi_k25_vision", VIT), "interleaved"),
+    "Ming's tower": ({"model_type": "qwen3_moe_vit", **VIT}, ("qwen3_vl_moe_vision", VIT), None),
+    "Ming's first tower": ({"model_type": "qwen2_5_vit", **VIT}, ("qwen2_5_vl_vision", VIT), None),
+    "MiMo-V2's tower": ({"model_type": "mimovl", "qk_channels": 72}, ("qwen3_vl_vision", VIT), None),
+    "VARGPT": (
+        FILES["VARGPT-v1.1"]["config"],
+        ("qwen2_vl", FILES["VARGPT-v1.1"]["config"]),
+        None,
+    ),
+    # arctic, solar and aquila, vllm 0.10.2; iquestloopcoder, sdar, nanbeige and llada2_moe, sglang 0.5.23; youtu_llm,
+    # mlx-lm d78bf58; grove_moe, Dream and llada, llama.cpp 0c1e570; step3_text and longcat_flash_ngram, vllm 0.33.0
+    **{
+        name: ({"model_type": name, **HF}, ("llama", HF), "half")
+        for name in (
+            *("aquila", "arctic", "aria_moe_lm", "bunny-llama", "Dream", "grove_moe", "iquestloopcoder", "llada"),
+            *("nanbeige", "sdar", "sdar_moe", "solar"),
+        )
+    },
+    "step3_vl": ({"model_type": "step3_vl", "text_config": STEP3}, ("llama", STEP3), "half"),
+    "llada2_moe": ({"model_type": "llada2_moe", **HALF}, ("bailing_moe_v2", HALF), None),
+    "youtu_llm": ({"model_type": "youtu_llm", **HF}, ("deepseek_v3", HF), None),
+    "longcat_flash_ngram": ({"model_type": "longcat_flash_ngram", **HF}, ("longcat_flash", HF), None),
+    "gte": ({"model_type": "gte", **GTE}, ("new", GTE), "half"),
     "dots.ocr": ({"model_type": "dots_ocr", **HF}, ("qwen2", HF), "half"),
 }
 
@@ -283,7 +383,7 @@ OTHER_FORMS = {
 @pytest.mark.parametrize("name", OTHER_FORMS)
 def test_another_form_rotates_as_a_known_one(name):
     file, (kind, keys), pairing = OTHER_FORMS[name]
-    key = "_class_name" if "_class_name" in file else "model_type"
+    key = "_class_name" if kind[0].isupper() else "model_type"
     theirs, ours = config.read(keys | {key: kind}), config.read(file)
     for part in theirs.parts:
         for one, known in zip(ours.explain(part=part), theirs.explain(part=part), strict=True):
@@ -310,3 +410,48 @@ def test_nomic_and_internlm_raise_their_base_with_the_length(length):
     ):
         found = config.read(keys).rope(sequence_length=length).frequencies
         assert found == pytest.approx(dynamic_ntk(width, base, factor, 2048, length), rel=1e-12)
+
+
+def test_layers_with_a_window_of_baichuan_m1_have_heads_of_another_width():
+    """Read in mlx-lm d78bf58: the width of a head is that of the model over the number of heads of the layer."""
+    heads = {"num_attention_heads": 20, "num_swa_attention_heads": 40, "sliding_window_layers": [1]}
+    keys = {"model_type": "baichuan_m1", "hidden_size": 5120, "num_hidden_layers": 2, "rope_theta": 1e6} | heads
+    full, window = config.read(keys).layers()
+    assert full.frequencies == pytest.approx(pairs(256, 1e6), rel=1e-12)
+    assert window.frequencies == pytest.approx(pairs(128, 1e6), rel=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "base"), {"arctic": 1e6, "iquestloopcoder": 5e5, "youtu_llm": 1.6e6}.items())
+def test_a_model_of_remote_code_has_the_default_base_of_its_class(kind, base):
+    keys = {key: value for key, value in HF.items() if key != "rope_theta"}
+    rope = config.read({"model_type": kind, **keys}).rope()
+    assert rope.frequencies == pytest.approx(pairs(2 * len(rope.frequencies), base), rel=1e-12)
+
+
+def test_zaya_of_its_own_code_rotates_in_every_second_layer():
+    """Zyphra's files count layers of experts too; those of transformers don't, and have the keys in rope_parameters."""
+    zaya = {"model_type": "zaya", "head_dim": 128, "num_attention_heads": 8, "num_hidden_layers": 4}
+    outside = {"rope_scaling": False, "rope_theta": 5_000_000, "partial_rotary_factor": 0.5}
+    layers = config.read(zaya | outside).layers()
+    assert [rope is not None for rope in layers] == [True, False, True, False]
+    assert layers[0].frequencies == pytest.approx(pairs(64, 5e6), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model_type": "step3p5", "rope_scaling": LLAMA3}, "the code of the weights scales all layers"),
+        ({"model_type": "gte", "position_embedding_type": "absolute"}, "position_embedding_type must be rope"),
+        ({"model_type": "gte", "logn_attention_scale": True}, "logn_attention_scale must be False"),
+        ({"model_type": "mimo_v2", "rope_theta": 1e6} | HF, "swa_rope_theta must be given"),
+        ({"model_type": "plamo2", "mamba_enabled": False} | HF, "mamba_enabled must be True"),
+        ({"model_type": "baichuan_m1"} | HF, "sliding_window_layers must be given"),
+        ({"_class_name": "Transformer3DModel"}, "positional_embedding_theta must be given"),
+        ({"_class_name": "Transformer3DModel", "positional_embedding_type": "absolute"}, "must be rope"),
+        ({"dim": 64, "n_layers": 2, "n_heads": 2, "compress_ratios": [0, 4]}, "head_dim must be given"),
+        ({"depformer_dim": 64, "num_heads": 2, "dim": 64, "positional_embedding": "sin"}, 'be "rope" or "none"'),
+    ],
+)
+def test_what_these_forms_lack_is_refused(keys, message):
+    with pytest.raises(ValueError, match=message):
+        config.read(keys).rope()

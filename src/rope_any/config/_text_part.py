@@ -38,7 +38,7 @@ _OF_OTHER_FILES = {
 """Keys that show what an object without `model_type` is, and what to say of it."""
 _IN_ITS_CODE = (
     "If the model rotates as a known model does, write that model_type, such as llama; "
-    "if not, find these values in its code: partial_rotary_factor is 1 if the whole head rotates, "
+    "if not, find these values in its code, if it rotates: partial_rotary_factor is 1 for a whole head, "
     'layer_types has "full_attention" for each layer that rotates'
 )
 
@@ -123,7 +123,7 @@ def _type_by_class(keys: Mapping[str, Any]) -> str:
     found = keys.get("architectures")
     if not isinstance(found, list) or len(found) != 1 or {"model_type", "auto_map"} <= keys.keys():
         return ""
-    stem = str(found[0]).lower().removesuffix("forcausallm").removesuffix("forconditionalgeneration").removesuffix("model")
+    stem = re.sub("for(causallm|conditionalgeneration)$|(lmhead)?model$", "", str(found[0]).lower())
     return next((each for each in MODELS if stem and each.replace("_", "") == stem), "")
 
 

@@ -125,6 +125,15 @@ _WAV2VEC2 = Model(
     ignored=("rope_parameters", "rope_scaling", "head_dim"),
     alone="audio",
 )
+_GTE = Model(parameters=("ntk_factor", "mixed_b"), neutral={"logn_attention_scale": False})
+_MIMO_V2 = Model(
+    partial=0.334,
+    layers={"sliding_attention": Layer(10_000.0, "swa_rope_theta"), "full_attention": Layer(5_000_000.0)},
+    codes=Codes("hybrid_layer_pattern", {"0": "full_attention", "1": "sliding_attention"}),
+    pattern=partial(rules.every, n=6, also=(0,)),
+    ignored=("rope_theta", "swa_rope_theta", "partial_rotary_factor", "rope_scaling"),
+    sizes={"head_dim": 192},
+)
 _NULL_HEAD = Older(null_head=True)
 _VL = Model(text="*_text", parts={"vision_config": "*_vision"})
 
@@ -133,20 +142,39 @@ _VL = Model(text="*_text", parts={"vision_config": "*_vision"})
 _ROWS = {
     # --- Pairing "half", and all layers have the same rotation ----------------------------------------------
     """
-    arcee aria_text deepseek_ocr2_encoder diffllama doge dots1 esmc eurobert
+    arcee deepseek_ocr2_encoder diffllama doge dots1 esmc eurobert
     gradium_phonon_tts idefics jais2 kyutai_speech_to_text moshi olmoe pocket_tts qwen2_moe
     qwen3_moe starcoder2 voxtral_realtime_text
     """: Model(),
-    # Their code comes with the weights: that of Molmo 1, MiMo, Ling 1, DeciLM, Klear, openPangu.
+    # The code of these models comes with the weights, or is an engine's.
+    "arctic": Model(base=1_000_000.0),
+    "aria_music iquestloopcoder": Model(base=500_000.0),
+    # Layers with a window may have fewer, wider heads.
+    "baichuan_m1": Model(
+        layers={"sliding_attention": Layer(10_000.0), "full_attention": Layer(10_000.0)},
+        keys={"sliding_attention.num_attention_heads": "num_swa_attention_heads"},
+        pattern=rules.by_windows,
+    ),
     "bailing_moe": Model(sizes={"original_max_position_embeddings": 4096}),
-    "bidir_mistral deci Klear klear mimo PanguEmbedded": Model(),
-    "molmo": Model(neutral={"rope": True}),
-    "bailing_moe_v2": Model(base=600_000.0, partial=1.0, sizes={"head_dim": 128}),
+    """
+    bidir_mistral deci grove_moe Klear klear mimo nanbeige PanguEmbedded plamo sdar sdar_moe
+    """: Model(),
+    "llada molmo": Model(neutral={"rope": True}, unread=("rope_full_precision",)),
+    "bailing_moe_v2 llada2_moe": Model(base=600_000.0, partial=1.0, sizes={"head_dim": 128}),
+    # Layers of linear attention rotate too.
+    "bailing_moe_linear": Model(base=600_000.0, partial=1.0, neutral={"linear_rope": True}),
+    "step3_text": Model(base=500_000.0, sizes={"head_dim": 256}),
+    "phi3small": Model(
+        base=1_000_000.0,
+        keys={"rope_theta": "rope_embedding_base"},
+        neutral={"rope_position_scale": 1},
+        ignored=("rope_theta", "rope_scaling"),
+        score=_FOREIGN,
+    ),
     "nemotron-nas": Model(has_rotary=rules.in_blocks),
-    "new": Model(
+    "new": _GTE._replace(
         switch=Switch("position_embedding_type", value="rope", default="rope"),
-        computed=rules.of_gte,
-        parameters=("ntk_factor", "mixed_b"),
+        computed=partial(rules.of_gte, others=False),
     ),
     "qwen3_asr_text": Model(base=5_000_000.0, computed=rules.without_sections, sizes={"head_dim": 128}),
     "yuan": Model(
@@ -211,7 +239,9 @@ _ROWS = {
     "granite": Model(sizes=_whole(4096, heads=32, layers=32), score=_MULTIPLIED),
     "granite4_vision_text granitemoe granitemoeshared": Model(score=_MULTIPLIED),
     "granite_docling_text": Model(score=Score(partial(rules.by_key, key="attention_multiplier", default=0.015625))),
-    "gte": Model(base=160_000.0),
+    "gte": _GTE._replace(
+        base=160_000.0, neutral={**_GTE.neutral, "position_embedding_type": "rope"}, computed=rules.of_gte
+    ),
     "higgs_audio_v2": Model(needs_parameters=True, sizes={"head_dim": 128}),
     "laguna mellum": _LAGUNA,
     "hrm_text internlm3 iquestcoder qwen3_omni_moe_talker_code_predictor seed_oss": Model(sizes={"head_dim": 128}),
@@ -255,7 +285,7 @@ _ROWS = {
     ),
     "openelm": Model(keys={"rope_theta": "rope_freq_constant"}, unread=("rope_max_length",), score=_FOREIGN),
     "persimmon": Model(partial=0.5, sizes=_whole(4096, heads=64, layers=36)),
-    "phi3 phi4_multimodal phi4mm": Model(
+    "phi3 phi4 phi4_multimodal phi4mm": Model(
         partial=1.0,
         types={"yarn": "longrope"},
         older=Older(("default", "longrope"), ("short_factor", "long_factor")),
@@ -269,7 +299,8 @@ _ROWS = {
     "solar_open": Model(base=1_000_000.0, partial=1.0, sizes={"head_dim": 128}),
     "timesfm2_5": Model(sizes={"head_dim": 80}, score=_LEARNED),
     "zaya": _LAGUNA._replace(
-        score=Score(besides="the norm of k, before the rotation, has a learned factor for each head")
+        computed=rules.of_zaya,
+        score=Score(besides="the norm of k, before the rotation, has a learned factor for each head"),
     ),
     # --- Pairing "interleaved", and all layers have the same rotation ---------------------------------------
     "blt_patcher": Model("interleaved"),
@@ -302,6 +333,7 @@ _ROWS = {
     # --- A rotary slice of the head (MLA) -------------------------------------------------------------------
     # The classes take pairs of adjacent features and write the results as halves. The scores equal those of
     # "interleaved".
+    "youtu_llm": _MLA._replace(base=1_600_000.0, flag_sets_pairing=True),
     "axk1 deepseek_v3 youtu": _MLA._replace(keys={"qk_rope_head_dim": "head_dim"}, flag_sets_pairing=True),
     "kimi_k2": _MLA._replace(flag_sets_pairing=True, latent=None),
     "axk2": _MLA_64._replace(sizes={"qk_rope_head_dim": 32}, indexer=Indexer("half")),
@@ -364,7 +396,7 @@ _ROWS = {
         sections=(12, 10, 10),
         indexer=Indexer("interleaved", last=True, layers=_FULL_LAYERS),
     ),
-    "longcat_flash": _MLA._replace(
+    "longcat_flash longcat_flash_ngram": _MLA._replace(
         base=10_000_000.0,
         keys={"qk_rope_head_dim": "head_dim"},
         score=_MLA.score._replace(besides="q and the latent of k are multiplied before the rotation"),
@@ -450,14 +482,40 @@ _ROWS = {
     "gemma4_text": _GEMMA4._replace(
         computed=rules.of_gemma4, sizes={**_GEMMA4.sizes, **_whole(2304, heads=8, layers=30)}
     ),
-    "mimo_v2_flash": Model(
-        partial=0.334,
-        layers={"sliding_attention": Layer(10_000.0, "swa_rope_theta"), "full_attention": Layer(5_000_000.0)},
-        codes=Codes("hybrid_layer_pattern", {"0": "full_attention", "1": "sliding_attention"}),
-        pattern=partial(rules.every, n=6, also=(0,)),
-        ignored=("rope_theta", "swa_rope_theta", "partial_rotary_factor", "rope_scaling"),
-        sizes={"head_dim": 192},
+    "mimo_v2_flash": _MIMO_V2,
+    # Their code reads the two bases and the share, and has no default for the kinds of layers; vllm 0.33.0 and
+    # modeling_naive_n05_flash.py.
+    "mimo_v2 naive_n05_flash": _MIMO_V2._replace(
+        partial=1.0,
+        computed=rules.of_mimo_v2,
+        keys={"sliding_attention.head_dim": "swa_head_dim"},
+        pattern=None,
+        ignored=("rope_scaling",),
+        sizes={},
+        indexer=Indexer(
+            "half",
+            width=value("index_head_dim"),
+            with_head=("index_n_heads",),
+            layers=partial(rules.by_type, types=("full_attention",)),
+            layer_type="full_attention",
+        ),
+        parts={"vision_config": "mimovl", "audio_config": "mimo_v2_audio"},
     ),
+    "mimo_v2_audio": Model(base=640_000.0, partial=1.0, keys={"head_dim": "input_local_head_dim"}, alone="audio"),
+    # Only layers with a sliding window rotate.
+    "maple": Model(
+        partial=1.0,
+        has_rotary=rules.sliding,
+        neutral={"nope_on_global_attention": True},
+        pattern=partial(rules.every, n=4),
+    ),
+    "fish_qwen3 fish_qwen3_audio_decoder": Model("interleaved", keys={"rope_theta": "rope_base"}),
+    "plamo2": Model(
+        keys={"head_dim": "hidden_size_per_head"},
+        neutral={"mamba_enabled": True, "mamba_step": 2},
+        pattern=partial(rules.every, n=2, other="linear_attention"),
+    ),
+    "spark2_5": Model(partial=1.0, needs_parameters=True, sizes={"head_dim": 256}),
     "modernbert": _MODERNBERT._replace(sizes=_whole(768, heads=12, layers=22)),
     "modernbert-decoder": _MODERNBERT,
     "olmo3": Model(
@@ -467,6 +525,7 @@ _ROWS = {
     ),
     "step3p5": Model(
         partial=1.0,
+        computed=rules.of_step3p5,
         layers={"sliding_attention": Layer(10_000.0, scaled=False), "full_attention": Layer(10_000.0)},
         keys={"partial_rotary_factor": "partial_rotary_factors"},
         has_rotary=partial(rules.all_true, key="use_rope_layers"),
@@ -590,22 +649,30 @@ _ROWS = {
     ),
     # --- Whole models: the model types of their text part and towers, and the numbering of streams ----------
     """
-    apertus1p5 aria cosmos3_edge deepseek_ocr2 embedding_gemma2 gemma3 gemma3n gemma4_unified glm_image
+    apertus1p5 cosmos3_edge deepseek_ocr2 embedding_gemma2 gemma3 gemma3n gemma4_unified glm_image
     granite4_vision granite_docling hunyuan_vl molmo2 qwen3_asr unlimited_ocr voxtral_realtime
     """: Model(text="*_text"),
     """
-    audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision llava_qwen mineru2_qwen ovis2 pp_chart2table qwen2_audio
-    vibevoice vibevoice_asr
+    audioflamingo3 bunny-qwen2 Dream fast_vlm got_ocr2 internvl llava_onevision llava_qwen mineru2_qwen ovis2
+    pp_chart2table qwen2_audio vibevoice vibevoice_asr
     """: Model(text="qwen2"),
     "musicflamingo": Model(text="qwen2", outer_part="audio"),
+    "aria": Model(text="*_text", own={"*_text": Model(instead=rules.type_of_aria)}),
     "aya_vision cohere2_vision": Model(text="cohere2"),
     "cosmos3_omni": Model(
         text="qwen3_vl_text", parts={"vision_config": "qwen3_vl_vision"}, stream=Numbering(by_frame=True)
     ),
     """
     deepseek_vl deepseek_vl_hybrid glmasr idefics3 janus llava llava_llama llava_next llava_next_video omniasr
-    llama3v perception_lm smolvlm video_llava vipllava voxtral
+    aquila aria_moe_lm bunny-llama llama3v mobilellm perception_lm smolvlm video_llava vipllava voxtral
     """: Model(text="llama"),
+    "bunny-phi": Model(text="phi"),
+    "bunny-phi3": Model(text="phi3"),
+    "bunny-stablelm": Model(text="stablelm"),
+    "solar": Model(text="mistral"),
+    "step3_vl": Model(text="step3_text"),
+    "nemotron_labs_diffusion": Model(text="ministral3"),
+    "kimi_vl": Model(text="deepseek_v3", parts={"vision_config": "moonvit"}),
     "deepseek_vl_v2 unlimited-ocr": Model(text="deepseek_v2"),
     "gpt_neox_reward_model": Model(text="gpt_neox"),
     "minicpmo minicpmv": Model(instead=rules.type_of_minicpm_v),
@@ -617,7 +684,7 @@ _ROWS = {
     "emu3": Model(text="emu3_text_model"),
     "ernie4_5_vl_moe gemma4 glm5_next inkling2 minimax_m3_vl muse_glimmer muse_spark": _VL,
     "exaone4_5": _VL._replace(text="exaone4"),
-    "fun_asr_nano moss_transcribe_diarize qianfan_ocr": Model(text="qwen3"),
+    "fun_asr_nano logics moss_transcribe_diarize qianfan_ocr": Model(text="qwen3"),
     "fuyu": Model(text="persimmon"),
     "glm46v": Model(text="glm4v_text", parts={"vision_config": "glm4v_vision"}, stream=Numbering("glm", by_frame=True)),
     "glm4v glm4v_moe glm_ocr": _VL._replace(stream=Numbering("glm", by_frame=True)),
@@ -638,6 +705,7 @@ _ROWS = {
     "mllama": Model(text="mllama_text_model"),
     "modernvbert pe_audio pe_audio_video pe_video": Model(text="modernbert"),
     "paddleocr_vl qwen2_vl": _VL._replace(stream=Numbering()),
+    "vargpt_qwen2_vl": Model(text="qwen2_vl_text", parts={"vision_config": "qwen2_vl_vision"}, stream=Numbering()),
     "llava_gemma paligemma": Model(text="gemma"),
     "qwen2_5_omni": Model(
         text="*_text",
@@ -673,12 +741,13 @@ _ROWS = {
     "video_llama_3": _VL._replace(text="qwen2", own={"*_vision": TOWER.sized(768, heads=12)._replace(grid=None)}),
     # --- No rotary embedding --------------------------------------------------------------------------------
     """
-    albert bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom camembert
-    clvp_decoder cohere_asr convbert cpmant ctrl deberta deberta-v2 distilbert electra ernie falcon_mamba flaubert fnet
-    fsmt funnel gpt-sw3 gpt2 gpt_bigcode gpt_neo ibert inkling2_loop_text inkling2_text layoutlm led longformer longt5
-    luke llava_mpt m2m_100 mamba mamba2 marian mbart megatron-bert mobilebert moshi_depth mpnet mpt mra mt5 mvp nllb-moe
-    nystromformer opt pegasus pegasus_x plbart prophetnet rembert roberta roberta-prelayernorm roc_bert rwkv squeezebert
-    switch_transformers t5 trocr umt5 whisper xglm xlm xlm-roberta-xl xlnet xlstm xmod yoso zamba
+    albert bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom caduceus
+    camembert clvp_decoder cohere_asr convbert cpmant ctrl deberta deberta-v2 distilbert electra ernie falcon_mamba
+    flaubert fnet fsmt funnel gpt-sw3 gpt2 gpt_bigcode gpt_neo ibert inkling2_loop_text inkling2_text layoutlm led
+    longformer longt5 luke llava_mpt m2m_100 mamba mamba2 marian mbart megatron-bert mobilebert moshi_depth mpnet mpt
+    mra mt5 mvp nllb-moe nystromformer opt pegasus pegasus_x plbart prophetnet rembert roberta roberta-prelayernorm
+    roc_bert rwkv squeezebert switch_transformers t5 trocr umt5 whisper xglm xlm xlm-roberta-xl xlnet xlstm xmod yoso
+    zamba
     """: Model(rotary=False),
     "xlm-roberta": Model(rotary=False, instead=rules.type_of_jina),
     "jamba kimi_linear nemotron_h": Model(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer, positive
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer, positive
 from rope_any.config._load import LARGEST_HEAD as MOST_HEADS
 from rope_any.config._load import MOST_LAYERS, Fact, Values, agreed, checked, entry_of, one_of
 from rope_any.config.tables.values import Part, between, optional, value
@@ -165,6 +165,12 @@ def in_blocks(part: Part, layer_type: str, index: int) -> bool:
     return not any(flag(f"{block.source}.attention.{name}", inner.get(name) or False) for name in names)
 
 
+def by_windows(part: Part, index: int, layers: int) -> str:  # any number of layers
+    """Return the kind of a layer, which has a window if ``sliding_window_layers`` has its index; raise without it."""
+    value(key := "sliding_window_layers").read(part)
+    return "sliding_attention" if index in indices(part, key) else "full_attention"
+
+
 def all_true(part: Part, layer_type: str, index: int, *, key: str) -> bool:
     """Return True; raise if the list of flags at `key` has a false one, which not all programs read."""
     if (flags := part.get(key)) is not None and flags.value:
@@ -241,10 +247,10 @@ def of_nomic(part: Part) -> dict[str, Fact]:
     return {**scaling, "max_position_embeddings": trained}
 
 
-def of_gte(part: Part) -> dict[str, Fact]:
-    """Return the scaling of type "ntk" in ``rope_scaling``, whose base is raised at every length; raise for others."""
+def of_gte(part: Part, *, others: bool = True) -> dict[str, Fact]:
+    """Return the scaling of type "ntk" in ``rope_scaling``, whose base is raised at every length; or allow `others`."""
     kind, known = part.get("rope_scaling.type"), ("type", "factor", "mixed_b")
-    if kind is None:
+    if kind is None or (others and kind.value != "ntk"):
         return {}
     one_of(kind, ("ntk",))
     for key in part.keys["rope_scaling"]:
@@ -300,6 +306,44 @@ def of_gemma4(part: Part) -> dict[str, Fact]:
     return {"rope_parameters": parameters, **{key: Fact(None, key) for key in ("rope_theta", "partial_rotary_factor")}}
 
 
+def of_mimo_v2(part: Part) -> dict[str, Fact]:
+    """Return nothing; raise if one of the two bases is missing, for which programs have different defaults."""
+    if part.get("rope_parameters") is None:
+        for key in ("rope_theta", "swa_rope_theta"):
+            value(key).read(part, positive)
+    return {}
+
+
+def of_step3p5(part: Part) -> dict[str, Fact]:
+    """Return nothing; raise for a scaling without ``yarn_only_types``, which two programs read differently."""
+    kind = part.get("rope_scaling.rope_type") or part.get("rope_scaling.type")
+    if kind and kind.value != "default" and part.get("yarn_only_types") is None:
+        wanted = 'be ["full_attention"], or rope_parameters be given by type of layer, beside this scaling'
+        hint = "without it the code of the weights scales all layers, and transformers those with full attention"
+        raise ArgumentValueError(part.name("yarn_only_types"), wanted, NOTHING, hint)
+    return {}
+
+
+def of_zaya(part: Part) -> dict[str, Fact]:
+    """
+    Return the parameters and layer types of Zyphra's own files, whose keys are outside; nothing for those of today.
+
+    Each layer has either attention ("a" in ``zaya_layers``, or an even index) or experts.
+    """
+    if part.get("rope_parameters") is not None:
+        return {}
+    base, share = value("rope_theta").read(part, positive), value("partial_rotary_factor").read(part, positive)
+    count = optional("num_hidden_layers", default=80).read(part, between(1, MOST_LAYERS))
+    kinds = part.get("zaya_layers") or Fact([*"am"] * count.value, "in turn, in Zyphra's code")
+    types = ["hybrid" if entry_of(kinds, index).value == "a" else "moe" for index in range(count.value)]
+    parameters = {"rope_type": "default", "rope_theta": base.value, "partial_rotary_factor": share.value}
+    return {
+        "rope_scaling": Fact(None, part.name("rope_scaling")),
+        "rope_parameters": Fact(parameters, base.source),
+        "layer_types": Fact(types, kinds.source),
+    }
+
+
 def no_slices(part: Part) -> dict[str, Fact]:
     """Return null for the widths of the slices of MLA, which files of models without it may have."""
     return {key: Fact(None, part.name(key)) for key in ("qk_rope_head_dim", "qk_nope_head_dim") if key in part.keys}
@@ -330,6 +374,11 @@ def type_of_jina(keys: Mapping[str, Any]) -> str:
     """Return the type of jina-embeddings-v3 for an XLM-RoBERTa with rotary embedding; else ""."""
     is_rotary = keys.get("position_embedding_type") == "rotary" or keys.get("rotary_emb_base") is not None
     return "jina_embeddings_v3" if is_rotary else ""
+
+
+def type_of_aria(keys: Mapping[str, Any]) -> str:
+    """Return the type of EleutherAI's Aria, a model of music whose files have the name of Rhymes' Aria; else ""."""
+    return "aria_music" if "max_seq_len" in keys and "max_position_embeddings" not in keys else ""
 
 
 def type_without_mla(keys: Mapping[str, Any]) -> str:

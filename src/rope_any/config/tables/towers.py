@@ -35,13 +35,14 @@ _SAPIENS2 = _DINOV3.sized(1024)
 _ROWS = {
     # --- like Qwen2-VL: the same frequencies for rows and for columns, tokens ordered by square blocks ------
     "qwen2_vl_vision": _QWEN2_VL,
-    "qwen2_5_vl_vision qwen2_5_omni_vision_encoder exaone4_5_vision": _QWEN2_VL._replace(
+    # qwen2_5_vit and qwen3_moe_vit are the towers of Ming
+    "qwen2_5_vl_vision qwen2_5_vit qwen2_5_omni_vision_encoder exaone4_5_vision": _QWEN2_VL._replace(
         head=(optional("hidden_size", default=3584), _NUM_HEADS),
         order=partial(rules.in_blocks, merge=_MERGE, window=optional("window_size", default=112), patch=_PATCH),
     ),
     """
     qwen3_vl_vision qwen3_vl_moe_vision qwen3_5_vision qwen3_5_moe_vision qwen3_omni_moe_vision_encoder qwen4_exp_vision
-    cohere_compass_vision
+    cohere_compass_vision qwen3_moe_vit
     """: _QWEN2_VL._replace(head=(optional("hidden_size", default=1152), _NUM_HEADS)),
     "glm4v_vision glm4v_moe_vision": _QWEN2_VL._replace(
         head=(optional("hidden_size", default=1536), optional("num_heads", "num_attention_heads", default=12)),
@@ -54,6 +55,8 @@ _ROWS = {
         head=(optional("embed_dim", "hidden_size", default=1536), optional("num_attention_heads", default=12)),
         frames=False,
     ),
+    # vllm 0.33.0, mimo_v2_omni.py; the default is that of sglang 0.5.23, mimo_vl.py
+    "mimovl": _QWEN2_VL._replace(head=(optional("qk_channels", default=64),)),
     "dots3_note_vision_encoder": _QWEN2_VL._replace(
         head=(
             optional("hidden_size", "embed_dim", default=1536),
@@ -70,6 +73,8 @@ _ROWS = {
         columns_first=True,
         frequencies=rules.in_turn,
     ),
+    # vllm 0.33.0, moonvit.py: the weights of Kimi-VL, not permuted
+    "moonvit": _PADDLEOCR_VL._replace(pairing="interleaved", columns_first=True, frequencies=rules.in_turn),
     "step3p5_vision": TOWER._replace(
         head=(optional("hidden_size", "width", default=1536), optional("num_attention_heads", "heads", default=16)),
         note=_PERMUTED,
