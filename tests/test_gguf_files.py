@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from configs import rows_of
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
+from rope_any.config import _gguf_file
 
 gguf = pytest.importorskip("gguf", reason="its package writes the files")
 
@@ -170,6 +172,14 @@ def test_a_tensor_of_any_divisors_is_read(tmp_path):
         Rope.from_config(path, factor=8)
 
 
+@pytest.mark.parametrize("size", range(40, 60))
+def test_any_value_may_cross_the_end_of_a_block(size, tmp_path, monkeypatch):
+    path = write(tmp_path / "model.gguf", "llama 3.1")
+    rope = Rope.from_config(path)
+    monkeypatch.setattr(_gguf_file, "_BLOCK", size)
+    assert Rope.from_config(path) == rope
+
+
 def test_only_the_beginning_is_read(tmp_path):
     """The file of 4 TB has no bytes on the disk after its first kilobytes."""
     path = write(tmp_path / "blob-without-a-suffix", "llama 3.1")
@@ -187,6 +197,21 @@ def test_a_split_file_is_read_by_any_of_its_shards(tmp_path):
     write(second, "llama 3.1")
     assert Rope.from_config(first) == Rope.from_config(second)
     assert config.read(first).explain()[0].facts["rope_type"] == ("llama3", "rope_freqs.weight")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "keys", "message"),
+    [
+        (0, 0, "general.architecture must be a name; got NoneType None"),
+        (0, 2**40, "must be a GGUF file; it has 1099511627776 keys or tensors, where 4096 are read"),
+        (2**40, 0, "must be a GGUF file; it has 1099511627776 keys or tensors, where 65536 are read"),
+    ],
+)
+def test_what_a_header_may_not_say_is_refused(tensors, keys, message, tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, keys))
+    with pytest.raises((ValueError, TypeError), match=message):
+        Rope.from_config(path)
 
 
 def test_damaged_files_are_refused_in_one_line(tmp_path):

@@ -22,8 +22,8 @@ TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.
 _NUMBERS = {**dict(enumerate("BbHhIif?")), 10: "Q", 11: "q", 12: "d"}  # the format in `struct` of each type of value
 _STRING, _ARRAY = 8, 9  # the other types
 _TENSOR_TYPES = {0: "f", 1: "e"}  # float32, float16
-_BLOCK, _LONGEST_HEADER = 2**20, 2**26  # bytes
-_MOST_ITEMS, _MOST_AXES, _MOST_SHARDS = 2**12, 4, 2**12
+_BLOCK, _LONGEST_HEADER, _LONGEST_FILE = 2**20, 2**26, 2**60  # bytes
+_MOST_KEYS, _MOST_ITEMS, _MOST_TENSORS, _MOST_AXES, _MOST_SHARDS = 2**12, 2**12, 2**16, 4, 2**12
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf", re.DOTALL)
 
 
@@ -37,14 +37,13 @@ def read_gguf(path: Path, /) -> dict[str, Any]:
     """
     shards = [path]
     if (match := _SHARD.fullmatch(path.name)) and 0 < int(match[2]) <= _MOST_SHARDS:
-        numbers = range(1, int(match[2]) + 1)
-        shards = [path.with_name(f"{match[1]}-{i:05}-of-{match[2]}.gguf") for i in numbers]
+        shards = [path.with_name(f"{match[1]}-{i:05}-of-{match[2]}.gguf") for i in range(1, int(match[2]) + 1)]
     metadata, tensors = _read_shard(shards[0])
     found = [shard for shard in shards[1:] if shard.is_file()]
     for shard in found:
         tensors |= _read_shard(shard)[1]
-    is_whole = 1 + len(found) == max(len(shards), metadata.get("split.count", 1))
-    return metadata | (dict.fromkeys(TENSORS) if is_whole else {}) | tensors
+    is_whole = 1 + len(found) == len(shards) and metadata.get("split.count", 1) in range(len(shards) + 1)
+    return {"general.architecture": None} | metadata | (dict.fromkeys(TENSORS) if is_whole else {}) | tensors
 
 
 def _read_shard(path: Path) -> tuple[dict[str, Any], dict[str, list[float]]]:
@@ -79,16 +78,17 @@ class _Reader:
             self.order, version = ">", int.from_bytes(version.to_bytes(4, "little"))
         self.require(version in (2, 3), f"its version is {version}; 2 and 3 are read")
         tensors, keys = self.number("Q"), self.number("Q")
-        metadata = self.entries(keys, lambda: self.value(self.number("I")))
-        places = self.entries(tensors, self.place)
+        metadata = self.entries(keys, _MOST_KEYS, lambda: self.value(self.number("I")))
+        places = self.entries(tensors, _MOST_TENSORS, self.place)
         step = metadata.get("general.alignment", 32)
         self.require(type(step) is int and 0 < step <= _BLOCK, "its general.alignment is no number of bytes")
         start = -(-self.at // step) * step
         return metadata, {name: self.tensor(name, start, *places[name]) for name in TENSORS if name in places}
 
-    def entries(self, count: int, read: Callable[[], Any]) -> dict[str, Any]:
+    def entries(self, count: int, most: int, read: Callable[[], Any]) -> dict[str, Any]:
         """Return entries, each a name and what `read` returns, by name."""
         found: dict[str, Any] = {}
+        self.require(count <= most, f"it has {count} keys or tensors, where {most} are read")
         for _ in range(count):
             self.require((name := self.string()) not in found, f"it has {brief(name)} twice")
             found[name] = read()
@@ -97,8 +97,8 @@ class _Reader:
     def skip(self, count: int) -> int:
         """Go on after the next bytes, which are then in `data`; return where they begin."""
         first, self.at = self.at, self.at + count
-        self.require(self.at <= _LONGEST_HEADER, f"it begins with more than {_LONGEST_HEADER} bytes of metadata")
         while len(self.data) < self.at:
+            self.require(self.at <= _LONGEST_HEADER, f"it begins with more than {_LONGEST_HEADER} bytes of metadata")
             if not (block := self.file.read(max(_BLOCK, len(self.data)))):
                 raise EOFError
             self.data += block
@@ -124,15 +124,14 @@ class _Reader:
 
     def value(self, kind: int) -> Any:
         """Return the next value of a type; a range of as many items for a long array, or one of strings."""
-        if kind == _STRING:
-            return self.string()
         if kind != _ARRAY:
-            return self.number(_NUMBERS[kind])
+            return self.string() if kind == _STRING else self.number(_NUMBERS[kind])
         kind, count = self.number("I"), self.number("Q")
         if kind != _STRING and count <= _MOST_ITEMS:
             return self.numbers(_NUMBERS[kind], count)
         for _ in range(count if kind == _STRING else 0):
-            self.skip(struct.unpack_from(f"{self.order}Q", self.data, self.skip(8))[0])
+            first = self.skip(8)  # which may replace `data`
+            self.skip(struct.unpack_from(f"{self.order}Q", self.data, first)[0])
         if kind != _STRING:
             self.skip(count * struct.calcsize(f"<{_NUMBERS[kind]}"))
         return range(count)
@@ -144,7 +143,7 @@ class _Reader:
 
     def tensor(self, name: str, start: int, count: int, kind: int, offset: int) -> list[float]:
         """Return the numbers of a tensor at an offset from `start`."""
-        known = kind in _TENSOR_TYPES and 0 < count <= _MOST_ITEMS
+        known = kind in _TENSOR_TYPES and 0 < count <= _MOST_ITEMS and offset < _LONGEST_FILE
         self.require(known, f"{name} has {count} items of type {kind}: up to {_MOST_ITEMS} of type 0 or 1 are read")
         self.file.seek(start + offset)
         self.data, self.at = b"", 0
