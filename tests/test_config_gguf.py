@@ -9,6 +9,8 @@ from configs import FOUR_HEADS, LLAMA, YARN_KEYS, gguf, no_rotary
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
+from rope_any.config._config import readers_of
+from rope_any.config.tables.gguf import ARCHITECTURES
 
 F = ra.frequencies(128)
 
@@ -169,6 +171,75 @@ def test_layers_of_gguf_are_those_of_the_config_json(arch):
     both = (layers, config.read(FOUR_HEADS | model).layers())
     ours, theirs = ([rope and (rope.frequencies, rope.attention_factor) for rope in found] for found in both)
     assert ours == theirs
+
+
+def test_numbers_of_heads_that_differ_are_kept():
+    heads = {"attention__head_count": [48, 64, 0, 64], "attention__head_count_kv": [8, 8, 0, 8]}
+    (part,) = readers_of(config.read(gguf("deci", rope__freq_base=1e4, **heads), factor=1)).values()
+    assert part.part.keys["num_attention_heads"] == [48, 64, 64]
+    assert (part.part.keys["num_key_value_heads"], part.part.keys["head_dim"]) == (8, 4096 // 48)
+
+
+# --- which architectures are read -----------------------------------------------------------------------------
+
+GIVEN = {"rope__freq_base": 1e4, "rope__dimension_count": 128}
+WINDOW = {"attention__sliding_window": 512}
+OF_KINDS = WINDOW | {"attention__sliding_window_pattern": [1, 0, 1, 0], "attention__key_length": 128}
+NEEDED = {
+    "attention.sliding_window": 512,
+    "attention.sliding_window_pattern": [1, 0, 1, 0],
+    "attention.compress_ratios": [0, 4, 128, 0],
+    "attention.compress_rope_freq_base": 1.6e5,
+    "attention.key_length": 128,
+    "full_attention_interval": 2,
+    "rope.freq_base_swa": 1e4,
+}
+
+
+@pytest.mark.parametrize("arch", [arch for arch, row in ARCHITECTURES.items() if not row.no_way])
+def test_each_architecture_is_read_with_the_keys_that_it_needs(arch):
+    row = ARCHITECTURES[arch]
+    keys = {key: NEEDED[key] for key in NEEDED if key in (*row.needs, *row.reads, "attention.key_length")}
+    keys |= {"attention.head_count_kv": [8, 0, 8, 0]} if row.without_heads else {}
+    metadata = gguf(arch, **GIVEN, **keys) | {"rope_factors_short.weight": None, "rope_factors_long.weight": None}
+    metadata |= {"rope_freqs.weight": [1.0] * 64} if row.needs_divisors else {"rope_freqs.weight": None}
+    layers = config.read(metadata, pairing="half" if row.ambiguous else None).layers()
+    assert len(layers) == 4 and any(layers) is not row.model.optional_rotary
+
+
+UNREAD = [
+    (gguf("new"), None, "rotation is known, or `pairing`, new.rope.freq_base, new.rope.dimension_count be given"),
+    (gguf("new", **GIVEN), None, "or `pairing` be given; got 'new'; it is not known here: read the config.json"),
+    (gguf("new", **GIVEN, **WINDOW), "half", "new.attention.sliding_window must not be given .* its layers or axes"),
+    (gguf("new", **GIVEN, ssm__state_size=1), "half", "new.ssm.state_size must not be given .* meaning is not known"),
+    (gguf("command-r"), "half", "pairing must be 'interleaved', according to command-r"),
+    (gguf("hy_v4", **GIVEN), None, "or `pairing` be given; got 'hy_v4'; llama.cpp pairs neighbours and transformers"),
+    (gguf("cogvlm"), "half", "be one whose rotation is known; got 'cogvlm'; llama.cpp takes base 10000 for CogVLM and"),
+    (gguf("gptj"), "half", "be one whose rotation is known; got 'gptj'; llama.cpp has no code for it"),
+    (gguf("grok", rope__scaling__factor=16.0, **YARN_KEYS), None, "grok.rope.scaling.factor must not be given"),
+    (gguf("dflash", hyper_connection__count=4), None, "dflash.hyper_connection.count must not be given"),
+    (gguf("maple", **WINDOW), None, "maple.attention.sliding_window_pattern must be given as a list"),
+    (gguf("maple", attention__sliding_window_pattern=[0, 2]), None, r"pattern\[1\] must be False or True"),
+    (gguf("step35", **GIVEN), None, "step35.attention.sliding_window must be given, and not be 0"),
+    (gguf("llama", attention__head_count=[32, -1]), None, r"llama.attention.head_count\[1\] must be from 0"),
+    (gguf("mimo2", **GIVEN, **OF_KINDS, attention__key_length_swa=0), None, "key_length_swa must be from 1 to"),
+    (gguf("llama", nextn_predict_layers=5), None, "llama.nextn_predict_layers must be from 0 to 4"),
+]
+
+
+@pytest.mark.parametrize(("metadata", "pairing", "message"), UNREAD)
+def test_what_gguf_metadata_lacks_is_said(metadata, pairing, message):
+    with pytest.raises(ValueError, match=message):
+        config.read(metadata, pairing=pairing)
+
+
+@pytest.mark.parametrize("arch", ["new", "hy_v4"])
+def test_the_caller_may_give_the_pairing(arch):
+    found = config.read(gguf(arch, context_length=4096, **GIVEN), pairing="half", factor=None)
+    assert found.rope() == half()
+    if arch == "new":
+        with pytest.raises(ValueError, match="the layers of new that rotate, which no file says, must be given"):
+            found.layers()
 
 
 # --- scaling in a tensor --------------------------------------------------------------------------------------

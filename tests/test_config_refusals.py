@@ -227,7 +227,7 @@ def test_truncate_of_a_kind_of_layers_may_only_be_true():
 
 OLMO2 = gguf("olmo2", rope__scaling__factor=8.0, rope__scaling__yarn_attn_factor=1.5, **YARN_KEYS)
 GGUF = [
-    ({"general.architecture": "lama"}, "general.architecture must be one whose pairing is known; got 'lama'; read the"),
+    ({"general.architecture": "x"}, "general.architecture must be one whose rotation is known, or `pairing`, x.rope"),
     (gguf("llama", rope__freq_bse=1e4), "llama.rope.freq_bse must be a known name; .*did you mean rope.freq_base"),
     (gguf("llama", rope__scaling__type="yarm", rope__scaling__factor=2.0), "llama.rope.scaling.type must be one of"),
     (gguf("phi3"), ".*rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond"),
@@ -236,7 +236,7 @@ GGUF = [
     (OLMO2, "olmo2.rope.scaling.yarn_attn_factor must equal what llama.cpp derives from the factor, 1.2079"),
     (gguf("lfm2", attention__head_count_kv=8), "lfm2.attention.head_count_kv must be a list, with 0 for each layer"),
     (gguf("qwen3", attention__head_count_kv=[8, 0, 8, 0]), "qwen3.attention.head_count_kv must have no 0"),
-    (gguf("llama4", attention__sliding_window=0), "llama4.attention.sliding_window must not be 0"),
+    (gguf("llama4", attention__sliding_window=0), "llama4.attention.sliding_window must be given, and not be 0"),
     (gguf("gpt-oss", rope__freq_base_swa=1e4), "gpt-oss.rope.freq_base_swa must equal rope.freq_base"),
     (gguf("qwen2vl", rope__dimension_sections="abc"), "qwen2vl.rope.dimension_sections must be a list"),
     (gguf("qwen3", full_attention_interval=4), "qwen3.full_attention_interval must not be given"),

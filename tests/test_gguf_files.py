@@ -12,6 +12,7 @@ from configs import rows_of
 import rope_any as ra
 from rope_any import Rope, config, scaling
 from rope_any.config import _gguf_file
+from rope_any.config.tables.gguf import ARCHITECTURES
 
 gguf = pytest.importorskip("gguf", reason="its package writes the files")
 
@@ -128,8 +129,136 @@ FILES = {
     "starcoder2": ({}, {}, {"model_type": "starcoder2"}),
     "baichuan": ({}, {}, {"model_type": "baichuan"}),
     "olmoe": ({}, {}, {"model_type": "olmoe"}),
+    "cohere2moe": (
+        FULL_SIXTH | {"attention.key_length": 128, "leading_dense_block_count": 6, "rope.scaling.type": "none"},
+        {},
+        {"model_type": "cohere2_moe", "first_k_dense_replace": 6, **TYPES},
+    ),
+    "deepseek2-ocr": ({"rope.dimension_count": 0}, {}, {"model_type": "deepseek", "qk_rope_head_dim": 0}),
+    "deepseek4": (
+        {"attention.key_length": 512, "rope.dimension_count": 64, "attention.compress_rope_freq_base": 1.6e5}
+        | {"attention.compress_ratios": [0, 4, 128] * 4, "hyper_connection.count": 4, **YARN},
+        {},
+        {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64, "rope_theta": 1e4}
+        | {"compress_rope_theta": 1.6e5, "compress_ratios": [0, 4, 128] * 4, "rope_scaling": HF_YARN},
+    ),
+    "dflash": (
+        {"rope.dimension_sections": [64, 0, 0, 0], **FULL_SIXTH},
+        {},
+        {"model_type": "qwen3", "head_dim": 128},
+    ),
+    "dots3note": (
+        {"rope.dimension_count": 64, "attention.key_length_mla": 192, "attention.key_length_mla_swa": 256}
+        | {"rope.freq_base": 8e7, "rope.freq_base_swa": 5e4, **FULL_SIXTH},
+        {},
+        {"model_type": "dots3_note_text", "qk_rope_head_dim": 64, "rope_theta": 8e7, "swa_rope_theta": 5e4}
+        | {"layer_types": [{"full_attention": "indexed_attention"}.get(kind, kind) for kind in TYPES["layer_types"]]},
+    ),
+    "eagle3 of Llama 3.1": (
+        {"rope.freq_base": 5e5},
+        {"rope_freqs.weight": divisors()},
+        {"model_type": "llama", "rope_theta": 5e5, "rope_scaling": LLAMA3},
+    ),
+    "exaone-moe": (
+        FULL_SIXTH | {"rope.freq_base": 1e6, "nextn_predict_layers": 1, "block_count": 13},
+        {},
+        {"model_type": "exaone_moe", "head_dim": 128, "rope_theta": 1e6, "sliding_window": 128, **TYPES},
+    ),
+    "gemma4-assistant": (
+        KINDS
+        | {"attention.key_length_swa": 256, "rope.dimension_count": 512, "rope.dimension_count_swa": 256}
+        | {"nextn_predict_layers": 12},
+        {"rope_freqs.weight": [1.0] * 64 + [1e30] * 192},
+        {"model_type": "gemma4_text"}
+        | by_kind(
+            {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+            {"rope_type": "default", "rope_theta": 1e4},
+        ),
+    ),
+    "granite_swa": (
+        FULL_SIXTH | {"attention.rope_pattern": [True, False] * 6, "attention.scale": 0.0625},
+        {},
+        {"model_type": "granite_swa", "layer_rope_theta": [1e4, 0] * 6, **TYPES},
+    ),
+    "grok": ({}, {}, {"model_type": "llama"}),
+    "laguna without a window": (
+        {"attention.key_length": 128, "rope.dimension_count": 64, **YARN},
+        {},
+        {"model_type": "gpt_neox", "rotary_pct": 0.5, "rope_scaling": HF_YARN},
+    ),
+    "maple": (
+        FULL_SIXTH | {"attention.key_length": 128},
+        {},
+        {"model_type": "muse_glimmer_text", "head_dim": 128, **TYPES},
+    ),
+    "mellum": (
+        FULL_SIXTH | {"rope.freq_base": 5e5, **YARN},
+        {},
+        {"model_type": "mellum", "head_dim": 128}
+        | by_kind(HF_YARN | {"rope_theta": 5e5}, {"rope_type": "default", "rope_theta": 5e5}),
+    ),
+    "minimax-01": (
+        {"attention.key_length": 128, "rope.dimension_count": 64, "rope.freq_base": 1e7},
+        {},
+        {"model_type": "minimax_text_01", "head_dim": 128, "rotary_dim": 64, "rope_theta": 1e7}
+        | {"attn_type_list": [*[0] * 7, 1, *[0] * 4]},
+    ),
+    "minimax-m2": (
+        {"attention.key_length": 128, "rope.dimension_count": 64, "rope.freq_base": 5e6},
+        {},
+        {"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 64},
+    ),
+    "minimax-m3": (
+        {"attention.key_length": 128, "rope.dimension_count": 64, "rope.freq_base": 5e6}
+        | {"attention.indexer.key_length": 128},
+        {},
+        {"model_type": "minimax_m3", "head_dim": 128, "partial_rotary_factor": 0.5},
+    ),
+    "muse-glimmer": (
+        FULL_SIXTH | {"rope.freq_base": 5e5, "attention.key_length": 128},
+        {},
+        {"model_type": "muse_glimmer_text", "head_dim": 128, "rope_theta": 5e5, **TYPES},
+    ),
+    "plamo3": (
+        {"attention.key_length": 128, "rope.freq_base": 1e6, "attention.sliding_window": 2048}
+        | {"attention.sliding_window_pattern": 6},
+        {},
+        {"model_type": "gemma3_text", "head_dim": 128, "rope_theta": 1e6, **TYPES},
+    ),
+    "plamo3 without a window": ({"rope.freq_base": 1e6}, {}, {"model_type": "llama", "rope_theta": 1e6}),
+    "pockettts": ({}, {}, {"model_type": "llama"}),
+    "qwen3tts": (
+        {"attention.key_length": 128, "rope.freq_base": 1e6, "rope.dimension_sections": [24, 20, 20, 0]},
+        {},
+        {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_theta": 1e6},
+    ),
+    "qwen4exp": (
+        {"attention.key_length": 256, "rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]}
+        | {"attention.compress_ratios": [0, 0, 0, 16] * 3, "hyper_connection.count": 4},
+        {},
+        {"model_type": "qwen4_exp_text", "partial_rotary_factor": 0.25, "rope_theta": 1e4},
+    ),
+    "smallthinker": (
+        {"attention.sliding_window": 4096},
+        {},
+        {"model_type": "smollm3", "rope_theta": 1e4, "no_rope_layers": [0, 1, 1, 1] * 3},
+    ),
+    "smallthinker without a window": ({}, {}, {"model_type": "llama"}),
+    "spark2_5": (
+        KINDS | {"attention.key_length": 128, "rope.dimension_count": 64, "rope.dimension_count_swa": 128},
+        {},
+        {"model_type": "laguna"}
+        | by_kind(
+            {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
+            {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0},
+        ),
+    ),
+    "talkie": ({"attention.key_length": 128}, {}, {"model_type": "llama", "head_dim": 128}),
 }
-INTERLEAVED = {"baichuan", "llama", "llama 3.1", "command-r"}  # by the converter, which permutes the weights
+# By the converter, which permutes the weights of some.
+INTERLEAVED = {
+    *("baichuan", "llama", "llama 3.1", "command-r", "eagle3 of Llama 3.1", "granite_swa", "muse-glimmer", "pockettts"),
+}
 
 
 def write(path, name, tensors=None, **options):
@@ -159,9 +288,14 @@ def test_a_file_rotates_as_the_config_of_its_model(name, tmp_path):
     for rope, expected in zip(ours, theirs, strict=True):
         if rope is not None:
             assert rope.pairing == ("interleaved" if name in INTERLEAVED else expected.pairing)
+            assert rope.start == expected.start
             assert rope.attention_factor == pytest.approx(expected.attention_factor, rel=1e-6)
             for row, row_of_config in zip(rows_of(rope), rows_of(expected), strict=True):
                 assert row == pytest.approx(row_of_config, rel=1e-6, abs=0)
+
+
+def test_the_package_writes_no_architecture_that_is_not_known():
+    assert {*gguf.MODEL_ARCH_NAMES.values()} <= ARCHITECTURES.keys()
 
 
 def test_a_tensor_of_any_divisors_is_read(tmp_path):

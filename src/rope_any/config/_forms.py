@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rope_any._checks import ArgumentValueError, Text
+from rope_any._pairing import Pairing
 from rope_any.config._load import Fact, Values, typed
 from rope_any.config._part import Part
 from rope_any.config._schemes import ORIGINAL, unknown_name
@@ -29,8 +30,8 @@ class Form(NamedTuple):
     """What messages call a file of this form."""
     recognise: Callable[[Keys], str | None]
     """Return a key that only files of this form have; None for a file of another form."""
-    translate: Callable[[Keys, float | None], Part]
-    """Return the text of a file, by the factor of Llama 3's scaling if one is given; raise for a wrong file."""
+    translate: Callable[[Keys, float | None, Pairing | None], Part]
+    """Return the text of a file, by the factor of Llama 3's scaling and the pairing if given; raise if it is wrong."""
 
 
 class File(Values):

@@ -12,17 +12,17 @@ from math import isclose, nextafter
 from numbers import Integral
 from typing import Any
 
-from rope_any._checks import NOTHING, ArgumentValueError, integer, positive, real
+from rope_any._checks import NOTHING, ArgumentValueError, integer, integer_between, positive, real
 from rope_any._frequencies import frequencies
+from rope_any._pairing import Pairing
 from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread_names
 from rope_any.config._gguf_file import TENSORS
-from rope_any.config._load import Fact, Values, typed
+from rope_any.config._load import LARGEST_HEAD, Fact, Values, entry_of, is_name, one_of, same, typed
 from rope_any.config._part import Part
 from rope_any.config._schemes import ORIGINAL, unknown_name
-from rope_any.config.tables.gguf import ABOUT_ROTATION, ARCHITECTURES, KEYS, OF_OTHERS, READ_BY_FEW, SCALING
-from rope_any.config.tables.models import MODELS
+from rope_any.config.tables.gguf import ABOUT_ROTATION, ARCHITECTURES, KEYS, OF_OTHERS, READ_BY_FEW, SCALING, UNKNOWN
 from rope_any.config.tables.rows import Architecture, Model, Score
-from rope_any.config.tables.rules import KNOWN_SCALE, Heads
+from rope_any.config.tables.rules import KNOWN_SCALE, Heads, sliding
 from rope_any.scaling import llama3, yarn_attention_factor
 
 _ARCHITECTURE = "general.architecture"
@@ -32,7 +32,8 @@ _SECTIONS, _PATTERN, _INDEXER = "rope.dimension_sections", "attention.sliding_wi
 _HEADS, _KV_HEADS, _RECURRENT = "attention.head_count", "attention.head_count_kv", "attention.recurrent_layers"
 _WINDOW, _LENGTH, _LAYERS, _AHEAD = "attention.sliding_window", "context_length", "block_count", "nextn_predict_layers"
 _LINEAR = "rope.scale_linear"  # the key of the factor in older files
-_LISTS, _NUMBERS = (_SECTIONS, _PATTERN, _RECURRENT), {*SCALING.values(), _LINEAR} - {SCALING["rope_type"], _SECTIONS}
+_LISTS = (_SECTIONS, _PATTERN, _RECURRENT)
+_NUMBERS = {*SCALING.values(), _LINEAR, _BASE, _SLIDING_BASE, _WINDOW} - {SCALING["rope_type"], _SECTIONS}
 _STILL = 1e29  # divisors of pairs that don't rotate are 1e30
 _LLAMA3_TOKENS = range(128_256, 128_512)  # the vocabulary of Llama 3, with some tokens added
 _READ_CONFIG = "read the config.json of the model, whose weights may have another pairing"
@@ -41,28 +42,35 @@ _READ_CONFIG = "read the config.json of the model, whose weights may have anothe
 class _Metadata(File):
     """The values of the keys of an architecture, by these keys without its name."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, pairing: Pairing | None) -> None:
         """Take the metadata of a file; raise if its architecture is not known, or it has keys of another form."""
-        self.whole, self.architecture = keys, _architecture(keys)
-        self.row: Architecture = ARCHITECTURES[self.architecture]
+        self.whole, self.architecture = keys, typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
+        if not is_name(self.architecture):
+            raise ArgumentValueError(_ARCHITECTURE, "be a name of at most 100 characters", self.architecture)
+        self.row: Architecture = _row(keys, self.architecture, pairing)
         self.tensors = {name: keys[name] for name in TENSORS if name in keys and isinstance(keys[name], list | None)}
         """The tensors of the rotation by name, None if the file has none of a name; empty if that is not known."""
         path = f"{self.architecture}."
-        super().__init__({key.removeprefix(path): keys[key] for key in keys if key.startswith(path)}, path)
+        own = {key.removeprefix(path): keys[key] for key in keys if key.startswith(path)}
+        super().__init__({key: value for key, value in own.items() if key not in self.row.unread}, path)
+        self.has_kinds = self.row.kinds and bool(self.get(_WINDOW))
+        """Whether full and sliding layers have their own base, features and heads."""
         for key in keys:
             if OF_OTHERS.search(key) and not key.startswith(path) and key not in self.tensors:
                 wanted = f"not be given in GGUF metadata of architecture {self.architecture}"
                 raise ArgumentValueError(key, wanted, keys[key], _unpack_hint(self) if key.endswith(".weight") else "")
 
 
-def _translate(keys: Keys, factor: float | None) -> Part:
+def _translate(keys: Keys, factor: float | None, pairing: Pairing | None) -> Part:
     """Return the text of a file; `factor` is required if its model may have Llama 3's scaling, 1 for none."""
-    file = _Metadata(keys)
+    file = _Metadata(keys, pairing)
     if factor is not None and not file.row.llama3:
         wanted = f"be left out: no model of architecture {file.architecture} has Llama 3's scaling"
         raise ArgumentValueError("factor", wanted, factor)
     _require_values(file)
     model = _model(file)
+    if pairing not in (None, model.pairing) and not model.optional_rotary:
+        raise ArgumentValueError("pairing", f"be {model.pairing!r}, according to {file.architecture}", pairing)
     found = file.renamed(_names(file, model))
     found.put("model_type", file.architecture, _ARCHITECTURE)
     _put_heads_and_layers(found, file)
@@ -70,11 +78,11 @@ def _translate(keys: Keys, factor: float | None) -> Part:
         found["rope_theta"] = None
     else:
         _require_known_keys(file)
-        if kinds := _layer_types(file):
+        if kinds := _layer_types(file, model):
             found.put("layer_types", *kinds)
         scaling = _scaling(file)
         scaling.take(_by_divisors(file, factor, is_scaled="rope_type" in scaling))
-        if file.row.kinds:
+        if file.has_kinds:
             _put_kinds(found, file, scaling)
         else:
             found.put_object("rope_scaling", scaling, "rope_scaling")
@@ -82,31 +90,39 @@ def _translate(keys: Keys, factor: float | None) -> Part:
     return text_part(found, model)._replace(inner=inner if any(key.startswith(_INDEXER) for key in file) else {})
 
 
-def _architecture(keys: Keys) -> str:
-    """Return the architecture of a file; raise if it is no string or of unknown pairing."""
-    arch: str = typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
-    row, hint = ARCHITECTURES.get(arch), _READ_CONFIG
-    if row is not None and not row.projectors:
-        return arch
-    if row is not None:
-        bases = row.projectors
-        names = (f"{arch}.projector_type", f"{arch}.vision.projector_type")
-        kind = next((keys[key] for key in names if key in keys), None)
-        fixed = f" ({bases[kind]} for {kind})" if isinstance(kind, str) and kind in bases else ""
-        why = f"its file has no key for the axes, nor for the base, which llama.cpp sets by the projector type{fixed}"
-        hint = f"{arch} is a vision or audio tower, and {why}: read its config.json"
-    raise ArgumentValueError(_ARCHITECTURE, "be one whose pairing is known", arch, hint)
+def _row(keys: Keys, arch: str, pairing: Pairing | None) -> Architecture:
+    """Return the row of an architecture, with the pairing; raise if that is unknown and the caller doesn't give it."""
+    row = ARCHITECTURES.get(arch, UNKNOWN)
+    names = [f"{arch}.projector_type", f"{arch}.vision.projector_type"]
+    kind = next((kind for name in names if isinstance(kind := keys.get(name), str) and kind in row.projectors), None)
+    fixed = f" ({row.projectors[kind]} for {kind})" if kind else ""
+    needed = (f"{arch}.{_BASE}", f"{arch}.{_COUNT}")
+    missing = [*(["`pairing`"] if pairing is None else []), *(name for name in needed if keys.get(name) is None)]
+    if row.no_way or (row.ambiguous and missing):
+        way = "" if row.no_way else f", or {', '.join(missing)} be given"
+        hint = f"{row.no_way}{fixed}: {_READ_CONFIG}" if row.no_way else row.ambiguous
+        raise ArgumentValueError(_ARCHITECTURE, f"be one whose rotation is known{way}", arch, hint)
+    return row._replace(model=row.model._replace(pairing=pairing)) if row.ambiguous and pairing else row
 
 
-def _require_values(file: File) -> None:
+def _require_values(file: _Metadata) -> None:
     """Raise if the count is odd, sections or kinds of layers are no list, or a scaling value is no number."""
-    if isinstance(count := file.get(_COUNT), Integral) and int(count) % 2:
+    if _COUNT in file and (count := file.needed(_COUNT, integer)) % 2:
         raise ArgumentValueError(file.name(_COUNT), "be even", count)
     for key, value in file.items():
         if key in _LISTS and not (key == _PATTERN and _period(file) > 0):
             typed(file.name(key), value, list, "be a list")
         if key in _NUMBERS:
             real(file.name(key), value)
+        if key in (_HEADS, _KV_HEADS) and isinstance(value, list):
+            for i, count in enumerate(value):
+                integer_between(f"{file.name(key)}[{i}]", count, 0, LARGEST_HEAD)
+    for key, why in file.row.refuses.items():
+        value, neutral = file.get(key), (0, 1) if key == SCALING["factor"] else (0,)
+        sections = isinstance(value, list) and not any(value[1:])
+        if not (value is None or any(same(value, each) for each in neutral) or sections):
+            wanted = f"not be given for architecture {file.architecture}: {why}"
+            raise ArgumentValueError(file.name(key), wanted, value, _READ_CONFIG)
 
 
 def _require_known_keys(file: _Metadata) -> None:
@@ -118,8 +134,9 @@ def _require_known_keys(file: _Metadata) -> None:
             wanted = f"not be given for architecture {file.architecture}, where its meaning is not known"
             raise ArgumentValueError(file.name(name), wanted, file[name], _READ_CONFIG)
         raise unknown_name(file.name(name), name, known)
-    if file.row.needs_window and file.get(_WINDOW) == 0:
-        raise ArgumentValueError(file.name(_WINDOW), "not be 0", 0, _READ_CONFIG)
+    for key in (*file.row.needs, *(key for key in file.row.nonzero if key in file)):
+        if not file.get(key):
+            raise ArgumentValueError(file.name(key), "be given, and not be 0", file.get(key, NOTHING), _READ_CONFIG)
 
 
 # --- the model and its layers -----------------------------------------------------------------------------
@@ -134,16 +151,18 @@ def _period(file: File) -> int:
 def _model(file: _Metadata) -> Model:
     """Return an architecture's facts, with layer rules of a model type like it; sections make axes chunked for some."""
     row, model = file.row, file.row.model
-    first, kin = file.get(_SECTIONS, [])[:2], MODELS.get((file.get(_WINDOW) and row.windowed_like) or row.like)
+    first, kin = file.get(_SECTIONS, [])[:2], (file.get(_WINDOW) and row.windowed) or row.like
     if row.multimodal and first and all(first):
         model = Model("half", axes="chunked")
     elif kin:
-        model = model._replace(layers=kin.layers, has_rotary=kin.has_rotary, pattern=kin.pattern)
+        bases = {"sliding_attention": row.sliding_base or file.get(_BASE, 10_000.0)}
+        layers = {kind: layer._replace(base=bases.get(kind, 10_000.0)) for kind, layer in kin.layers.items()}
+        model = model._replace(layers=layers, has_rotary=kin.has_rotary, pattern=kin.pattern)
     if model.pattern and _period(file):
         given: dict[str, Any] = {"n": _period(file), "key": ""}
         model = model._replace(pattern=partial(model.pattern, **given))
-    keys = {"sliding_attention.head_dim": "sliding_head_dim"} if row.kinds else {"rotary_dim": "rotary_dim"}
-    if row.kinds:
+    keys = {"sliding_attention.head_dim": "sliding_head_dim"} if file.has_kinds else {"rotary_dim": "rotary_dim"}
+    if file.has_kinds:
         model = model._replace(partial=1.0)  # so that the share is read
     return model._replace(keys=keys, parameters=("alpha",), score=Score(_score_scale))
 
@@ -159,31 +178,50 @@ def _score_scale(heads: Heads) -> Fact:
 def _names(file: _Metadata, model: Model) -> dict[str, str]:
     """Return the keys of a file by names of transformers; raise if it has two bases, but its model only one."""
     bases = {kind: layer.key for kind, layer in model.layers.items()}
-    full, sliding = (bases.get(kind, "rope_theta") for kind in ("full_attention", "sliding_attention"))
+    full, of_sliding = (bases.get(kind, "rope_theta") for kind in ("full_attention", "sliding_attention"))
     differs = _SLIDING_BASE in file and file[_SLIDING_BASE] != file.get(_BASE)
-    if differs and full == sliding and not file.row.kinds:
-        wanted = f"equal {_BASE}: {file.architecture} has one base"
+    if differs and full == of_sliding and not file.has_kinds:
+        wanted = f"equal {_BASE}: {file.architecture} is known with one base only"
         raise ArgumentValueError(file.name(_SLIDING_BASE), wanted, file[_SLIDING_BASE])
     has_slice = file.row.mla or {"attention.kv_lora_rank", "attention.key_length_mla"} & file.keys()
     count = "qk_rope_head_dim" if has_slice else "rotary_dim"  # MLA: the rotary features are a separate slice
-    return {**KEYS, sliding: _SLIDING_BASE, full: _BASE, count: _COUNT}
+    return {**KEYS, of_sliding: _SLIDING_BASE, full: _BASE, count: _COUNT}
 
 
-def _put_heads_and_layers(found: Values, file: File) -> None:
-    """Set the numbers of heads, of layers with attention if layers differ, and the number of layers."""
+def _put_heads_and_layers(found: Values, file: _Metadata) -> None:
+    """Set the number of layers, and the numbers of heads: those of layers with attention, as a list if they differ."""
     for ours, key in (("num_attention_heads", _HEADS), ("num_key_value_heads", _KV_HEADS)):
-        if isinstance(heads := file.get(key), list) and heads:
-            found[ours] = next(filter(None, heads), 0)
+        if isinstance(heads := file.get(key), list):
+            attending = [count for count in heads if count]
+            found[ours] = attending[0] if len({*attending}) == 1 else attending
+    if isinstance(found.get("num_attention_heads"), list) and "head_dim" not in found:
+        found.put("head_dim", _head_dim(file), f"{file.name(KEYS['hidden_size'])} // {file.name(_HEADS)}[0]")
     if _AHEAD in file and _LAYERS in file:  # it counts layers that predict further tokens too
-        layers, ahead = (file.needed(key, integer) for key in (_LAYERS, _AHEAD))
-        found["num_hidden_layers"], found["num_nextn_predict_layers"] = layers - ahead, ahead
+        layers = file.needed(_LAYERS, integer)
+        ahead = integer_between(file.name(_AHEAD), file[_AHEAD], 0, layers)
+        found["num_hidden_layers"] = layers - ahead or layers  # a draft model has no others
+        found["num_nextn_predict_layers"] = ahead
+    if file.architecture not in ARCHITECTURES:
+        found.pop("num_hidden_layers", None)
+        found.sources["num_hidden_layers"] = f"the layers of {file.architecture} that rotate, which no file says,"
 
 
-def _layer_types(file: _Metadata) -> Fact | None:
+def _head_dim(file: File) -> int:
+    """Return the width of a head, by its key or by the first number of heads; 0 if the file has neither."""
+    heads = file.get(_HEADS, 0)
+    if isinstance(heads, list):
+        heads = next(filter(None, heads), 0)
+    head, hidden = (integer(file.name(KEYS[key]), file.get(KEYS[key], 0)) for key in ("head_dim", "hidden_size"))
+    return head or (hidden // heads if integer(file.name(_HEADS), heads) > 0 else 0)
+
+
+def _layer_types(file: _Metadata, model: Model) -> Fact | None:
     """Return each layer's type if lists of the file give it, else None; raise for a wrong or missing list."""
     for key, kind in ((_PATTERN, "sliding_attention"), (_RECURRENT, "linear_attention")):
         if isinstance(flags := file.get(key), list):
-            return Fact([kind if flag else "full_attention" for flag in flags], file.name(key))
+            by_layer = Fact(flags, file.name(key))
+            are_of_kind = [one_of(entry_of(by_layer, i), (False, True)) for i in range(len(flags))]
+            return by_layer._replace(value=[kind if flag else "full_attention" for flag in are_of_kind])
     heads, name, without = file.get(_KV_HEADS), file.name(_KV_HEADS), file.row.without_heads
     if without and isinstance(heads, list):
         return Fact(["full_attention" if count else without for count in heads], name)
@@ -192,26 +230,24 @@ def _layer_types(file: _Metadata) -> Fact | None:
     if isinstance(heads, list) and 0 in heads:
         wanted = f"have no 0 for architecture {file.architecture}, where its meaning is not known"
         raise ArgumentValueError(name, wanted, heads, _READ_CONFIG)
+    if (file.has_kinds or model.layers or model.has_rotary is sliding) and not (model.pattern or model.codes):
+        raise ArgumentValueError(file.name(_PATTERN), "be given as a list", file.get(_PATTERN, NOTHING))
     return None
 
 
 def _put_kinds(found: Values, file: _Metadata, scaling: Values) -> None:
-    """
-    Set the parameters of full and of sliding layers by kind of layer; `scaling` is that of full layers alone.
-
-    Raise if a file does not say which layers slide.
-    """
-    if "layer_types" not in found and file.row.model.pattern is None:
-        raise ArgumentValueError(file.name(_PATTERN), "be given as a list", file.get(_PATTERN, NOTHING))
-    row, count, head = file.row, file.needed(_COUNT, integer), file.needed(KEYS["head_dim"], integer)
+    """Set the parameters of full and of sliding layers by kind of layer; `scaling` is that of full layers alone."""
+    row, count = file.row, file.needed(_COUNT, integer)
+    head = integer_between(file.name(KEYS["head_dim"]), file.needed(KEYS["head_dim"], integer), 1, LARGEST_HEAD)
+    sliding_head = integer_between(file.name(_SLIDING_HEAD), file.get(_SLIDING_HEAD, head), 1, LARGEST_HEAD)
     for name in ("rotary_dim", "rope_theta"):  # those of each kind of layers take their place
         found.pop(name, None)
-    found.put("sliding_head_dim", file.get(_SLIDING_HEAD, head), file.name(_SLIDING_HEAD))
+    found.put("sliding_head_dim", sliding_head, file.name(_SLIDING_HEAD))
     sliding = Values({"rope_type": Fact("default", "sliding layers have no scaling")})
     base = file.get(_SLIDING_BASE, row.sliding_base or file.get(_BASE, 10_000.0))
     sliding.put("rope_theta", base, file.name(_SLIDING_BASE))
     name = _SLIDING_COUNT if _SLIDING_COUNT in file else _COUNT
-    sliding.put("partial_rotary_factor", _share(file.needed(name, integer), found["sliding_head_dim"]), file.name(name))
+    sliding.put("partial_rotary_factor", _share(file.needed(name, integer), sliding_head), file.name(name))
     full = Values({"rope_type": Fact("default", "no scaling is given")})
     full.take(scaling)
     full.put("rope_theta", file.get(_BASE, 10_000.0), file.name(_BASE))
@@ -262,7 +298,7 @@ def _scaling(file: _Metadata) -> Values:
     elif is_yarn:
         given[ORIGINAL] = given.get(ORIGINAL) or length
         found |= _yarn(file.row, given, attention_factor)
-    if any(sections := given.get("mrope_section", [])):
+    if any((sections := given.get("mrope_section", []))[1:]):
         last = max(i for i, count in enumerate(sections) if count)
         found["mrope_section"] = sections[: last + 1]
     return found
@@ -334,8 +370,7 @@ def _by_divisors(file: _Metadata, factor: float | None, *, is_scaled: bool) -> V
 
 def _checked_divisors(file: _Metadata, divisors: list[float]) -> list[float]:
     """Return the divisors of the pairs that rotate in full layers; raise if they are too few, or not positive."""
-    head = file.get(KEYS["head_dim"], 0) or file.get(KEYS["hidden_size"], 0) // (file.get(_HEADS, 0) or 1)
-    pairs = int(file.get(_COUNT, head) * file.row.full_share) // 2
+    pairs = int(file.get(_COUNT, _head_dim(file)) * file.row.full_share) // 2
     if len(divisors) != pairs and not (len(divisors) > pairs and file.row.full_share < 1):
         raise ArgumentValueError(TENSORS[0], f"have {pairs} items, one for each pair", len(divisors))
     return [positive(TENSORS[0], divisor) for divisor in divisors[:pairs]]

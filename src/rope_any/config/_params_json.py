@@ -10,6 +10,7 @@ from functools import partial
 from typing import NoReturn, TypeAlias
 
 from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, flag, integer, integer_between, positive
+from rope_any._pairing import Pairing
 from rope_any.config._forms import File, Form, Keys, scaling_of_llama3, text_part, unknown_rotation, unread_names
 from rope_any.config._load import MOST_LAYERS, Fact, Values, same, typed
 from rope_any.config._part import Part
@@ -38,7 +39,7 @@ def _own_key(form: str, keys: Keys) -> str | None:
     return min(own, default="model_type" if is_mamba else None)
 
 
-def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None) -> Part:
+def _translate(form: str, text_of: _Text, keys: Keys, factor: float | None, _: Pairing | None) -> Part:
     """Return the text of a file; raise for an unknown name about rotary or windows, a wrong or missing value."""
     if factor is not None and form != params.META:
         raise ArgumentValueError("factor", f"not be given for {form}, which has its own", factor)

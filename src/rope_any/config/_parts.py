@@ -115,7 +115,7 @@ def _text_of(keys: Mapping[str, Any], form: Form | None, pairing: Pairing | None
     if form is None:
         return part_of(keys, pairing)
     require_names(keys)
-    return form.translate(keys, factor)._replace(pairing=pairing, form=form.name)
+    return form.translate(keys, factor, pairing)._replace(pairing=pairing, form=form.name)
 
 
 def _text_readers(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:

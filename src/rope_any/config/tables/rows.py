@@ -253,8 +253,8 @@ class Architecture(NamedTuple):
     """The facts about one ``general.architecture`` of GGUF files; keys are without it."""
 
     model: Model = Model()  # with the pairing in GGUF files: the converter permutes the projections of some models
-    like: str = ""  # the model type whose row gives which layers rotate, and with which base
-    windowed_like: str = ""  # the same, for files with a sliding window
+    like: Model | None = None  # of a model like it: which layers rotate, and with which base
+    windowed: Model | None = None  # the same, for files with a sliding window
     reads: tuple[str, ...] = ()  # which of the keys, or groups of keys, in `READ_BY_FEW` it reads
     without_heads: str = ""  # the type of layers with 0 in the list of heads, which have no attention
     multimodal: bool = False  # whether sections in a file mean a vision model, with pairing "half" and chunked axes
@@ -270,5 +270,10 @@ class Architecture(NamedTuple):
     sliding_base: float = 0.0  # of sliding layers if the file gives none; 0 for that of full ones
     full_share: float = 1.0  # of ``rope.dimension_count`` that rotates in full layers
     needs_divisors: bool = False  # whether its full layers need the tensor rope_freqs.weight
-    needs_window: bool = False  # whether a window of 0 is refused: llama.cpp then rotates all layers but the last
+    needs: tuple[str, ...] = ()  # keys that its files must have, and not as 0
+    nonzero: tuple[str, ...] = ()  # keys that may be missing, but not 0
+    unread: tuple[str, ...] = ()  # keys of its files that llama.cpp does not read
+    refuses: Mapping[str, str] = {}  # keys that its files may have, and why those with one can't be read
+    ambiguous: str = ""  # why its pairing is not known; the caller may give it
+    no_way: str = ""  # why none of its files can be read
     projectors: Mapping[str, float] = {}  # the bases of a tower that llama.cpp sets by the type of the projector
