@@ -100,6 +100,11 @@ SHOWN = {  # configs, and texts in the order in which they are shown
         ["linear × 2 131072", "never complete a turn within 4096 tokens (extended_length)"],
     ),
     "only query heads": (GPT, ["text all 32 of 128 32 half 10000"]),
+    "heads by layer": (
+        {"general.architecture": "qwen3", "qwen3.block_count": 2, "qwen3.attention.head_count": [48, 64]}
+        | {"qwen3.attention.head_count_kv": [8, 8], "qwen3.attention.key_length": 128},
+        ["text 2 128 of 128 48, 64 / 8 half 10000"],
+    ),
     "one key head": (PUBLISHED["google/gemma-3-1b-it"], ["text 4 full_attention 256 of 256 4 / 1 half 1000000"]),
     "no rotary": (BEAM, ["text 0 full_attention no rotary", "full_attention: no rotary"]),
 }

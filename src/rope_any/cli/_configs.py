@@ -90,7 +90,7 @@ def heads(config: Config) -> dict[str, str]:
 
 
 def _heads_of(reader: PartReader) -> str:
-    """Return a part's head counts, query / key: "32 / 8", in MLA "32 / 1", "32"; "" if unknown or in another form."""
+    """Return a part's head counts, q / k: "32 / 8", "32 / 8, 1" by layer, "32 / 1" in MLA, "32"; "" if unclear."""
     keys: Mapping[str, Any] = reader.part.keys
     if any(keys[key] is not None and key not in HEAD_KEYS and OTHER_HEADS.fullmatch(key) for key in keys):
         return ""
@@ -99,8 +99,14 @@ def _heads_of(reader: PartReader) -> str:
     queries = own.value if own is not None else next((value for value in given if value is not None), None)
     # Multi-head latent attention rotates one key for all heads.
     shared = 1 if keys.get("qk_rope_head_dim") is not None else keys.get(KEY_HEADS)
-    counts = [count for count in (queries, shared) if type(count) is int and count > 0]
-    return " / ".join(map(str, counts)) if type(queries) is int and queries > 0 else ""
+    texts = [text for count in (queries, shared) if (text := _count_text(count))]
+    return " / ".join(texts) if _count_text(queries) else ""
+
+
+def _count_text(count: object) -> str:
+    """Return a number of heads as text, "48, 64" for a list by layer with these; "" if it is no positive number."""
+    counts = dict.fromkeys(count) if isinstance(count, list) and all(type(n) is int for n in count) else [count]
+    return ", ".join(str(n) for n in counts if type(n) is int and n > 0)
 
 
 @contextmanager
