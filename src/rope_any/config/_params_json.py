@@ -348,7 +348,7 @@ def _key_of_moshi(keys: Keys) -> str | None:
     return "depformer_dim" if {"depformer_dim", "positional_embedding", "num_heads"} <= keys.keys() else None
 
 
-def _moshi(keys: Keys, factor: float | None) -> Part:
+def _moshi(keys: Keys, factor: float | None, _: Pairing | None) -> Part:
     """Return the text of a config of Moshi's own code, whose depth transformer has no rotary; raise for other kinds."""
     if factor is not None:
         raise ArgumentValueError("factor", f"not be given for {params.MOSHI}, which has no scaling", factor)
