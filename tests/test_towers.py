@@ -109,8 +109,7 @@ def recorded_rotation(monkeypatch, module, function, run):
 
 def assert_rotates(part, positions, pairs, *, before=0, after=0):
     """Compare our rotation with recorded ones; the model has numbers of class tokens before and after the patches."""
-    at = torch.tensor(positions)
-    at = torch.cat([at.new_zeros(before, at.shape[1]), at, at.new_zeros(after, at.shape[1])])
+    at = ra.positions.unrotated(torch.tensor(positions), before=before, after=after, axes=len(positions[0]))
     rope = ra.Rope.from_config(part, part="vision")
     for x, theirs in pairs:
         (axis,) = (i for i, n in enumerate(x.shape[:-1]) if n == len(at))
