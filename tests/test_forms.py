@@ -111,62 +111,6 @@ def test_files_give_the_rotation_of_the_transformers_config(name):
     assert keys == before
 
 
-# --- the weights of these files, against the attention of transformers ----------------------------------------
-
-
-def _permuted(weight, heads):
-    """Permute projections from adjacent pairs to halves, as transformers' converters do."""
-    rows, columns = weight.shape
-    return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
-
-
-def _small(keys):
-    """Return a file with two heads of 64 features."""
-    return keys | {"dim": 128, "n_heads": 2, "n_kv_heads": 2, "n_layers": 4, "head_dim": 64}
-
-
-_HF_LLAMA3 = PUBLISHED["meta-llama/Llama-3.1-8B"]["rope_scaling"] | {"rope_theta": 500000.0}
-_SCALED = MINISTRAL_3 | {"yarn": without(MINISTRAL_3["yarn"], "apply_scale")}
-
-
-@pytest.mark.parametrize(
-    ("keys", "options", "model_type", "parameters"),
-    [
-        (_small(MISTRAL_7B), {}, "mistral", {"rope_type": "default", "rope_theta": 1e6}),
-        (_small(MINISTRAL_3), {}, "ministral3", {**HF_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}),
-        (_small(_SCALED), {}, "ministral3", HF_YARN),  # vLLM and llama.cpp apply the scale by default
-        (_small(LLAMA_3_1) | {"head_dim": None}, {"factor": 8.0}, "llama", _HF_LLAMA3),
-        (_small(LLAMA_2) | {"head_dim": None}, {}, "llama", {"rope_type": "default", "rope_theta": 1e4}),
-    ],
-    ids=["mistral", "ministral3", "ministral3 scaled", "llama 3.1", "llama 2"],
-)
-def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model_type, parameters):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    torch.set_num_threads(1)
-    if model_type not in transformers.models.auto.configuration_auto.CONFIG_MAPPING:
-        pytest.skip(f"this transformers has no {model_type}")
-    settings = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 64}
-    hf_config = transformers.AutoConfig.for_model(model_type, **settings, rope_parameters=parameters)
-    module = __import__(f"transformers.models.{model_type}.modeling_{model_type}", fromlist=["x"])
-    rng = np.random.default_rng(0)
-    x, wq, wk = (rng.standard_normal(shape) / 8 for shape in ((1, 9, 128), (128, 128), (128, 128)))
-    at = np.arange(9) * 37
-
-    def heads(weight):
-        """Return the projections of x, split into heads."""
-        return (x @ weight.T).reshape(1, 9, 2, 64).swapaxes(1, 2)
-
-    q, k = rope(keys, **options)(heads(wq), heads(wk), at)
-    rotary = getattr(module, f"{model_type.title()}RotaryEmbedding")(hf_config)
-    cos, sin = rotary(torch.zeros(1), torch.as_tensor(at[None]))
-    pair = (torch.as_tensor(heads(_permuted(weight, 2))) for weight in (wq, wk))
-    hf_q, hf_k = module.apply_rotary_pos_emb(*pair, cos, sin)
-    expected = (hf_q @ hf_k.transpose(-1, -2)).numpy()
-    np.testing.assert_allclose(q @ k.swapaxes(-1, -2), expected, atol=1e-3 * np.abs(expected).max())
-    assert not np.allclose(q @ k.swapaxes(-1, -2), heads(wq) @ heads(wk).swapaxes(-1, -2), rtol=1e-2)
-
-
 # --- layers and other translations ----------------------------------------------------------------------------
 
 
@@ -201,11 +145,12 @@ def test_vision_and_audio_towers_are_parts():
 def test_the_score_scale_of_mla_is_scaled_by_apply_scale():
     """With MLA, `apply_scale` decides whether scores are scaled; transformers uses mscale_all_dim."""
     plain, scaled = (LARGE_3 | {"yarn": LARGE_3["yarn"] | {"apply_scale": on}} for on in (False, True))
+    by_default = MINISTRAL_3 | {"yarn": without(MINISTRAL_3["yarn"], "apply_scale")}  # as in vLLM and llama.cpp
     assert config.read(plain).score_scale() == pytest.approx(192**-0.5)
     assert config.read(scaled).score_scale() == pytest.approx(192**-0.5 * (0.1 * np.log(36) + 1) ** 2)
     assert rope(plain).attention_factor == rope(scaled).attention_factor == 1
     assert rope(MINISTRAL_3).attention_factor == 1
-    assert rope(_SCALED).attention_factor == pytest.approx(0.1 * np.log(16) + 1)
+    assert rope(by_default).attention_factor == pytest.approx(0.1 * np.log(16) + 1)
 
 
 @pytest.mark.parametrize(
