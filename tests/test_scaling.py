@@ -1,4 +1,8 @@
-"""Context extension, compared with transformers on random parameters and with the papers' formulas."""
+"""
+Context extension, compared with the papers' formulas.
+
+The schemes that configs name are compared with the functions of transformers in tests/test_config_forms.py.
+"""
 
 import math
 from inspect import signature
@@ -13,76 +17,9 @@ from rope_any import scaling
 F = ra.frequencies(16, base=10_000.0)
 
 
-# --- the functions of transformers -------------------------------------------------------------------------
-
-
-def theirs(rope_type, **parameters):
-    """Return the frequencies and the attention factor of transformers."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    utils = pytest.importorskip("transformers.modeling_rope_utils")
-    length = parameters.pop("length", None)
-    trained = parameters.pop("trained_length", 4096)
-    config = transformers.LlamaConfig(
-        hidden_size=parameters.pop("head_dim") * 4,
-        num_attention_heads=4,
-        max_position_embeddings=trained,
-        rope_parameters={"rope_type": rope_type, **parameters},
-    )
-    inverse, factor = utils.ROPE_INIT_FUNCTIONS[rope_type](config, torch.device("cpu"), seq_len=length)
-    return inverse.double().numpy(), factor
-
-
 def draw(rng):
     """Return a head_dim, a base and a factor."""
     return 2 * int(rng.integers(4, 129)), float(10 ** rng.uniform(2.5, 7)), float(rng.uniform(1, 64))
-
-
-def agree(ours, theirs, rtol=1e-5):
-    """Compare two sequences of numbers."""
-    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=0)
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_each_rope_type_equals_that_of_transformers(seed):
-    rng = np.random.default_rng(seed)
-    dim, base, s = draw(rng)
-    f = ra.frequencies(dim, base=base)
-    original = int(rng.integers(512, 32_768))
-    shared = {"head_dim": dim, "rope_theta": base}
-
-    agree(scaling.linear(f, s), theirs("linear", factor=s, **shared)[0])
-
-    length = int(rng.integers(1, 100_000))
-    expected, _ = theirs("dynamic", factor=s, length=length, **shared)
-    agree(scaling.dynamic_ntk(f, s, length=length, trained_length=4096), expected)
-
-    low, high = sorted(rng.uniform(0.5, 16, 2))
-    bounds = {"low_freq_factor": low, "high_freq_factor": high + 1}
-    expected, _ = theirs("llama3", factor=s, original_max_position_embeddings=original, **bounds, **shared)
-    # their ramp is float32; it is divided by the difference of the two bounds, and a part of it by s
-    agree(scaling.llama3(f, s, original_length=original, **bounds), expected, rtol=1e-4)
-
-    slow, fast = sorted(rng.uniform(0.5, 64, 2))
-    ramp = {"beta_fast": fast, "beta_slow": slow, "truncate": bool(rng.integers(2))}
-    scales = {"mscale": rng.uniform(0.1, 2), "mscale_all_dim": rng.uniform(0.1, 2)} if seed % 2 else {}
-    yarn, factor = theirs("yarn", factor=s, original_max_position_embeddings=original, **ramp, **scales, **shared)
-    agree(scaling.yarn(f, s, base=base, original_length=original, **ramp), yarn, rtol=1e-4)  # a float32 ramp too
-    assert scaling.yarn_attention_factor(s, **scales) == pytest.approx(factor, rel=1e-12)
-
-    lists = {f"{name}_factor": rng.uniform(1, 60, dim // 2).tolist() for name in ("short", "long")}
-    length = original + int(rng.integers(-2, 3))
-    longer = {"original_max_position_embeddings": original, "length": length}
-    expected, factor = theirs("longrope", factor=s, **longer, **lists, **shared)
-    agree(scaling.longrope(f, **lists, original_length=original, length=length), expected)
-    assert scaling.longrope_attention_factor(s, original_length=original) == pytest.approx(factor, rel=1e-12)
-
-    proportion = float(rng.uniform(0, 1))
-    expected, _ = theirs("proportional", partial_rotary_factor=proportion, **shared)
-    agree(scaling.proportional(f, proportion), expected)
-
-
-# --- formulas of the papers, for other schemes --------------------------------------------------------------
 
 
 def test_ntk_is_a_larger_base():
@@ -137,7 +74,8 @@ def test_dype_equals_60_digits(seed):
     noise, length = float(rng.uniform(0.001, 1) ** 2), int(rng.integers(16, 256))
     expected = dype_in_60_digits(dim, base, max(factor, 1.01), length, noise)
     options = {"base": base, "original_length": length, "noise": noise}
-    agree(scaling.dype(ra.frequencies(dim, base=base), max(factor, 1.01), **options), expected, rtol=1e-12)
+    found = scaling.dype(ra.frequencies(dim, base=base), max(factor, 1.01), **options)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0)
 
 
 def test_dype_ends_in_the_frequencies_of_training():

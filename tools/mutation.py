@@ -64,7 +64,7 @@ SUBJECTS = {
         ),
         ("config*", "whole_configs", "parts", "forms", "errors", "fuzz", "indexers", "rotary_keys", "score", "towers"),
     ),
-    "scaling": Subject(("scaling",), ("scaling", "testing", "errors", "fuzz")),
+    "scaling": Subject(("scaling",), ("scaling", "testing", "config_forms", "errors", "fuzz")),
     "positions": Subject(
         ("positions", "_cumulative"),
         ("positions", "cumulative", "streams", "vision", "attention_maps", "errors", "fuzz"),
