@@ -125,48 +125,6 @@ def test_older_scaling_applies_to_the_layers_that_the_model_names(model_type, ki
     assert {one.layer_type for one in explanations if one.facts["rope_type"].value == "linear"} == kinds
 
 
-def inverse_frequencies(model, kind):
-    """Return the frequencies and the attention factor of a kind of layers, by the rotary class of transformers."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    if model["model_type"] not in transformers.CONFIG_MAPPING:
-        pytest.skip(f"transformers {transformers.__version__} does not have {model['model_type']}")
-    keys = {key: copy.deepcopy(value) for key, value in model.items() if key != "model_type"}
-    theirs, folder = transformers.CONFIG_MAPPING[model["model_type"]](**keys), model["model_type"].removesuffix("_text")
-    module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
-    names = [name for name in vars(module) if name.endswith("RotaryEmbedding") and "Vision" not in name]
-    rotary_class = getattr(module, max(names, key=lambda name: "Text" in name))
-    rotary = rotary_class(theirs)
-    return getattr(rotary, f"{kind}_inv_freq").tolist(), getattr(rotary, f"{kind}_attention_scaling")
-
-
-GEMMA4 = {"model_type": "gemma4_text", **FOUR_HEADS, "head_dim": 256}
-GEMMA4["rope_parameters"] = {
-    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
-}
-DOTS3 = {"model_type": "dots3_note_text", "num_hidden_layers": 6, "qk_rope_head_dim": 32}
-DEEPSEEK_V4 = {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64, "num_hidden_layers": 5}
-DEEPSEEK_V4 |= {"rope_theta": 10_000, "compress_rope_theta": 160_000, "max_position_embeddings": 1_048_576}
-DEEPSEEK_V4 |= {"rope_scaling": {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65_536}}
-BY_KIND = {
-    "a default by kind": (GEMMA4, ("full_attention", "sliding_attention")),
-    "global_head_dim": (GEMMA4 | {"global_head_dim": 128}, ("full_attention", "sliding_attention")),
-    "a default of sliding layers": (DOTS3, ("sliding_attention", "indexed_attention")),
-    "yarn without an attention factor": (DEEPSEEK_V4, ("main", "compress")),
-}
-
-
-@pytest.mark.parametrize("case", BY_KIND)
-def test_older_forms_by_kind_of_layer_equal_those_of_transformers(case):
-    model, kinds = BY_KIND[case]
-    for kind in kinds:
-        frequencies, factor = inverse_frequencies(model, kind)
-        rope = Rope.from_config(model, layer_type=kind)
-        assert rope.frequencies == pytest.approx(frequencies, rel=1e-5) and rope.attention_factor == factor
-        assert Rope.from_config(config.read(model).as_transformers(), layer_type=kind) == rope
-
-
 def test_older_names_of_layer_types_are_read():
     """As `_LEGACY_LAYER_TYPE_REMAP` of transformers."""
     parameters = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2], "partial_rotary_factor": 0.25}
@@ -452,7 +410,7 @@ def test_random_parameters_are_read_as_by_transformers(kind):
     rng = np.random.default_rng(list(OF_TYPE).index(kind))
     for _ in range(200):
         head_dim = 8 * int(rng.integers(2, 33))
-        share = float(rng.choice([1.0, 0.5, 0.25]))
+        share = rng.uniform(0, 1) if kind == "proportional" else float(rng.choice([1.0, 0.5, 0.25]))
         pairs = head_dim // 2 if kind == "proportional" else int(head_dim * share) // 2
         given = parameters(kind, rng, pairs) | {"partial_rotary_factor": share}
         length = int(log_uniform(100, 300_000)(rng))
