@@ -150,14 +150,6 @@ def test_dual_chunk_equals_its_dense_matrix(rotated_scores, arrays, chunk_size, 
     assert_equals_dense(arrays, got, np.where(between == 0, distance, np.where(between == 1, clamped, further)))
 
 
-def test_dual_chunk_equals_the_papers_figure():
-    # Figure 2: chunks of 6 tokens, a window of 10 with 4 local ones; no distance exceeds 9
-    chunked = positions.dual_chunk(range(18), chunk_size=9, local_size=3, like=POSITIONS)
-    np.testing.assert_array_equal(chunked.keys, [0, 1, 2, 3, 4, 5] * 3)
-    np.testing.assert_array_equal(chunked.successive, [6, 7, 8, 9, 9, 9] * 3)
-    np.testing.assert_array_equal(chunked.inter, [9] * 18)
-
-
 # --- refusals -----------------------------------------------------------------------------------------------
 
 

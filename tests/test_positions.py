@@ -155,12 +155,6 @@ def count_segments(ids):
     return found
 
 
-def test_segments_equal_the_positions_of_maxtext():
-    ids = np.asarray([1, 1, 1, 2, 2, 2, 2, 0, 0, 0])
-    assert positions.segments(ids).tolist() == count_segments(ids) == [0, 1, 2, 0, 1, 2, 3, 0, 0, 0]
-    assert positions.segments(ids[:0]).shape == (0,)
-
-
 @one_jax
 @pytest.mark.parametrize(("dtype", "far"), [("uint16", 2**15), ("uint32", 2**31), ("uint64", 2**63), ("int64", 2**32)])
 def test_segments_beyond_32_bits_and_of_unsigned_dtypes_are_documents(lib, dtype, far):
@@ -173,9 +167,10 @@ def test_segments_beyond_32_bits_and_of_unsigned_dtypes_are_documents(lib, dtype
     check(lib, lib.quick(positions.segments)(x), count_segments(ids))
 
 
-@given(st.lists(st.lists(st.integers(-1, 3), min_size=13, max_size=13), min_size=1, max_size=4))
-def test_random_segments_are_counted(rows):
-    assert positions.segments(np.asarray(rows)).tolist() == [count_segments(row) for row in rows]
+@given(st.lists(st.integers(-1, 3), max_size=40), st.sampled_from([1, 3]))
+def test_random_segments_are_counted(numbers, count):
+    rows = np.asarray(numbers[len(numbers) % count :], int).reshape(count, -1)
+    assert positions.segments(rows).tolist() == [count_segments(row) for row in rows]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), max_size=6), st.integers(0, 4))
@@ -254,13 +249,6 @@ def test_documents_are_sharded_one_by_one_as_by_transformer_engine(lengths):
         assert positions.shard(total, 2, rank, **sharded, restart=False).tolist() == rows
 
 
-def test_the_rows_of_packed_documents_equal_those_of_megatron():
-    """Megatron-LM's pull request 5243: cumulative lengths 0, 4, 8 on two ranks."""
-    sharded = {"zigzag": True, "cumulative_lengths": [0, 4, 8], "like": np.ones(1)}
-    assert [positions.shard(8, 2, r, **sharded, restart=False).tolist() for r in (0, 1)] == [[0, 3, 4, 7], [1, 2, 5, 6]]
-    assert [positions.shard(8, 2, r, **sharded).tolist() for r in (0, 1)] == [[0, 3, 0, 3], [1, 2, 1, 2]]
-
-
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any), st.integers(1, 4), st.booleans())
 def test_random_documents_are_put_back_in_order(sizes, ranks, zigzag):
     lengths = [2 * ranks * n for n in sizes]
@@ -297,17 +285,6 @@ def transformers(module):
     """Return a module of transformers; skip if it is missing."""
     pytest.importorskip("transformers", minversion="5", reason=REASON)
     return pytest.importorskip(f"transformers.{module}", reason=REASON)
-
-
-@pytest.mark.parametrize("time", [True, False])
-def test_windows_equal_those_of_qwen(torch, rng, time):
-    vision = transformers("vision_utils")
-    for _ in range(8):
-        merge, (t, h, w) = int(rng.integers(1, 4)), rng.integers(1, 5, 3).tolist()
-        sizes = (t, h * merge, w * merge)
-        theirs = vision.get_vision_position_ids(torch.tensor([sizes]), merge, include_temporal=time)
-        ours = positions.grid(*sizes, window=(1, merge, merge), like=theirs)
-        assert torch.equal(ours if time else ours[:, 1:], theirs)
 
 
 def test_packed_equals_the_positions_of_transformers_collator(torch, rng):
