@@ -258,39 +258,26 @@ def test_unneeded_wrong_numbers_do_not_prevent_reading(keys):
 
 # --- against transformers -------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("parts", [{}, {"first_k_dense_replace": 3}, {"mlp_layer_types": ["dense", *["sparse"] * 8]}])
-def test_layers_of_cohere2_moe_equal_those_of_transformers(parts):
-    pytest.importorskip("torch", reason="the models run on torch")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    if not hasattr(transformers, "Cohere2MoeConfig"):
-        pytest.skip("this version of transformers has no such model")
-    theirs = transformers.Cohere2MoeConfig(num_hidden_layers=9, **parts)
-    ours = config.read({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts}).layers()
-    kinds = zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
-    has_rotary = [kind == "sliding_attention" or dense == "dense" for kind, dense in kinds]
-    assert [rope is not None for rope in ours] == has_rotary
-
-
-def test_layer_types_of_deepseek_v4_are_those_of_transformers():
-    transformers = pytest.importorskip("transformers", minversion="5.23", reason="DeepSeek-V4 came with 5.23")
-    for keys in ({}, {"compress_ratios": [0, 4, 128, 4, 0, 128, 0]}, {"compress_ratios": [0] * 6}):
-        six = {"model_type": "deepseek_v4", "head_dim": 512, "num_hidden_layers": 6, **keys}
-        theirs = transformers.DeepseekV4Config(**{k: v for k, v in six.items() if k != "model_type"})
-        assert config.read(six).layers() == config.read(theirs.to_dict()).layers()
-        explained = {i: one.layer_type for one in config.read(six).explain() for i in one.layers}
-        for i, kind in enumerate(theirs.layer_types):
-            assert (explained[i] == "main") == (kind == "sliding_attention")
+COMPRESSED = {"head_dim": 512, "num_hidden_layers": 6}
+# A model and its keys, and the oldest transformers that has the same kinds of layers.
+AS_IN_TRANSFORMERS = [
+    ("cohere2_moe", {"num_hidden_layers": 9, "rope_theta": 1e4}, "5.23"),
+    ("cohere2_moe", {"num_hidden_layers": 9, "rope_theta": 1e4, "first_k_dense_replace": 3}, "5.23"),
+    ("cohere2_moe", {"num_hidden_layers": 9, "rope_theta": 1e4, "mlp_layer_types": ["dense", *["sparse"] * 8]}, "5.23"),
+    ("deepseek_v4", COMPRESSED, "5.23"),
+    ("deepseek_v4", COMPRESSED | {"compress_ratios": [0, 4, 128, 4, 0, 128, 0]}, "5.23"),
+    ("deepseek_v4", COMPRESSED | {"compress_ratios": [0] * 6}, "5.23"),
+    ("lara_mini", {"num_hidden_layers": 13}, "5.24"),
+    ("llama4_text", {"num_hidden_layers": 13, "attention_chunk_size": None}, "5.24"),
+]
 
 
-AS_IN_5_24 = {"lara_mini": {}, "llama4_text": {"attention_chunk_size": None}}
-
-
-@pytest.mark.parametrize("name", AS_IN_5_24)
-def test_kinds_of_layers_equal_those_of_transformers(name):
-    reason = "before, there was no Lara 4 Mini, and layers of Llama 4 without chunks were of chunked attention"
-    transformers = pytest.importorskip("transformers", minversion="5.24", reason=reason)
-    keys = {"num_hidden_layers": 13} | AS_IN_5_24[name]
-    models = {"model_type": name, **keys}, transformers.CONFIG_MAPPING[name](**keys).to_dict()
-    ours, those = ([(one.layer_type, one.rope, one.layers) for one in config.read(model).explain()] for model in models)
+@pytest.mark.parametrize(("name", "keys", "version"), AS_IN_TRANSFORMERS)
+def test_kinds_of_layers_equal_those_of_transformers(name, keys, version):
+    transformers = pytest.importorskip("transformers", minversion=version, reason="before, it has other kinds")
+    theirs = transformers.CONFIG_MAPPING[name](**keys).to_dict()
+    ours, those = (
+        [(one.layer_type, one.rope, one.layers) for one in config.read(model).explain()]
+        for model in ({"model_type": name, **keys}, theirs)
+    )
     assert ours == those
