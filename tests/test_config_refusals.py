@@ -4,8 +4,10 @@ import io
 import json
 import math
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from configs import FOUR_HEADS, GEMMA3, GPT, LLAMA, LONG, PUBLISHED, QWEN_VL, STATED, YARN, YARN_KEYS, gguf, scaled
 from hypothesis import given
@@ -46,6 +48,14 @@ VALUES = [
     (LONG | {"head_dim": 64}, "rope_scaling.short_factor must have one number for each of 32 pairs; got 64"),
     (LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": [0.0] * 64}}, "rope_scaling.long_factor must be p"),
     ({"model_type": 3}, "model_type must be a name; got int 3"),
+    ({"model_type": [[["llama"]]]}, "model_type must be a name"),
+    ({"model_type": np.array([1, 2])}, "model_type must be a name"),
+    ({"model_type": "qwen2_vl_vision", "rope_scaling": {"rope_type": np.array(["x", "y"])}}, ".*rope_type must be"),
+    ({"model_type": "gemma4_text", "per_layer_config": np.array([1, 2])}, "per_layer_config must hold"),
+    ({"model_type": "smollm3", "head_dim": 64, "no_rope_layer_interval": "4"}, "no_rope_layer_interval must be"),
+    (LLAMA | {"layer_types": np.array(["x", "y"])}, "layer_types must be"),
+    (LLAMA | {"rope_parameters": np.zeros(3)}, "rope_parameters must be"),
+    (LLAMA | {"rope_theta": np.zeros(2)}, "rope_theta must be"),
     ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
     ([], "config must be a dict, a path to a config.json or an object with to_dict"),
 ]
@@ -178,6 +188,8 @@ TWO_READINGS = [
     ({"model_type": "qwen2_5_vl", "rope_scaling": YARN, "text_config": VL_TEXT}, "rope_scaling must be in text_config"),
     ({"model_type": "llava", "rotary_emb_base": 1e6, "text_config": LLAMA}, "rotary_emb_base must be in text_config"),
     ({"model_type": "llava", "rope_scaling": {"type": []}, "text_config": scaled(**LINEAR)}, "rope_scaling must agree"),
+    ({"model_type": "llava", "rope_theta": 5e5, "text_config": LLAMA | {"rope_theta": 1e4}}, "rope_theta must agree"),
+    ({"model_type": "llava", "rope_tetha": 1e4, "text_config": LLAMA}, "rope_tetha must be in text_config: only that"),
     # what the class of the model does not do
     (LLAMA | {"use_mrope": True}, "use_mrope must be False"),
     (LLAMA | {"rope_interleaved": True}, "rope_interleaved must agree with llama"),
@@ -198,11 +210,14 @@ TWO_READINGS = [
 ]
 
 
+ONCE = {"factor": 1.0}
 SEVERAL_KEYS_WITH_ONE_READING = {
     "equal parameters": LLAMA | {"rope_parameters": {"rope_theta": 1e4}, "rope_scaling": {"type": "default"}},
     "a share of 1": LLAMA | {"partial_rotary_factor": 1.0},
     "the constant base": LLAMA | {"model_type": "roformer", "head_dim": 128, "rope_theta": 1e4, "rope_scaling": None},
     "no rope": LLAMA | {"attn_config": {"rope": False}},
+    "a copy outside of the text": {"model_type": "llava", "rope_theta": 1e4, "rope_scaling": ONCE | {"type": "linear"}}
+    | {"text_config": LLAMA | {"rope_theta": 1e4, "rope_scaling": ONCE | {"rope_type": "linear"}}},
 }
 
 
@@ -249,6 +264,8 @@ GGUF = [
 def test_what_may_mean_another_rotation_is_refused_under_the_name_of_its_key(model, message):
     for method in (config.Config.rope, config.Config.explain):
         assert re.match(message, refusal(lambda: method(config.read(model))))  # noqa: B023
+    with suppress(TypeError, ValueError):  # parts may name one that cannot be read
+        str(config.read(model))
 
 
 # --- layers ---------------------------------------------------------------------------------------------------
