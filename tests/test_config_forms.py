@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from configs import FOUR_HEADS, GPT, LLAMA, LONG, QWEN_VL, STATED, YARN, no_rotary, scaled
+from configs import FOUR_HEADS, GPT, LLAMA, LONG, STATED, YARN, no_rotary, scaled
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
@@ -263,38 +263,6 @@ def test_a_config_of_an_unknown_model_must_have_no_words_of_its_own():
 
 
 # --- several axes ---------------------------------------------------------------------------------------------
-
-INTERLEAVED = {"rope_type": "default", "mrope_section": [24, 20, 20], "mrope_interleaved": True}
-QWEN3_VL = QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": INTERLEAVED}
-WHOLE = {"rope_type": "default", "partial_rotary_factor": 1.0}
-NEOMME = QWEN_VL | {"model_type": "neomme", "head_dim": 128, "rope_scaling": None, "rope_parameters": WHOLE}
-ERNIE = QWEN_VL | {"model_type": "ernie4_5_vl_moe_text", "rope_scaling": {"mrope_section": [22, 22, 20]}}
-SEVERAL_AXES = {
-    "chunked": (QWEN_VL, lambda f: ra.axes.chunked(f, [16, 24, 24])),
-    "strided": (QWEN3_VL, lambda f: ra.axes.strided(f, [24, 20, 20])),
-    "the default sections of the model": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
-    "alternating": (NEOMME, lambda f: ra.axes.strided(f, [32, 32])),
-    "time last": (
-        ERNIE,
-        lambda f: ((0.0,) * 44 + f[44:], *(alternate(f[:44], first) + (0.0,) * 20 for first in (0, 1))),
-    ),
-}
-
-
-def alternate(f, first):
-    """Return every second frequency, from a first one on, and zeros between."""
-    return tuple(x if i % 2 == first else 0.0 for i, x in enumerate(f))
-
-
-@pytest.mark.parametrize("name", SEVERAL_AXES)
-def test_positions_of_several_axes_are_read(name):
-    model, rows = SEVERAL_AXES[name]
-    rope = Rope.from_config(model)
-    assert rope.frequencies == rows(ra.frequencies(128, base=1e6))
-    plain = Rope(ra.frequencies(128, base=1e6), pairing=rope.pairing)
-    p = np.asarray([0, 3, 1000, 131_071])
-    table = rope.table(np.stack([p] * len(rope.frequencies), axis=-1), dtype=np.float64)
-    np.testing.assert_allclose(table, plain.table(p, dtype=np.float64), atol=1e-9)
 
 
 def test_sections_apply_to_unknown_models_and_default_ones_only_where_they_fit():

@@ -62,7 +62,10 @@ SUBJECTS = {
             *("config._layers", "config._parameters", "config._parts", "config._recipe", "config._rotary_keys"),
             *("config._schemes", "config._text_part", "config._gguf", "config._grids", "config._params_json"),
         ),
-        ("config*", "whole_configs", "parts", "forms", "errors", "fuzz", "indexers", "rotary_keys", "score", "towers"),
+        (
+            *("config*", "whole_configs", "architectures", "parts", "forms", "errors", "fuzz", "indexers"),
+            *("rotary_keys", "score", "towers"),
+        ),
     ),
     "scaling": Subject(("scaling",), ("scaling", "testing", "config_forms", "errors", "fuzz")),
     "positions": Subject(
