@@ -11,7 +11,6 @@ from rope_any.testing import cases, check_rotary
 
 D = 16
 ROPE = ra.Rope(ra.frequencies(D), pairing="half")
-PARTIAL = ra.Rope(ra.frequencies(6), pairing="half")  # 6 of 16 features
 
 
 def correct(x, positions):
@@ -67,21 +66,9 @@ def first_row_in_float32(x, positions):
     return ra.rotate(x, np.cos(angles), np.sin(angles), pairing="half")
 
 
-def in_place(x, positions):
-    """As in unsloth 5001: x is rotated in place, although others use it."""
-    return ROPE.apply(x, positions, out=x)
-
-
 def as_int32(x, positions):
     """As in flashinfer 1129: int64 positions are read as int32."""
     return ROPE.apply(x, positions.astype(np.int64).view(np.int32)[: len(positions)])
-
-
-def wider_by_rounding(x, positions):
-    """As in sglang 35096: a width of 6 is rounded up to 8, and the next features are rotated too."""
-    y = PARTIAL.apply(x, positions)
-    y[..., 6:8] = ra.Rope((1.0,), pairing="half").apply(x[..., 6:8], positions)
-    return y
 
 
 def width_of_the_head(x, positions):
@@ -92,11 +79,6 @@ def width_of_the_head(x, positions):
 def end_of_table(x, positions):
     """As in flash-attention: beyond the table nothing is rotated."""
     return np.where((positions < 2048)[:, None], ROPE.apply(x, positions), x)
-
-
-def length_as_position(x, positions):
-    """As in mirage 398: the length of the sequence is taken for the last position."""
-    return ROPE.apply(x, positions + 1)
 
 
 def factor_twice(x, positions):
@@ -128,12 +110,9 @@ FAULTS = [
         "float32; all rows of the batch are rotated by the positions of the first",
         "",
     ),
-    (in_place, {}, "", "does not change x"),
     (as_int32, {}, "int64 positions are read as int32: every second one is 0", ""),
-    (wider_by_rounding, {"rotary_dim": 6}, "", "passes the other features through"),
     (width_of_the_head, {"rotary_dim": 6}, "another rotary_dim, 16: features 0 to 15 are rotated", ""),
     (end_of_table, {}, "correct up to position 1007, wrong at 10000", ""),
-    (length_as_position, {}, "positions one too large", "is the identity at position 0"),
     (factor_twice, {"attention_factor": 1.1}, "the attention factor counted twice", ""),
     (correct, {"in_place": True}, "nothing is rotated, as if all positions were 0", ""),
     (writes_between, {"in_place": True}, "", "writes nothing beside x"),
