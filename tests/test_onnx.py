@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from functools import cache, partial
 
 import hypothesis.strategies as st
@@ -280,13 +279,6 @@ REFUSED = [
 def test_what_a_graph_cannot_have_is_refused(message, call):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-@pytest.mark.parametrize("missing", ["ndonnx", "spox"])
-def test_a_missing_extra_is_reported_with_its_install_command(missing, monkeypatch):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ModuleNotFoundError, match=re.escape(f"needs {missing}, which is missing; install it by: pip")):
-        ra.onnx.export(ROPE)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

@@ -458,4 +458,5 @@ def test_matplotlib_is_imported_only_for_drawing():
     code = "import sys; sys.modules['matplotlib'] = None; from rope_any import *; print(plot); plot.decay((1.0,))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("<module 'rope_any.plot'")
-    assert done.stderr.rstrip().endswith('is missing; install it by: pip install "rope-any[plot]"')
+    sentence = 'rope_any.plot needs matplotlib, which is missing; install it by: pip install "rope-any[plot]"'
+    assert done.stderr.rstrip().endswith(f"ModuleNotFoundError: {sentence}")
