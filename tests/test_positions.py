@@ -311,18 +311,11 @@ def test_padded_equals_the_positions_that_generate_gives_a_model(torch):
 def test_zigzag_equals_the_head_tail_order_of_torch(torch):
     # torch has no public name for the order alone; its public context manager needs several processes
     name = "torch.distributed.tensor.experimental._context_parallel._load_balancer"
-    balancer, like = pytest.importorskip(name, reason=REASON), torch.ones(1)
-
-    def ours(length, ranks):
-        """Return the indices of all ranks' shards, joined."""
-        return torch.cat([positions.shard(length, ranks, rank, zigzag=True, like=like) for rank in range(ranks)])
-
+    balancer, zigzag = pytest.importorskip(name, reason=REASON), {"zigzag": True, "like": torch.ones(1)}
     for length, ranks in ((24, 3), (16, 1), (64, 8)):
-        theirs = balancer._HeadTailLoadBalancer(length, ranks, "cpu")
-        assert torch.equal(ours(length, ranks), theirs._generate_indices()[0].long())
-        order = positions.gather_order(length, ranks, zigzag=True, like=like)
-        assert torch.equal(order, theirs._generate_indices(restore=True)[0])
-    lengths = [8, 16, 4]  # documents, each sharded by itself
-    theirs = balancer._PerDocumentHeadTailLoadBalancer([lengths], 2, "cpu")._generate_indices()[0]
-    each = [start + ours(n, 2) for n, start in zip(lengths, cumulative(lengths), strict=False)]
-    assert torch.equal(torch.cat(each), theirs)
+        theirs = balancer._HeadTailLoadBalancer(length, ranks, "cpu")._generate_indices(restore=True)
+        assert torch.equal(positions.gather_order(length, ranks, **zigzag), theirs[0])
+    shards = [positions.shard(28, 2, r, **zigzag, cumulative_lengths=[0, 8, 24, 28], restart=False) for r in (0, 1)]
+    each = [shard[start // 2 : end // 2] for start, end in ((0, 8), (8, 24), (24, 28)) for shard in shards]
+    theirs = balancer._PerDocumentHeadTailLoadBalancer([[8, 16, 4]], 2, "cpu")._generate_indices()
+    assert torch.equal(torch.cat(each), theirs[0])
