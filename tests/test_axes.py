@@ -59,17 +59,6 @@ def test_assigned_gives_each_pair_its_axis(numbers):
     assert axes_of_pairs(rows) == [*zip(numbers, f, strict=True)]
 
 
-def test_videorope_gives_time_the_slowest_pairs():
-    """apply_m_modify_multimodal_rotary_pos_emb of Wiselnn570/VideoRoPE, with sections [16, 24, 24]."""
-    f, expected = ra.frequencies(128, base=1e6), []
-    sections = [16, 24 + 24][::-1]
-    for i, section in enumerate(sections):
-        expected += [0] * section if i % 2 else [1 if j % 2 == 0 else 2 for j in range(section)]
-    rows = axes.assigned(f, [1, 2] * 24 + [0] * 16)
-    assert axes_of_pairs(rows) == [*zip(expected, f, strict=True)]
-    assert rows[0] == (0.0,) * 48 + f[48:]
-
-
 @pytest.mark.parametrize(("m", "pairs", "heads"), [(1, 4, 3), (2, 32, 12), (3, 32, 6), (5, 7, 3)])
 def test_golden_equals_60_digits(m, pairs, heads):
     """jerryxio.ng/posts/nd-rope: directions from a Kronecker sequence, mapped to normal numbers and normalised."""

@@ -9,6 +9,7 @@ from operator import sub
 import pytest
 from commands import output, refused, run, terminal, words, write_configs
 from configs import GPT
+from test_parts import FLUX, OMNI
 
 import rope_any as ra
 
@@ -20,18 +21,9 @@ PLAIN = LLAMA3 | {"rope_scaling": None}
 BEAM = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
 GEMMA3 = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6}
 GEMMA4 = PUBLISHED["google/gemma-4-26B-A4B"]["text_config"]
-FLUX = {"_class_name": "FluxTransformer2DModel", "attention_head_dim": 128, "axes_dims_rope": [16, 56, 56]}
 TOWER = {"model_type": "qwen3_vl", "depth": 27, "hidden_size": 1152, "num_heads": 16}
 QWEN3_VL = PUBLISHED["Qwen/Qwen3-VL-4B-Instruct"] | {"vision_config": TOWER}
 DEEPSEEK = PUBLISHED["deepseek-ai/DeepSeek-V3"] | {"model_type": "deepseek_v32", "index_head_dim": 128}
-OMNI_TEXT = QWEN3_VL["text_config"] | {"model_type": "qwen3_omni_moe_text"}
-TALKER_TEXT = OMNI_TEXT | {"model_type": "qwen3_omni_moe_talker_text"}
-PREDICTOR = {"model_type": "qwen3_omni_moe_talker_code_predictor", "head_dim": 128, "num_hidden_layers": 5}
-LONG_NAMES = {
-    "model_type": "qwen3_omni_moe",
-    "thinker_config": {"text_config": OMNI_TEXT},
-    "talker_config": {"text_config": TALKER_TEXT, "code_predictor_config": PREDICTOR},
-}
 
 # --- inspect: the overview, then the values with their sources ------------------------------------------------
 
@@ -257,7 +249,7 @@ def pieces(text):
     return {piece for word in text.split() for piece in re.findall(r"[^.]+\.?|\.", word)}
 
 
-FITTING = {"llama": LLAMA3, "tower": QWEN3_VL, "indexer": DEEPSEEK, "gemma": GEMMA3, "flux": FLUX, "names": LONG_NAMES}
+FITTING = {"llama": LLAMA3, "tower": QWEN3_VL, "indexer": DEEPSEEK, "gemma": GEMMA3, "flux": FLUX, "names": OMNI}
 
 
 @pytest.mark.parametrize("columns", [80, 100])
