@@ -106,7 +106,7 @@ DEEP: list[object] = []
 for _ in range(2000):
     DEEP = [DEEP]
 NO_INDEXER = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "index_topk": 4}
-MOONVIT = QWEN | {"vision_config": {"model_type": "moonvit", "hidden_size": 64}}
+UNHEARD_OF = QWEN | {"vision_config": {"model_type": "unheard_of", "hidden_size": 64}}
 PIXTRAL = MISTRAL | {"vision_encoder": {"hidden_size": 64, "rope_theta": 1e4}}
 GGUF = {"general.architecture": "llama", "llama.embedding_length": 4096, "llama.attention.head_count": 32}
 
@@ -124,7 +124,7 @@ GGUF = {"general.architecture": "llama", "llama.embedding_length": 4096, "llama.
         (FLUX, {"pairing": "half"}, "pairing must be 'interleaved', according to _class_name Flux"),
         (FLUX, {"factor": 8.0}, "factor must be left out"),
         (QWEN, {"part": "vision", "layer_type": "x"}, "layer_type must be one that the config has .it has none"),
-        (MOONVIT, {"part": "vision"}, "vision_config.model_type must be one"),
+        (UNHEARD_OF, {"part": "vision"}, "vision_config.model_type must be one"),
         (PIXTRAL, {"part": "vision"}, "vision_encoder must have"),
         (LLAMA | {"no_rope_freq": 4}, {}, "no_rope_freq must be left out: .*it is of Megatron"),
         (LLAMA | {"mla_use_nope": True}, {}, "mla_use_nope must be False, the only supported value"),
@@ -142,7 +142,7 @@ def test_parts_that_cannot_be_read_are_refused_with_a_reason(model, options, wor
 
 
 def test_a_tower_that_cannot_be_read_is_a_part_all_the_same():
-    assert config.read(MOONVIT).parts == config.read(PIXTRAL).parts == ("text", "vision")
+    assert config.read(UNHEARD_OF).parts == config.read(PIXTRAL).parts == ("text", "vision")
 
 
 def test_a_part_can_be_named_by_its_path():
