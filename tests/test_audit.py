@@ -7,6 +7,7 @@ The expected state is that of a new model.
 import copy
 import importlib.util
 import runpy
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -72,9 +73,16 @@ MODELS = {
 
 def torchtune(file, name, **options):
     """Return a rotary module of torchtune, loaded from its file, as the package imports much more."""
+    sizes = options or {"max_seq_len": 96}
     package = importlib.util.find_spec("torchtune") or pytest.skip("torchtune is not installed")
     names = runpy.run_path(str(Path(package.origin).parent / "models" / f"{file}.py"), run_name="torchtune")
-    return names[name](dim=64, max_seq_len=96, base=500_000, **options)
+    return names[name](**{"dim": 64, "base": 500_000} | sizes)
+
+
+def timm(name, *args, **options):
+    """Return a rotary module of timm; skip if it can't be imported, as without torchvision."""
+    reason = "timm or its torchvision is not installed"
+    return getattr(pytest.importorskip("timm.layers", reason=reason, exc_type=ImportError), name)(*args, **options)
 
 
 def rotary(**options):
@@ -113,7 +121,9 @@ COMPLEX = torch.polar(torch.ones(64, 32), torch.outer(torch.arange(64.0), FREQUE
 LLAMA31 = {"model_type": "llama", "head_dim": 64, "rope_parameters": LLAMA3}
 MODULES = {
     "torchtune": lambda: torchtune("../modules/position_embeddings", "RotaryPositionalEmbeddings"),
-    "torchtune, llama3": lambda: torchtune("llama3_1/_position_embeddings", "Llama3ScaledRoPE", old_context_len=64),
+    "torchtune, llama3": lambda: torchtune(
+        "llama3_1/_position_embeddings", "Llama3ScaledRoPE", max_seq_len=96, old_context_len=64
+    ),
     "torchtune, qwen2": lambda: torchtune("qwen2/_positional_embeddings", "Qwen2RotaryPositionalEmbeddings"),
     "rotary-embedding-torch": rotary,
     "rotary-embedding-torch, cached": lambda: cached(rotary()),
@@ -296,10 +306,10 @@ def with_value(i, value):
 
 SLOW = torch.tensor(ROPES["torchtune, llama3"].frequencies)
 WRONG_FREQUENCIES = {  # the verdicts without a config and with one, which also has a text
-    "one element": (with_value(5, 0.1), "unknown", "garbage", "1 of 32 values are wrong"),
+    "one element": (with_value(5, 0.1), "unknown", "garbage", "1 of 32 values"),
     "one element by 1e-5": (lambda x: x * torch.where(torch.arange(32) == 7, 1 + 1e-5, 1), "unknown", None, None),
     "one NaN": (with_value(3, torch.nan), "garbage", "garbage", "1 of 32 values are not finite"),
-    "zeros": (torch.zeros_like, "garbage", "garbage", "32 of 32 values are wrong"),
+    "zeros": (torch.zeros_like, "garbage", "garbage", "32 of 32 values"),
     "transposed halves": (lambda x: x.roll(16), "unknown", "other", "the right values in another order"),
     "base": (lambda _: torch.tensor(ra.frequencies(64)), "right", "other", "base 1e+04"),
     "linear": (lambda x: x / 4, "unknown", "other", "base 5e+05, times 0.25"),
@@ -449,34 +459,122 @@ def test_each_model_in_a_module_has_its_own_config():
     assert audit(around("draft", nn.ModuleList([first, second]), config | {"rope_theta": 1e4}))
 
 
-class RotaryEmbeddingOfTimm(nn.Module):
-    """A module that fills its buffers by the method that those of timm have, whatever their numbers are."""
+GRID = {"bands": torch.linspace(1, 128, 16), "t_x": torch.arange(64.0) % 8, "axis": torch.arange(16) % 3}
+GRID |= {"cos": torch.outer(GRID["t_x"], FREQUENCIES).cos()}  # of the shape of a table of `ROPE`
 
-    def __init__(self):
-        """Make the buffers and fill them."""
-        super().__init__()
-        for name in ("bands", "t_x"):
-            self.register_buffer(name, torch.empty(16), persistent=False)
-        self.init_non_persistent_buffers()
 
-    def init_non_persistent_buffers(self):
+def filled_by(method, package):
+    """Return a rotary module whose `method` fills its buffers, whatever their numbers are."""
+
+    def fill(self):
         """Fill the buffers."""
-        self.bands.copy_(torch.linspace(1, 128, 16))
-        self.t_x.copy_(torch.arange(16) % 4)
+        for name, x in GRID.items():
+            self.register_buffer(name, x.clone(), persistent=False)
+
+    module = type("RotaryGrid", (nn.Module,), {method: fill, "__module__": package})()
+    fill(module)
+    return module
 
 
-def test_a_module_with_the_method_of_timm_is_compared_with_what_its_method_fills(monkeypatch):
-    monkeypatch.setattr(RotaryEmbeddingOfTimm, "__module__", "timm.layers.pos_embed_sincos")
-    new = nn.Sequential(RotaryEmbeddingOfTimm(), nn.Linear(4, 4))
-    assert [(found.name, found.verdict) for found in audit(new)] == [("0.bands", "right"), ("0.t_x", "right")]
+FILLED = {
+    "like timm": partial(filled_by, "init_non_persistent_buffers", "timm.layers"),
+    "like torchtune": partial(filled_by, "rope_init", "torchtune.modules"),
+    "timm": lambda: timm("RotaryEmbedding", 64, feat_shape=[7, 7]),
+    "timm, without a table": lambda: timm("RotaryEmbeddingCat", 64, in_pixels=False),
+    "timm, dinov3": lambda: timm("RotaryEmbeddingDinoV3", 64, feat_shape=[7, 7]),
+    "timm, learned": lambda: timm("RotaryEmbeddingMixed", 64, 2, 2, feat_shape=[7, 7]),
+    "torchtune, vision": lambda: torchtune(
+        "../modules/position_embeddings",
+        "VisionRotaryPositionalEmbeddings",
+        patch_size=8,
+        tile_size=56,
+        max_num_tiles=4,
+    ),
+    "torchtune, llama3": MODULES["torchtune, llama3"],
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_buffers_are_compared_with_what_their_class_fills(name):
+    new = nn.Sequential(FILLED[name](), nn.Linear(4, 4))
+    rope = None if "llama3" in name else ROPE  # a given one says nothing of a grid
+    assert audit(new) and audit(new, rope), audit(new, rope)
+    assert audited_names(new, None) == {name for name, _ in tensors(new).items() if name.startswith("0.")}
     for model in (copy.deepcopy(new), copy.deepcopy(new).bfloat16()):
         for x in model[0].buffers():
-            x.fill_(0.37)
+            x.fill_(5)
         before = snapshot(model)
-        assert verdicts(model) == ["garbage", "garbage"] and snapshot(model) == before
-        assert refill(model).written == ("0.bands", "0.t_x") and audit(model)
-    with torch.device("meta"):
-        assert verdicts(nn.Sequential(RotaryEmbeddingOfTimm())) == ["meta", "meta"]
+        assert {*verdicts(model, rope)} <= {"garbage", "exempt"} and snapshot(model) == before
+        assert {*refill(model, rope).written} == {f"0.{name}" for name, _ in new[0].named_buffers()}
+        assert audit(model, rope)
+        assert {x.dtype for x in model[0].buffers() if not x.is_floating_point()} <= {torch.int64}
+    assert {*verdicts(new.to("meta"))} <= {"meta", "exempt"}
+
+
+def ramp(dim, count=None, base=1e4):
+    """Return the frequencies of an axis, or the angles of so many rows."""
+    f = torch.tensor(ra.frequencies(dim, base=base))
+    return f if count is None else torch.outer(torch.arange(float(count)), f)
+
+
+OMNIGEN = {"hidden_size": 64, "num_attention_heads": 4, "original_max_position_embeddings": 64}
+OMNIGEN |= {"rope_scaling": {"type": "su"} | {key: LONGROPE[key] for key in ("short_factor", "long_factor")}}
+OF_DIFFUSERS = {  # keys of the config, attributes, buffers
+    "HeliosTransformer3DModel": ({}, {}, {"freqs_base_t": ramp(44), "freqs_base_y": ramp(42)}),
+    "Cosmos3OmniTransformer": ({}, {}, {"inv_freq": ramp(128, base=5e6)}),  # chunks of one ramp
+    # its forward divides the positions of two axes by 2
+    "Kandinsky6Transformer3DModel": ({}, {}, {"angles_0": ramp(32, 128), "angles_1": ramp(48, 128)}),
+    "OmniGenTransformer2DModel": (OMNIGEN, {"short_factor": []}, {"inv_freq": ramp(16)}),  # scaled by its first call
+}
+
+
+@pytest.mark.parametrize("name", OF_DIFFUSERS)
+def test_other_tables_of_diffusers_are_right_and_refilled(name):
+    keys, attributes, buffers = OF_DIFFUSERS[name]
+    model = around("rope", RotaryTable(buffers, attributes), {"_class_name": name, **keys})
+    assert len(audit(model)) == len(buffers) and audit(model), audit(model)
+    zero_buffers(model)
+    assert {*verdicts(model)} == {"garbage"}
+    assert len(refill(model).written) == len(buffers) and audit(model)
+
+
+def test_what_no_config_tells_of_a_rotary_class_is_not_known():
+    """Its buffers that no checkpoint has may be lost; complex tables without a name are right if a config says so."""
+    sana = {"_class_name": "SanaWMTransformer3DModel", "linear_head_dim": 24}
+    freqs = torch.cat([torch.polar(torch.ones(64, 4), ramp(8, 64))] * 3, dim=-1)
+    model = around("rope", RotaryTable({}, {"freqs": freqs}), sana)
+    assert audit(model), audit(model)
+    freqs = model.rope.freqs
+    freqs[-1] = freqs[0]  # negative positions at its end, for all that is known
+    assert verdicts(model) == ["unknown"] and refill(model).written == ()
+    learned = RotaryTable({"grid": torch.rand(7)}, {"freqs": nn.Parameter(torch.rand(7))})
+    assert verdicts(learned, ROPE) == ["unknown", "exempt"]
+    nn.init.constant_(learned.freqs, torch.nan)
+    assert str(audit(learned, ROPE)[1]) == "freqs: not known (learned, and not finite); load its checkpoint"
+    assert refill(learned, ROPE).written == ()
+
+
+@dataclass
+class ModelArgs:
+    """The arguments of a model of Meta."""
+
+    dim: int = 256
+    n_layers: int = 1
+    n_heads: int = 4
+    multiple_of: int = 256
+    rope_theta: float = 500_000.0
+    max_seq_len: int = 64
+
+
+@pytest.mark.parametrize("name", ["params", "model_args", "args"])
+@pytest.mark.parametrize("buffers", [{}, {"freqs_cis": COMPLEX}])
+def test_the_arguments_of_a_model_are_its_config(name, buffers):
+    model = model_with({} if buffers else {"freqs_cis": COMPLEX}, **buffers)
+    setattr(model, name, ModelArgs())
+    setattr(model[1], name, model.__dict__[name])  # blocks have them too
+    assert [found[:3] for found in audit(model)] == [("1.freqs_cis", "right", "")]  # not by its own values
+    model[1].freqs_cis.conj_physical_()
+    assert not audit(model) and refill(model).written and audit(model)
 
 
 # --- which rotation a tensor belongs to -------------------------------------------------------------------------------
@@ -619,9 +717,9 @@ def test_refill_keeps_parameter_objects():
 def test_the_report_prints_a_line_for_each_tensor():
     model = model_with(inv_freq=FREQUENCIES.bfloat16(), original_inv_freq=FREQUENCIES, cos_cached=torch.zeros(64, 32))
     assert str(audit(model, ROPE)).splitlines() == [
-        "1.inv_freq: rounded (to bfloat16), error 2.9e-03",
+        "1.inv_freq: wrong, rounded (to bfloat16), error 2.9e-03; refill it",
         "1.original_inv_freq: right, error 5.1e-08",
-        "1.cos_cached: garbage (2048 of 2048 values are wrong), error 1.0e+00",
+        "1.cos_cached: wrong (2048 of 2048 values), error 1.0e+00; refill it",
     ]
 
 

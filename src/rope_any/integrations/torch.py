@@ -42,8 +42,9 @@ RIGHT = 1e-6
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 ANY_DTYPE = ("vllm", "sglang", "timm")
 """Packages whose tables have the dtype of the model."""
-FILL = "init_non_persistent_buffers"
-"""The method of timm's modules that fills their buffers, as after `to_empty`."""
+LEARNED = "learned"
+FILLS = ("init_non_persistent_buffers", "rope_init")
+"""Methods by which modules of timm and torchtune fill their buffers, as after `to_empty`."""
 SIGNS = {
     "vision": r"[Vv]is(ion|ual)|ViT|(\b|_)vit|[Ii]mage|[Tt]ower|[Cc](lip|LIP)\b|[Ss]ig[Ll](ip|IP)",
     "audio": r"[Aa]udio|[Ss]peech",
@@ -59,13 +60,13 @@ KINDS = {
     "both": r"cos_sin_cached?|rope_cache|(?<!_)cache",
     "complex": r"freqs_cis?|(pos|neg)_freqs",
     "sines first": r"embed_positions(\.weight)?",
-    "angles": r"cached_freqs|args(_\d)?",
+    "angles": r"cached_freqs|(args|angles)(_\d)?",
     "cos": r"cos(_cached?)?",
     "sin": r"sin(_cached?)?",
-    "frequencies": r"inv_freqs?|(rope|rotary)_freqs|(?<!_)(freqs|theta)",
+    "frequencies": r"inv_freqs?|(rope|rotary)_freqs|freqs_base_\w|(?<!_)(freqs|theta)",
 }
 """What a tensor holds, by the end of its path; the first that matches."""
-COMMON = re.compile(r"(^|[.])(freqs|theta|args(_\d)?|cos|sin|cache)$")
+COMMON = re.compile(r"(^|[.])(freqs|theta|(args|angles)(_\d)?|cos|sin|cache)$")
 """Names that say so in rotary classes alone."""
 
 
@@ -79,6 +80,23 @@ TABLES = {
     "sines first": ("gptj",),
 }
 """The layouts of a table, as names of `rope_any.layouts`, by what it holds."""
+SAID = {
+    "exempt": "not compared",
+    "rounded": "wrong, rounded",
+    "garbage": "wrong",
+    "other": "wrong",
+    "meta": "empty",
+    "short": "too short",
+    "unknown": "not known",
+}
+"""Verdicts as they are printed, if in other words."""
+ADVICE = {
+    "right": "",
+    "exempt": "",
+    "meta": "call `to_empty`, then `refill`",
+    "short": "make its module with more rows",
+}
+"""What to do by verdict, if `refill` does not write the tensor and no Rope would help."""
 
 
 class Finding(NamedTuple):
@@ -92,11 +110,14 @@ class Finding(NamedTuple):
     """What else is known, such as the dtype it was rounded to, its base, how many values are wrong."""
     error: float
     """The largest relative error of a frequency, or error of a table's entry by its angle; nan if it is not known."""
+    advice: str = ""
+    """What to do; empty if nothing."""
 
     def __str__(self) -> str:
-        """Return the finding as one line of text: path, verdict, what else is known, error."""
+        """Return the finding as one line of text: path, verdict, what else is known, error, what to do."""
         error = f", error {self.error:.1e}" if math.isfinite(self.error) else ""
-        return f"{self.name}: {self.verdict}{self.text and f' ({self.text})'}{error}"
+        said = f"{SAID.get(self.verdict, self.verdict)}{self.text and f' ({self.text})'}"
+        return f"{self.name}: {said}{error}{self.advice and f'; {self.advice}'}"
 
 
 class Report(tuple[Finding, ...]):  # noqa: SLOT001  # its cautions are set later
@@ -160,8 +181,8 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     -----
     Frequencies are right to 1e-6 of their value and entries of a table to 1e-6 of their angle, which float32 allows.
     The path of a module tells its part of the config (text, vision) and its type of layers. Frequencies that a forward
-    changes (longrope, dynamic) are right in each of their states. Buffers of timm are compared with those that a copy
-    of their module fills by itself.
+    changes (longrope, dynamic) are right in each of their states. Buffers of timm, and those of torchtune without a
+    config, are compared with those that a copy of their module fills by itself.
 
     Examples
     --------
@@ -172,7 +193,7 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     >>> model.register_buffer("inv_freq", torch.tensor(frequencies(64)), persistent=False)
     >>> rope = Rope(frequencies(64), pairing="half")
     >>> print(audit(model.bfloat16(), rope))
-    inv_freq: rounded (to bfloat16), error 3.7e-03
+    inv_freq: wrong, rounded (to bfloat16), error 3.7e-03; refill it
     >>> undo = refill(model, rope)
     >>> undo.written, bool(audit(model, rope))
     (('inv_freq',), True)
@@ -252,6 +273,18 @@ class Slot(NamedTuple):
         return [n for n in self.tensor.shape if n != 1]
 
     @property
+    def is_buffer(self) -> bool:
+        """Whether it is a buffer of its owner."""
+        return self.holder is vars(self.owner)["_buffers"]
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether a rotary class has it and no checkpoint, so that it is reported even if no name tells what it is."""
+        of_buffers = vars(self.owner)["_non_persistent_buffers_set"]
+        unsaved = self.key in of_buffers if self.is_buffer else self.tensor.is_complex()
+        return unsaved and bool(ROTARY.search(type(self.owner).__name__))
+
+    @property
     def has_model_dtype(self) -> bool:
         """Whether its owner's class keeps it in the dtype of the model."""
         packages = {kind.__module__.partition(".")[0] for kind in type(self.owner).__mro__}
@@ -298,41 +331,55 @@ def _candidate_slots(model: nn.Module, models: Iterable[str]) -> Iterator[Slot]:
             slot = Slot(full, inside, module, holder, key, name, x, None)
             if ROTARY.search(slot.description) or not COMMON.search(attribute):
                 kinds = (kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute))
-                slot = slot._replace(kind=next(kinds, None))
+                kind = next(kinds, None)
+                slot = slot._replace(kind=None if kind == "frequencies" and x.is_complex() else kind)  # of a table
             if not OTHERS.search(attribute) and (slot.kind or holder is not vars(module)["_parameters"]):
                 yield slot
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
-    """Yield (container, key, name, tensor) of a module's own float and complex tensors, not 0-d, not its children's."""
-    space = vars(module)
+    """
+    Yield (container, key, name, tensor) of a module's own float and complex tensors, not 0-d, not its children's.
+
+    If its class can fill its buffers, those of integers are among them.
+    """
+    space, fills = vars(module), _fill_of(module) is not None
     holders: list[tuple[Any, Any]] = [(None, each) for each in (space["_buffers"], space["_parameters"], space)]
     holders += [(name, each) for name, each in space.items() if isinstance(each, list | dict) and name[0] != "_"]
     for name, holder in holders:
         for key, x in holder.items() if isinstance(holder, dict) else enumerate(holder):
-            if isinstance(x, Tensor) and x.ndim and (x.is_floating_point() or x.is_complex()):
+            known = fills and holder is space["_buffers"]
+            if isinstance(x, Tensor) and x.ndim and (known or x.is_floating_point() or x.is_complex()):
                 yield holder, key, str(name or key), x
 
 
 def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
     """Return a tensor's finding, and values to write if lost, by `_rotations_by_length`; None if it is not rotary."""
-    if _is_filled_by_class(slot):
-        return _state_by_class(slot)
     x, options = slot.tensor, list(_options(slot, config_rotations))
-    if not options and (slot.kind is None or (slot.kind == "sines first" and not ROTARY.search(slot.description))):
+    # a config tells nothing of a grid, and classes without a longest sequence have one
+    own = None if options and hasattr(slot.owner, "max_seq_len") else _option_of_class(slot)
+    options = options if own is None else [own]
+    is_named = slot.kind is not None and (slot.kind != "sines first" or bool(ROTARY.search(slot.description)))
+    if not options and not is_named and not slot.is_unsaved:
         return None  # embed_positions are learned in other models
-    verdict, text, error, to_write = _verdict(slot, options, why_unknown, has_config=any(config_rotations))
-    if slot.kind is None and verdict not in ("right", "rounded"):
-        return None
-    need = max(map(_needed_rows, config_rotations[0]), default=0) if options else 0
-    is_buffer = slot.holder is vars(slot.owner)["_buffers"]
-    if verdict == "right" and is_buffer and len(slot.shape) > 1 and slot.shape[0] < need:
+    has_config = own is not None or any(config_rotations)
+    verdict, text, error, to_write = _verdict(slot, options, why_unknown, has_config=has_config)
+    if own is not None and verdict == "right":
+        text = text or "as its class fills it"
+    if slot.kind is None and own is None and verdict not in ("right", "rounded", "meta"):
+        if not slot.is_unsaved:
+            return None
+        verdict, error = "unknown", math.nan
+        text = "its values are none of the config" if options else why_unknown
+    need = max(map(_needed_rows, config_rotations[0]), default=0) if options and own is None else 0
+    if verdict == "right" and slot.is_buffer and len(slot.shape) > 1 and slot.shape[0] < need:
         verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
     if writable and all(values.equal(writable[0]) for values in writable):
         to_write = writable[0]
     elif writable:
         text += "; the config has several rotations for it"
+    advice = ADVICE.get(verdict, _advice(slot))
     if (
         to_write is not None
         and is_sharded(x)
@@ -340,7 +387,16 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
         and _kept_dtype(slot, to_write) != x.dtype
     ):
         to_write, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
-    return State(slot, Finding(slot.path, verdict, text, error), to_write)
+        advice = "refill it before FSDP takes it"
+    advice = advice if to_write is None else "refill it"
+    return State(slot, Finding(slot.path, verdict, text, error, advice), to_write)
+
+
+def _advice(slot: Slot) -> str:
+    """Return what to do about a tensor of which no right values are known."""
+    if _why_exempt(slot):
+        return "load its checkpoint"
+    return "give its config or Rope as the second argument" if slot.kind else "compare it with that of a new model"
 
 
 def _needed_rows(rotation: ConfigRotation) -> int:
@@ -349,30 +405,31 @@ def _needed_rows(rotation: ConfigRotation) -> int:
     return longest if length is None else min(longest, int(length.value))
 
 
-def _is_filled_by_class(slot: Slot) -> bool:
-    """Whether a tensor is a buffer of a rotary module that can fill its buffers again, by timm's method for that."""
-    is_buffer = slot.holder is vars(slot.owner)["_buffers"]
-    return is_buffer and hasattr(slot.owner, FILL) and bool(ROTARY.search(type(slot.owner).__name__))
+def _fill_of(module: nn.Module) -> str | None:
+    """Return the name of the method by which a rotary module fills its buffers, one of `FILLS`; None if it has none."""
+    return next((name for name in FILLS if ROTARY.search(type(module).__name__) and hasattr(module, name)), None)
 
 
-def _state_by_class(slot: Slot) -> State:
-    """Return the state of a buffer that should have the values with which its class fills that of a copy."""
-    x = slot.tensor
-    if x.is_meta:
-        return State(slot, Finding(slot.path, "meta", "", math.nan), None)
+def _option_of_class(slot: Slot) -> Option | None:
+    """Return the values that the class of a buffer's owner fills into that of a copy; None if it can't."""
+    if not slot.is_buffer or not (fill := _fill_of(slot.owner)) or slot.tensor.is_meta or is_sharded(slot.tensor):
+        return None
     filled = deepcopy(slot.owner)
-    getattr(filled, FILL)()
+    getattr(filled, fill)()
     own = filled.get_buffer(slot.key)
-    off = (_as_float64(x) - _as_float64(own)).abs() / _as_float64(own).abs().clamp(min=1)
-    wrong = int((~(off <= max(RIGHT, torch.finfo(x.dtype).eps))).sum())  # nan is wrong
-    verdict, text = ("garbage", f"{wrong} of {off.numel()} values are wrong") if wrong else ("right", "")
-    return State(slot, Finding(slot.path, verdict, text, float(off.max())), own if wrong else None)
+    if own.shape != slot.tensor.shape:
+        return None
+    values = own.cpu().double().reshape(slot.shape)
+    # a table's errors are those of its angles: these are up to some hundreds in a grid, and up to the row in a line
+    rows = torch.arange(100.0, 100 + len(values)).reshape(-1, *[1] * (values.ndim - 1))
+    scale = rows.expand_as(values) if values.ndim > 1 else values.abs().where(values != 0, 1.0)
+    return Option(values, scale, is_current=True)
 
 
 def _why_exempt(slot: Slot) -> str:
     """Return why a tensor need not have the values of the config; "" if it must."""
     if slot.tensor.requires_grad or getattr(slot.owner, "learned_freq", False):
-        return "learned"
+        return LEARNED
     return "still empty" if getattr(slot.owner, f"{slot.name}_seq_len", None) == 0 else ""
 
 
@@ -428,15 +485,24 @@ def _rotations_by_length(slot: Slot, read: Callable[[int | None], list[ConfigRot
     There are two lists for LongRoPE and dynamic NTK, where a forward changes the tensor with the sequence length.
     """
     usual = _by_path(slot, read(None))
-    scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
+    facts = usual[0].facts if usual else {}
+    scheme = str(facts["rope_type"].value) if "rope_type" in facts else "longrope" * ("factors" in facts)
     own = vars(slot.owner)
     seen: Any = own.get(slot.name.replace("inv_freq", "max_seq_len_cached"), own.get("max_seq_len_cached"))
     if "original" in slot.name or (scheme != "longrope" and (seen is None or not scheme.startswith("dynamic"))):
         return [usual]
     if scheme == "longrope":
         other = _by_path(slot, read(LONGEST))
-        return [other] if "long_" in slot.name else [usual, other]
+        first = map(_without_scaling, usual if hasattr(slot.owner, "short_factor") else [])  # until the first call
+        return [other] if "long_" in slot.name else [usual, other, [*first]]
     return [_by_path(slot, read(int(seen))), usual]
+
+
+def _without_scaling(one: ConfigRotation) -> ConfigRotation:
+    """Return a rotation with the frequencies of its base alone."""
+    rope: Any = one.rope
+    ramp = frequencies(2 * len(rope.frequencies), base=one.facts["rope_theta"].value)
+    return one._replace(rope=Rope(ramp, pairing=rope.pairing))
 
 
 def _by_path(slot: Slot, config_rotations: list[ConfigRotation]) -> list[ConfigRotation]:
@@ -484,8 +550,11 @@ def _options(slot: Slot, rotations_by_length: Iterable[list[ConfigRotation]]) ->
     for i, one in ((i, one) for i, rotations in enumerate(rotations_by_length) for one in rotations):
         rope: Any = one.rope
         rows = as_rows(rope.frequencies)
+        if "divisors" in one.facts:  # of positions, by which the forward divides
+            rows = tuple(tuple(f * k for f in row) for row, k in zip(rows, one.facts["divisors"].value, strict=True))
         parts = [tuple(filter(None, row)) for row in rows]
-        by_axis = [] if one.part == "text" else [*parts, tuple(chain(*parts))]  # towers have their axes apart
+        shared = one.part == "text" or "mrope_section" in one.facts  # the axes share one ramp; towers have them apart
+        by_axis = [] if shared else [*parts, tuple(chain(*parts))]
         for freqs in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *by_axis]):
             if slot.shape == [len(freqs)] and slot.kind in (None, "frequencies"):
                 values = torch.tensor(freqs, dtype=torch.float64).abs() * _multiple(slot, one)
@@ -580,7 +649,9 @@ def _verdict(
     x, known = slot.tensor, bool(options)
     exempt = _why_exempt(slot)
     if exempt or x.is_meta:
-        return "exempt" if exempt else "meta", exempt, math.nan, None
+        is_lost = exempt == LEARNED and not x.is_meta and not _as_float64(x).isfinite().all()
+        verdict = "unknown" if is_lost else "exempt" if exempt else "meta"
+        return verdict, f"{exempt}, and not finite" if is_lost else exempt, math.nan, None
     # values of any base without scaling are right then
     if not has_config and (rope := _rope_of_values(slot)):
         options = list(_options(slot, [[ConfigRotation("values", rope, {})]]))
@@ -625,7 +696,7 @@ def _verdict_on_wrong_values(
     if why_unknown:  # the config gives no values
         verdict = "rounded" if name and x.dtype in HALF.values() else "unknown" if held_values.any() else "garbage"
         return verdict, "; ".join(filter(None, (name, why_unknown)))
-    return ("other", name) if name else ("garbage", f"{wrong_count} of {held_values.numel()} values are wrong")
+    return ("other", name) if name else ("garbage", f"{wrong_count} of {held_values.numel()} values")
 
 
 def _is_rounded(held_values: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
@@ -696,9 +767,11 @@ def _as_float64(x: Tensor) -> Tensor:
 
 
 def _kept_dtype(slot: Slot, right_values: Tensor) -> torch.dtype:
-    """Return the dtype to write in: float32 or complex64, but the tensor's own if wider, or that of the model."""
+    """Return the dtype to write in: float32 or complex64, but its own if wider, of integers, or that of the model."""
     narrow, wide = (torch.complex64, torch.complex128) if right_values.is_complex() else (torch.float32, torch.float64)
-    return slot.tensor.dtype if slot.has_model_dtype or slot.tensor.dtype == wide else narrow
+    own = slot.tensor.dtype
+    is_whole = not (own.is_floating_point or own.is_complex)
+    return own if slot.has_model_dtype or own == wide or is_whole else narrow
 
 
 def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
