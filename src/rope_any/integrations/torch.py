@@ -42,6 +42,8 @@ RIGHT = 1e-6
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 ANY_DTYPE = ("vllm", "sglang", "timm")
 """Packages whose tables have the dtype of the model."""
+BOTH_SIGNS = (8192, 1024)
+"""How many rows from position 0 on, and then up to -1, the tables for negative positions of diffusers' lists have."""
 LEARNED = "learned"
 FILLS = ("init_non_persistent_buffers", "rope_init")
 """Methods by which modules of timm and torchtune fill their buffers, as after `to_empty`."""
@@ -193,7 +195,7 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     >>> model.register_buffer("inv_freq", torch.tensor(frequencies(64)), persistent=False)
     >>> rope = Rope(frequencies(64), pairing="half")
     >>> print(audit(model.bfloat16(), rope))
-    inv_freq: wrong, rounded (to bfloat16), error 3.7e-03; refill it
+    inv_freq: wrong, rounded (to bfloat16), error 3.7e-03; call `refill`
     >>> undo = refill(model, rope)
     >>> undo.written, bool(audit(model, rope))
     (('inv_freq',), True)
@@ -286,9 +288,9 @@ class Slot(NamedTuple):
 
     @property
     def has_model_dtype(self) -> bool:
-        """Whether its owner's class keeps it in the dtype of the model."""
+        """Whether it is a table that its owner's class keeps in the dtype of the model."""
         packages = {kind.__module__.partition(".")[0] for kind in type(self.owner).__mro__}
-        return not packages.isdisjoint(ANY_DTYPE)
+        return len(self.shape) > 1 and not packages.isdisjoint(ANY_DTYPE)
 
 
 class State(NamedTuple):
@@ -307,7 +309,7 @@ def _states(model: nn.Module, config: object) -> list[State]:
     read: dict[str | None, Any] = {path: cache(partial(_rotations, _read(one))) for path, one in by_model.items()}
     if config is not None:
         read[""](None)  # raises
-    why = dict.fromkeys(read, "the config has no rotation for its path and shape")
+    why = {path: "; ".join(_reasons(rotations(None))) for path, rotations in read.items()}
     read[None], why[None] = lambda _: [], str(error or "there is no config")
     with torch.no_grad(), torch.device("cpu"):
         found = [
@@ -315,6 +317,12 @@ def _states(model: nn.Module, config: object) -> list[State]:
             for slot in _candidate_slots(model, by_model)
         ]
     return [state for state in found if state is not None]
+
+
+def _reasons(config_rotations: Iterable[ConfigRotation]) -> Iterator[str]:
+    """Yield why a config may have no values for a tensor: its parts that can't be read are among the reasons."""
+    yield "the config has no rotation for its path and shape"
+    yield from (f"its {one.part} can't be read: {one.why}" for one in config_rotations if one.rope is None)
 
 
 def _candidate_slots(model: nn.Module, models: Iterable[str]) -> Iterator[Slot]:
@@ -330,11 +338,17 @@ def _candidate_slots(model: nn.Module, models: Iterable[str]) -> Iterator[Slot]:
             full = attribute if name == key else f"{attribute}.{key}"
             slot = Slot(full, inside, module, holder, key, name, x, None)
             if ROTARY.search(slot.description) or not COMMON.search(attribute):
-                kinds = (kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute))
-                kind = next(kinds, None)
-                slot = slot._replace(kind=None if kind == "frequencies" and x.is_complex() else kind)  # of a table
+                slot = slot._replace(kind=_kind(attribute, x))
             if not OTHERS.search(attribute) and (slot.kind or holder is not vars(module)["_parameters"]):
                 yield slot
+
+
+def _kind(attribute: str, x: Tensor) -> str | None:
+    """Return what a tensor holds by its name, one of `KINDS`; None if the name does not tell, or not of this dtype."""
+    kind = next((kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute)), None)
+    if kind == "frequencies" and x.is_complex():
+        return None
+    return "both" if kind == "complex" and not x.is_complex() and x.shape[-1] == 2 else kind  # real, imaginary
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
@@ -379,7 +393,7 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
         to_write = writable[0]
     elif writable:
         text += "; the config has several rotations for it"
-    advice = ADVICE.get(verdict, _advice(slot))
+    advice = ADVICE.get(verdict, _advice(slot, has_options=bool(options)))
     if (
         to_write is not None
         and is_sharded(x)
@@ -388,15 +402,19 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
     ):
         to_write, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
         advice = "refill it before FSDP takes it"
-    advice = advice if to_write is None else "refill it"
+    advice = advice if to_write is None else "call `refill`"
     return State(slot, Finding(slot.path, verdict, text, error, advice), to_write)
 
 
-def _advice(slot: Slot) -> str:
-    """Return what to do about a tensor of which no right values are known."""
+def _advice(slot: Slot, *, has_options: bool) -> str:
+    """Return what to do about a tensor of which no right values are known, or not which of several (`has_options`)."""
     if _why_exempt(slot):
         return "load its checkpoint"
-    return "give its config or Rope as the second argument" if slot.kind else "compare it with that of a new model"
+    if not slot.kind:
+        return "compare it with that of a new model"
+    if has_options:
+        return "call `refill` for its module alone, with its Rope"
+    return "give its config or Rope as the second argument"
 
 
 def _needed_rows(rotation: ConfigRotation) -> int:
@@ -414,7 +432,7 @@ def _option_of_class(slot: Slot) -> Option | None:
     """Return the values that the class of a buffer's owner fills into that of a copy; None if it can't."""
     if not slot.is_buffer or not (fill := _fill_of(slot.owner)) or slot.tensor.is_meta or is_sharded(slot.tensor):
         return None
-    filled = deepcopy(slot.owner)
+    filled = deepcopy(slot.owner).float()
     getattr(filled, fill)()
     own = filled.get_buffer(slot.key)
     if own.shape != slot.tensor.shape:
@@ -448,6 +466,8 @@ class ConfigRotation(NamedTuple):
     """None for a Rope."""
     layer_type: str | None = None
     layers: tuple[int, ...] | None = None
+    why: str = ""
+    """Why the part can't be read."""
 
 
 def _read(config: object) -> Rope | configs.Config:
@@ -472,7 +492,7 @@ def _rotations(config: object, length: int | None = None) -> list[ConfigRotation
             ]
         except (TypeError, ValueError) as error:
             errors.append(error)
-            found.append(ConfigRotation(part, None, {}, read))
+            found.append(ConfigRotation(part, None, {}, read, why=str(error)))
     if errors and len(errors) == len(found):
         raise errors[0]
     return found
@@ -619,6 +639,8 @@ def _table_rows(slot: Slot, config_rotation: ConfigRotation, freqs: Row) -> tupl
     filled = getattr(slot.owner, f"{slot.name}_seq_len", count)  # the other rows of a cache are zeros
     # row i is for position i, with exceptions for some classes
     p = torch.arange(-count, 0) if slot.name.startswith("neg_") else torch.arange(count)
+    if slot.holder is getattr(slot.owner, "freqs", None) and count == sum(BOTH_SIGNS):
+        p = p.where(p < BOTH_SIGNS[0], p - count)
     p = p.where(p < filled, 0)[:, None].double()
     if (
         config
@@ -666,7 +688,7 @@ def _verdict(
     ]
     if lost:
         return "garbage", f"{lost} of {held_values.numel()} values are not finite", math.nan, None
-    if options and not fit:
+    if (options and not fit) or (slot.kind == "complex" and not x.is_complex()):
         lack = "it is complex, its values are real" if x.is_complex() else "it is real, its sines are lost"
         return "garbage", lack, error, None
     if error <= RIGHT:
@@ -694,7 +716,9 @@ def _verdict_on_wrong_values(
     if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
         name = "the right values in another order"
     if why_unknown:  # the config gives no values
-        verdict = "rounded" if name and x.dtype in HALF.values() else "unknown" if held_values.any() else "garbage"
+        if not held_values.any():
+            return "garbage", f"all are zero; {why_unknown}"
+        verdict = "rounded" if name and x.dtype in HALF.values() else "unknown"
         return verdict, "; ".join(filter(None, (name, why_unknown)))
     return ("other", name) if name else ("garbage", f"{wrong_count} of {held_values.numel()} values")
 
@@ -720,7 +744,7 @@ def _candidate_frequencies(slot: Slot) -> Iterator[list[float]]:
     row = _as_float64(x).reshape(shape[0], -1)[1].tolist()
     for n in (shape[1], shape[1] // 2, shape[1] // 4):
         marks = torch.arange(3.0 * n, dtype=torch.float64).reshape(3, 1, n)
-        for kind, layout in _layouts(slot, n):
+        for kind, layout in (each for each in _layouts(slot, n) if each[1].is_complex == x.is_complex()):
             at = {mark: i for i, mark in enumerate(_as_float64(_in_layout(kind, layout, *marks)).flatten().tolist())}
             c, s, angle = ([row[at[mark]] for mark in marks[i, 0].tolist() if mark in at] for i in range(3))
             c = c or [math.sqrt(max(1 - b * b, 0)) for b in s]
