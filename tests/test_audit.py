@@ -572,7 +572,7 @@ def test_what_no_config_tells_of_a_rotary_class_is_not_known():
     freqs = model.rope.freqs
     freqs[-1] = freqs[0]  # negative positions at its end, for all that is known
     assert verdicts(model) == ["unknown"] and refill(model).written == ()
-    learned = RotaryTable({"grid": torch.rand(7)}, {"freqs": nn.Parameter(torch.rand(7))})
+    learned = RotaryTable({"position_angles": torch.rand(64, 32)}, {"freqs": nn.Parameter(torch.rand(7))})
     assert verdicts(learned, ROPE) == ["unknown", "exempt"]
     nn.init.constant_(learned.freqs, torch.nan)
     assert str(audit(learned, ROPE)[1]) == "freqs: not known (learned, and not finite); load its checkpoint"

@@ -62,7 +62,7 @@ KINDS = {
     "both": r"cos_sin_cached?|rope_cache|(?<!_)cache",
     "complex": r"freqs_cis?|(pos|neg)_freqs",
     "sines first": r"embed_positions(\.weight)?",
-    "angles": r"cached_freqs|(args|angles)(_\d)?",
+    "angles": r"cached_freqs|(?<!_)(args|angles)(_\d)?",
     "cos": r"cos(_cached?)?",
     "sin": r"sin(_cached?)?",
     "frequencies": r"inv_freqs?|(rope|rotary)_freqs|freqs_base_\w|(?<!_)(freqs|theta)",
