@@ -36,7 +36,7 @@ SIGNS = (
 
 def _indexer(part: Part) -> tuple[Indexer, list[bool]] | str:
     """Return the indexer of a part and whether each layer has its own, or why none rotates. Raise if undetermined."""
-    row, types, pattern = ALL.get(part.model_type or "", UNKNOWN), layer_types(part), part.model.pattern
+    row = ALL.get(part.model_type or "", UNKNOWN)
     given, indexer = next(filter(None, map(part.get, SIGNS)), None), row.indexer
     if indexer is None and given:
         reason = row.no_indexer or "transformers has none for this model, so its rotation is unknown"
@@ -52,6 +52,7 @@ def _indexer(part: Part) -> tuple[Indexer, list[bool]] | str:
     off = bool(indexer.with_head) and part.get(width) is None
     if off and (given := next(filter(None, map(part.get, indexer.with_head)), None)):
         raise ArgumentValueError(part.name(width), f"be given with {given.source}")
+    types, pattern = layer_types(part), part.model.pattern
     count = layer_count(part) if first_value(part, LAYERS) else len(types or ()) or ASSUMED_LAYERS
     kinds: Sequence[str | None] = types or [pattern(part, i, count) if pattern else None for i in range(count)]
     having = [not off and indexer.layers(part, i, kind) for i, kind in enumerate(kinds)]

@@ -80,7 +80,7 @@ def part_readers(
     if not tower or model_type in MODELS:
         try:
             parts = _text_readers(keys, _text_of(keys, form, given, factor))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             if not others:
                 raise
             parts = {} if ALL.get(model_type, UNKNOWN).apart else {"text": _refusing_reader(keys, error)}
