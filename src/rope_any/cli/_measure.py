@@ -12,8 +12,9 @@ from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import progress, status
 from rope_any.cli._libraries import INSTALLABLE, Device, devices, installed, version
-from rope_any.testing._check import ROTATION_BOUNDS, TABLE_BOUND
 from rope_any.testing._exact import Sample, exact, pair_errors, rotate_exactly
+from rope_any.testing._rotary import members_of
+from rope_any.testing._task import ROTATION_BOUNDS, TABLE_BOUND
 
 # The job: the shapes and base of Llama-3.1-8B.
 QUERY_HEADS, KEY_HEADS, HEAD_DIM, BASE, TOKENS, OFFSET = 32, 8, 128, 500_000.0, 4096, 131_072
@@ -100,8 +101,9 @@ def _table_error(lib: Library, device: Device, rope: Rope, sample: Sample) -> fl
 
 def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], sample: Sample) -> float:
     """Return the largest error of a pair of `rotated` against x rotated exactly by `sample`, relative to its length."""
+    places = members_of("half", 0, HEAD_DIM // 2)
     before, after = (part[0][:, sample.positions - OFFSET] for part in (x, rotated))
-    return float(pair_errors(after, rotate_exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
+    return float(pair_errors(after, rotate_exactly(before, sample, places), places).max())
 
 
 def _times(*jobs: Callable[[], object]) -> list[float]:

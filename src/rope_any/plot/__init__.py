@@ -42,8 +42,8 @@ from rope_any.plot.looks import (
     shades,
     text_color,
 )
-from rope_any.testing._check import TABLE_BOUND
 from rope_any.testing._exact import Sample, exact
+from rope_any.testing._task import TABLE_BOUND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

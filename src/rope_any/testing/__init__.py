@@ -8,8 +8,9 @@ the arrays of any library.
 """
 
 from rope_any.testing._caches import CacheReport, check_cache
-from rope_any.testing._check import Property, Report, check_rotary
+from rope_any.testing._check import Report, check_rotary
 from rope_any.testing._library import Call, LibraryReport, calls, check_library
+from rope_any.testing._properties import Property
 from rope_any.testing.vectors import Case, cases
 
 __all__ = ["CacheReport", "Call", "Case", "LibraryReport", "Property", "Report"]

@@ -23,9 +23,12 @@ from rope_any.layouts import (
     require_options,
     values_of,
 )
-from rope_any.testing._check import ANGLE_NOISE, TABLE_BOUND
+from rope_any.testing._causes import POWERS
+from rope_any.testing._causes import Seen
 from rope_any.testing._exact import Data, features
-from rope_any.testing._wrong import POWERS, Rotary, find_causes, measure_frequencies
+from rope_any.testing._rotary import rotary_of
+from rope_any.testing._search import find_causes
+from rope_any.testing._task import ANGLE_NOISE, TABLE_BOUND
 
 RUN = 8  # consecutive rows that are compared with wrong references
 LONGEST_ANGLES = 1010  # rows: beyond, angles in float32 are too coarse to tell mistakes apart
@@ -432,18 +435,18 @@ def _causes(cache: _Cache, reading: _Reading, others: Mapping[str, Rope]) -> tup
 
 
 def _guess(cache: _Cache, reading: _Reading) -> tuple[str, ...]:
-    """Return the mistakes, of those that `check_rotary` knows or a scaling by parts, that give these numbers; or ()."""
-    f, factor = np.asarray([cache.rope.frequencies]), cache.rope.attention_factor
+    """Return the mistakes, of those that `check_rotary` knows, that give these numbers; or ()."""
+    f = np.asarray(cache.rope.frequencies)
     rows, cos, sin = _sample(reading)
-    pairs, noise = f.shape[-1], ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[cache.dtype]
+    pairs, noise = len(f), ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[cache.dtype]
     if LAYOUTS[reading.layout].holds != "cos and sin":
         noise += float(np.abs(f).max() * rows[-1]) * 2.0**-22  # of a float32 angle
-    right = Rotary("half", f, 0, factor)
+    right = replace(cache.rope, pairing="half", start=0, blocks=1)
     x = features(len(rows), 2 * pairs, bits=23)
     a, b = x[:, :pairs], x[:, pairs:]
     y = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
-    found = find_causes(right, x, rows[:, None], y, bound=noise)
-    return tuple(cause for cause in found if cause not in WITHIN_BOUNDS) or _scaled_by_parts(right, x, y, rows)
+    found = find_causes(Seen(rotary_of(right)[0], "half", 1, x, rows[:, None], y), bound=noise).faults
+    return tuple(cause.text for cause in found if cause.text not in WITHIN_BOUNDS)
 
 
 def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
@@ -459,26 +462,6 @@ def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
     f = None if row.holds == "angles" else np.asarray(divided(row, values.shape[-1], reading.base)) / values[0, 0]
     angle = values[0][rows] if f is None else rows[:, None] * f
     return rows, np.cos(angle), np.sin(angle)
-
-
-def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, ...]:
-    """
-    Return (text,) if y is x rotated by `right`, except slow pairs, whose frequencies one number scales; else ().
-
-    `rows` are the positions of x and y.
-    """
-    places = np.asarray([p for p in POWERS if p in rows])
-    before, after = (np.hypot(*np.split(z, 2, axis=1)) for z in (x, y))
-    if {0, 1} - {*places.tolist()} or not np.abs(after / before / right.factor - 1).max() < 1e-2:  # nan, too
-        return ()
-    which = np.searchsorted(rows, places)
-    ratio = measure_frequencies(right, x[which], y[which], places) / right.frequencies[0]
-    scale = float(np.median(ratio[-2:]))
-    ends = np.abs(ratio[:1] - 1).max() < 1e-3 and np.abs(ratio[-2:] / scale - 1).max() < 1e-2
-    steps = np.diff(ratio) * np.sign(scale - 1)
-    if not ends or abs(scale - 1) < 1e-2 or steps.min(initial=0) < -1e-2 * abs(scale):
-        return ()
-    return (f"frequencies scaled by parts: fast pairs are right, slow ones times {scale:.4g}, as by YaRN or Llama 3",)
 
 
 # --- the text ---------------------------------------------------------------------------------------------

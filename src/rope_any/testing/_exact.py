@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rope_any._checks import missing_package
-from rope_any._pairing import Pairing, members, split
 
 Data: TypeAlias = np.ndarray[Any, Any]
+Members: TypeAlias = tuple[Data, Data]
+"""For each pair the index of its first and of its second feature."""
 
 DIGITS = 60
 
@@ -24,7 +25,14 @@ class Sample(NamedTuple):
 
 
 def exact(positions: Any, frequencies: Any, /) -> Sample:
-    """Return a `Sample`, cos and sin ``(n, pairs)``, of positions ``(n,)``; ``(n, axes)`` with frequencies by axis."""
+    """
+    Return a `Sample` of positions ``(n,)``, or ``(n, axes)`` with frequencies by axis: cos and sin ``(n, pairs)``.
+
+    With frequencies ``(heads, axes, pairs)`` they are ``(heads, n, pairs)``.
+    """
+    if np.ndim(frequencies) == 3:
+        heads = [exact(positions, rows) for rows in frequencies]
+        return Sample(heads[0].positions, np.stack([one.cos for one in heads]), np.stack([one.sin for one in heads]))
     table = [[(float(z.real), float(z.imag)) for z in row] for row in unit_rotations(positions, frequencies)]
     cos, sin = np.moveaxis(np.asarray(table), -1, 0)
     return Sample(np.asarray(positions), cos, sin)
@@ -61,21 +69,23 @@ def _context(mp: Any) -> Any:
     return context
 
 
-def rotate_exactly(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, factor: float = 1.0) -> Data:
-    """Return x ``(..., n, features)`` in float64, pairs from `start` on rotated by `sample` (n rows) times `factor`."""
-    pairs = sample.cos.shape[-1]
-    where = members(pairing, start, pairs)
-    first, second = where[:pairs], where[pairs:]
+def rotate_exactly(x: Data, sample: Sample, places: Members, /, *, factor: float = 1.0) -> Data:
+    """Return x ``(..., n, features)`` in float64, pairs at `places` rotated by `sample` (n rows) times `factor`."""
+    first, second = places
     w = (x[..., first] + 1j * x[..., second].astype(np.float64)) * (factor * (sample.cos + 1j * sample.sin))
     y = x.astype(np.float64)
     y[..., first], y[..., second] = w.real, w.imag
     return y
 
 
-def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -> Data:
-    """Return |y − want| / |want|, of the two features of each of `pairs` pairs from `start` on: ``(..., pairs)``."""
-    (a, b), (c, d) = (split(part[..., start : start + 2 * pairs], pairing) for part in (y, want))
-    return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
+def pair_lengths(x: Data, places: Members, /) -> Data:
+    """Return the lengths of pairs, ``(..., pairs)``, whose members are at `places` of x ``(..., features)``."""
+    return np.asarray(np.hypot(x[..., places[0]], x[..., places[1]]))
+
+
+def pair_errors(y: Data, want: Data, places: Members, /) -> Data:
+    """Return |y − want| / |want|, of the two features of each pair at `places`: ``(..., pairs)``."""
+    return pair_lengths(y - want, places) / pair_lengths(want, places)
 
 
 def features(*shape: int, bits: int = 4) -> Data:

@@ -1,0 +1,600 @@
+"""The mistakes that are looked for: a table of a name, how to make the mistake, and what to do about it."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import permutations
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from rope_any import scaling
+from rope_any._frequencies import frequencies
+from rope_any._pairing import Pairing
+from rope_any._rope import Rope
+from rope_any.axes import strided_axes
+from rope_any.testing._exact import Data, Members, pair_lengths
+from rope_any.testing._rotary import (
+    Fault,
+    Rotary,
+    measure_frequencies,
+    measure_positions,
+    members_of,
+    rotary_of,
+)
+
+POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are measured
+LENGTHS = (*(2**n for n in range(8, 21)), 40960, 128_000, 163_840, 196_608, 202_752, 204_800, 393_216)
+"""Trained lengths of published configs."""
+DIGITS = (3, 6, 17)  # to which a measured number is rounded: the fewest that give the same results are right
+_CLOSE = 1e-3  # relative difference of frequencies that are compared with the results
+
+
+class Seen(NamedTuple):
+    """The results of a function, and what they should be."""
+
+    right: Rotary
+    pairing: Pairing
+    blocks: int
+    x: Data
+    """``(n, head_dim)``."""
+    positions: Data
+    """``(n, axes)``."""
+    y: Data
+    neighbours: Mapping[str, Rope] = MappingProxyType({})
+    """Other rotations that may have been taken by mistake, by name."""
+
+    @property
+    def start(self) -> int:
+        """The first feature that should be rotated."""
+        return int(self.right.features[0])
+
+    @property
+    def moved(self) -> range:
+        """The range from the first to the last feature that differs in x and y; maybe empty."""
+        where = np.flatnonzero((self.y != self.x).any(axis=0))
+        return range(where[0], where[-1] + 1) if len(where) else range(0)
+
+    def members(self, *, pairing: Pairing | None = None, start: int | None = None, pairs: int | None = None) -> Members:
+        """Return the members of pairs, as they should be but for the options."""
+        own = pairs is None or pairs % self.blocks == 0
+        return members_of(
+            pairing or self.pairing,
+            self.start if start is None else start,
+            self.right.pairs if pairs is None else pairs,
+            blocks=self.blocks if own else 1,
+        )
+
+    def keeps_lengths(self, r: Rotary) -> bool:
+        """Whether the results can be a rotation of the pairs of `r`: all are longer or shorter by one factor."""
+        with np.errstate(all="ignore"):
+            ratios = pair_lengths(self.y, r.written or r.members) / pair_lengths(self.x, r.members)
+        return bool(np.ptp(ratios) < 0.05 * np.median(ratios))
+
+    def measured(self, r: Rotary) -> Data | None:
+        """Return the frequencies ``(axes, pairs)`` of the results, for the members of `r`; None without the rows."""
+        found = []
+        if not self.keeps_lengths(r):
+            return None
+        for axis in range(self.positions.shape[1]):
+            alone = (np.delete(self.positions, axis, axis=1) == 0).all(axis=1)
+            rows = [row[0] for p in POWERS if len(row := np.flatnonzero(alone & (self.positions[:, axis] == p)))]
+            places = self.positions[rows, axis]
+            if not {0, 1} <= {*places.tolist()}:
+                return None
+            found.append(measure_frequencies(r, self.x[rows], self.y[rows], places))
+        return np.asarray(found)
+
+
+Wrong: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+"""What to write into the name of a mistake, and the changed fields of a `Rotary`."""
+Make: TypeAlias = Callable[[Rotary, Seen], Iterator[Wrong]]
+"""A function that yields the ways in which a mistake can be made in a `Rotary`."""
+
+
+class Mistake(NamedTuple):
+    """A mistake that a rotary may have."""
+
+    name: str
+    """What it is, with ``{places}`` for what `make` found."""
+    make: Make
+    remedy: str
+    """What to do about it."""
+
+    def made(self, r: Rotary, seen: Seen) -> Iterator[Rotary]:
+        """Yield `r` with this mistake too, in each way in which it can be made."""
+        for details, fields in self.make(r, seen):
+            yield r._replace(**fields, faults=(*r.faults, Fault(self.name.format(**details), self.remedy, self.name)))
+
+
+def always(**fields: Any) -> Make:
+    """Return a `Make` of one way, which needs nothing from the results."""
+    return lambda _r, _seen: iter([({}, fields)])
+
+
+# --- features -----------------------------------------------------------------------------------------------
+
+
+def _other_pairing(_: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the pairing that is not the right one."""
+    yield {"other": other(seen.pairing)}, {"members": seen.members(pairing=other(seen.pairing))}
+
+
+def _other_slice(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the same pairs from the first feature on, and those up to the last one."""
+    for start in {0, seen.x.shape[1] - 2 * r.pairs} - {seen.start}:
+        where = {"first": start, "last": start + 2 * r.pairs - 1}
+        yield where, {"members": tuple(each - seen.start + start for each in r.members)}
+
+
+def _other_width(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the slice that changes, as its own rotary dimension, with the base's frequencies or the first of all."""
+    width, pairs = len(seen.moved), r.pairs
+    if not width or width % 2 or width == 2 * pairs or len(r.frequencies) > 1:
+        return
+    if has_base(r.frequencies):
+        # fᵢ = base^(−i/n)  ⇒  base^(−i/m) = f₁^(i n/m)
+        f = r.frequencies[:, 1:2] ** (np.arange(width // 2) * 2 * pairs / width)
+        where = {"width": width, "first": seen.moved[0], "last": seen.moved[-1]}
+        yield where, {"frequencies": f, "members": seen.members(start=seen.moved[0], pairs=width // 2)}
+
+
+def _fewer_pairs(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the pairs that change alone, where they are; and as many of the first as the slice that changes has."""
+    still = (seen.x == seen.y)[:, r.members[0]].all(axis=0) & (seen.x == seen.y)[:, r.members[1]].all(axis=0)
+    kept = np.flatnonzero(~still)
+    should = np.flatnonzero(r.frequencies.any(axis=0))
+    if 0 < len(kept) < len(should):
+        rest = sorted({*should.tolist()} - {*kept.tolist()})
+        fields = {"frequencies": r.frequencies[:, kept], "members": tuple(each[kept] for each in r.members)}
+        yield {"which": f"pairs {rest[0]} to {rest[-1]} are left out"}, fields
+    count = len(seen.moved) // 2
+    if 0 < count < r.pairs:
+        fields = {"frequencies": r.frequencies[:, :count], "members": seen.members(start=seen.moved[0], pairs=count)}
+        yield {"which": f"only {count} of {r.pairs} rotate, in features {seen.moved[0]} to {seen.moved[-1]}"}, fields
+
+
+def _other_partner(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield pairs whose features are half of the other width apart: of the rotated slice, or of the head."""
+    turning = np.flatnonzero(r.frequencies.any(axis=0))
+    count, head_dim = len(turning), seen.x.shape[1]
+    if seen.pairing != "half" or seen.blocks != 1 or not count or turning[-1] >= count:
+        return
+    own = int(r.members[1][0] - r.members[0][0])
+    for gap in {count, head_dim // 2} - {own}:
+        first = seen.start + np.arange(count)
+        if count <= gap and first[-1] + gap < head_dim:
+            fields = {"frequencies": r.frequencies[:, :count], "members": (first, first + gap)}
+            yield {"gap": gap, "own": own}, fields
+
+
+def _other_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield results in the feature order of the other pairing."""
+    orders = {name: seen.members(pairing=name, pairs=r.pairs, start=int(r.features[0])) for name in PAIRINGS}
+    for name, places in orders.items():
+        if not np.array_equal(places, r.members):
+            yield {"other": name}, {"written": places}
+
+
+def _other_columns(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield tables as wide as the features, in the order of either pairing, where features need the other."""
+    at = [each - r.features[0] for each in r.members]
+    if (np.diff(r.features) == 1).all():
+        for name, columns in {"half": [i % r.pairs for i in at], "interleaved": [i // 2 for i in at]}.items():
+            if not all(np.array_equal(one, np.arange(r.pairs)) for one in columns):
+                yield {"other": name}, {"columns": tuple(columns)}
+
+
+def _other_blocks(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield pairs that are formed within all features, or within those of each axis."""
+    for count in {1, 2, len(r.frequencies)} - {seen.blocks}:
+        if r.pairs % count == 0 and seen.pairing == "half":
+            yield {"count": count}, {"members": members_of("half", seen.start, r.pairs, blocks=count)}
+
+
+# --- positions ----------------------------------------------------------------------------------------------
+
+
+def _mapped(change: Callable[[Data], Data]) -> Make:
+    """Return a `Make` of one way: positions changed by a function, if it changes them."""
+
+    def make(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+        """Yield the function, after what `r` does to positions."""
+        if (change(seen.positions) != seen.positions).any():
+            yield {}, {"map_positions": lambda p: change(r.map_positions(p))}
+
+    return make
+
+
+def _index_in_call(positions: Data) -> Data:
+    """Return the index of each token in its call, on each axis of the positions ``(tokens, axes)``."""
+    return positions - _first_of_call(positions)
+
+
+def _first_of_call(positions: Data) -> Data:
+    """Return for each token the position ``(tokens, axes)`` of the first in its consecutive run (by the first axis)."""
+    begins = np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1
+    return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
+
+
+def _as_int32(positions: Data) -> Data:
+    """Return positions ``(tokens, axes)`` as if the int64 of each call were read as int32: p0, 0, p1, 0, ..."""
+    index, first = _index_in_call(positions), _first_of_call(positions)
+    return np.where(index % 2, 0, first + index // 2)
+
+
+def _unrotated(_: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield position 0 for all tokens, if nothing outside the right features changes."""
+    if {*seen.moved} <= {*seen.right.features.tolist()}:
+        yield {}, {"map_positions": np.zeros_like}
+
+
+def _axis_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the axes of the positions in each other order, and one axis for all."""
+    count = seen.positions.shape[1]
+    for order in (*permutations(range(count)), *((axis,) * count for axis in range(count))) if 1 < count < 5 else ():
+        if order != tuple(range(count)):
+            yield (
+                {"order": ", ".join(map(str, order))},
+                {"map_positions": lambda p, order=order: r.map_positions(p)[:, order]},
+            )
+
+
+def _shifted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the constant number that positions are off by, as measured on the first axis of a call from 0."""
+    for found in _measured_positions(r, seen):
+        shift = float(np.median(found - r.map_positions(seen.positions)[:, 0]))
+        for rounded_shift in {round(shift), round(2 * shift) / 2}:
+            if rounded_shift and abs(shift - rounded_shift) < 1e-2:
+                yield {"by": f"{rounded_shift:+g}"}, {"shift": r.shift + rounded_shift}
+
+
+def _constant(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield one position for all tokens, as measured."""
+    for found in _measured_positions(r, seen):
+        at = round(float(np.median(found)))
+        if np.abs(found - at).max() < 1e-2:
+            yield {"at": at}, {"map_positions": lambda p, at=at: np.full_like(p, at)}
+
+
+def _table_end(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield a table's last position for those beyond it, or the position modulo its length."""
+    positions = seen.positions[:, 0]
+    for found in _measured_positions(r, seen):
+        whole = np.round(found)
+        wrong = (np.abs(found - positions) > 1e-2) & (np.abs(found - whole) < 1e-2)
+        if wrong.any() and not wrong.all():
+            last = int(np.median(whole[wrong]))
+            if last > 0:
+                yield (
+                    {"how": f"beyond {last}, the last one of a table, are taken for {last}"},
+                    {"map_positions": lambda p, last=last: np.minimum(r.map_positions(p), last)},
+                )
+            if length := math.gcd(*(positions - whole)[wrong].astype(np.int64).tolist()):
+                yield (
+                    {"how": f"are taken modulo {length}"},
+                    {"map_positions": lambda p, length=length: r.map_positions(p) % length},
+                )
+
+
+def _measured_positions(r: Rotary, seen: Seen) -> Iterator[Data]:
+    """Yield the positions of the results by the frequencies of `r`, if there is one axis and they are a rotation."""
+    if len(r.frequencies) == 1 and r.frequencies.any() and seen.keeps_lengths(r):
+        yield measure_positions(r, seen.x, seen.y)
+
+
+def _truncated(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield real positions rounded to whole numbers."""
+    for how, function in {"rounded down": np.floor, "rounded": np.round}.items():
+        if (function(seen.positions) != seen.positions).any():
+            yield {"how": how}, {"map_positions": lambda p, function=function: function(r.map_positions(p))}
+
+
+# --- frequencies --------------------------------------------------------------------------------------------
+
+
+def _times(change: Callable[[Data], Data]) -> Make:
+    """Return a `Make` of one way: frequencies changed by a function."""
+    return lambda r, _: iter([({}, {"frequencies": change(r.frequencies)})])
+
+
+def _inverted(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield the reciprocals of the frequencies of one axis."""
+    if len(r.frequencies) == 1 and r.frequencies.all():
+        yield {}, {"frequencies": 1 / r.frequencies}
+
+
+def _exponents(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield exponents over the width of the head, if it is larger than the rotated slice."""
+    if 2 * r.pairs < seen.x.shape[1] and has_base(r.frequencies):
+        # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
+        yield {}, {"frequencies": r.frequencies ** (2 * r.pairs / seen.x.shape[1])}
+
+
+def _neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the other rotations that may have been taken, by name, if they have as many pairs and axes."""
+    for name, rope in seen.neighbours.items():
+        one = rotary_of(rope)[0]
+        if one.frequencies.shape == r.frequencies.shape and (one.factor, *one.frequencies.flat) != (
+            r.factor,
+            *r.frequencies.flat,
+        ):
+            yield {"name": name}, {"frequencies": one.frequencies, "factor": one.factor}
+
+
+def _arrangement(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield other ways to divide the pairs among axes: the sections in another order, in chunks or in turns."""
+    axes = len(r.frequencies)
+    if not 1 < axes < 5 or (np.count_nonzero(r.frequencies, axis=0) > 1).any():
+        return
+    sizes = np.count_nonzero(r.frequencies, axis=1).tolist()
+    for order in dict.fromkeys(permutations(sizes)):
+        in_turns = strided_axes(r.pairs, order)
+        for how, axis_of in {"in chunks": np.repeat(range(axes), order), "in turns": np.asarray(in_turns)}.items():
+            f = np.where(np.arange(axes)[:, None] == axis_of[: r.pairs], r.frequencies.sum(axis=0), 0)
+            if len(axis_of) == r.pairs and not np.array_equal(f, r.frequencies):
+                yield {"how": f"{list(order)} {how}"}, {"frequencies": f}
+
+
+def _axis_scale(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield a number that multiplies the positions of one axis, as measured."""
+    if len(r.frequencies) > 1 and (f := seen.measured(r)) is not None:
+        for axis, (got, want) in enumerate(zip(f, r.frequencies, strict=True)):
+            fast = want > 1e-3
+            for scale in _rounded_numbers(np.median(got[fast] / want[fast]) if fast.any() else 1.0):
+                scales = np.where(np.arange(len(f)) == axis, scale, 1)[:, None]
+                yield {"axis": axis, "scale": f"{scale:.6g}"}, {"frequencies": r.frequencies * scales}
+
+
+def _scaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield a number that multiplies all frequencies of one axis, as measured."""
+    for f in _measured(r, seen):
+        fast = r.frequencies[0] > 1e-3
+        for scale in _rounded_numbers(np.median(f[fast] / r.frequencies[0, fast]) if fast.any() else 1.0):
+            if abs(scale - 1) > 1e-6 and 1e-6 < scale < 1e3:
+                yield {"scale": f"{scale:.6g}"}, {"frequencies": scale * r.frequencies}
+
+
+def _other_base(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the base closest to the measured frequencies of one axis, to few digits and to all."""
+    for f in _measured(r, seen):
+        for base in _bases(f):
+            row = np.asarray([frequencies(2 * r.pairs, base=base)])
+            if not np.allclose(row, r.frequencies, rtol=1e-6, atol=0):
+                # schemes by parts leave the second pair unscaled
+                same = r.pairs > 1 and np.isclose(row[0, 1], r.frequencies[0, 1], rtol=1e-6)
+                yield {"which": f"those of base {base:.8g}{', without scaling' if same else ''}"}, {"frequencies": row}
+
+
+def _other_scheme(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the schemes that come close to the measured frequencies of one axis: factors and lengths as published."""
+    for f in _measured(r, seen):
+        for text, row in _schemes(f):
+            if np.allclose(row, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()):
+                yield {"which": f"those of {text}"}, {"frequencies": np.asarray([row])}
+
+
+def _twice_scaled(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield the scaling by parts of the right frequencies, applied once more."""
+    if len(r.frequencies) == 1 and r.pairs > 2 and not has_base(r.frequencies) and r.frequencies[0, 1] > 0:
+        plain = r.frequencies[:, 1:2] ** np.arange(r.pairs)
+        yield {}, {"frequencies": r.frequencies**2 / plain}
+
+
+def _as_measured(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the measured frequencies, where they differ from the right ones."""
+    f = seen.measured(r)
+    if f is None or np.allclose(f, r.frequencies, rtol=1e-4, atol=1e-9):
+        return
+    own = np.isclose(f, r.frequencies, rtol=1e-4, atol=1e-9).all(axis=0)
+    pairs = np.flatnonzero(~own)
+    yield (
+        {"which": f"pairs {pairs[0]} to {pairs[-1]} differ" if len(pairs) > 1 else f"pair {pairs[0]} differs"},
+        {"frequencies": np.where(own, r.frequencies, f)},
+    )
+
+
+def _measured(r: Rotary, seen: Seen) -> Iterator[Data]:
+    """Yield the measured frequencies ``(pairs,)`` of one axis, if they differ from those of `r` and turn one way."""
+    if len(r.frequencies) == 1 and (f := seen.measured(r)) is not None and f[0, 0] > 0:
+        yield f[0]
+
+
+def _bases(f: Data) -> Iterator[float]:
+    """Yield the base closest to frequencies ``(pairs,)``, rounded to few digits and to all."""
+    # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
+    i = np.flatnonzero(f[1:] > 1e-3) + 1
+    if not len(i):
+        return
+    # weighted by precision: an error e of fᵢ is an error (n/i) e/fᵢ of the logarithm
+    weights = (i * f[i]) ** 2
+    log = np.sum(weights * (-len(f) / i) * np.log(f[i])) / np.sum(weights)
+    yield from (base for base in _rounded_numbers(np.exp(log)) if 1 < base < 1e12)
+
+
+def _schemes(f: Data) -> Iterator[tuple[str, Data]]:
+    """Yield the name and the frequencies of schemes whose base and factor are those of measured ones ``(pairs,)``."""
+    pairs = len(f)
+    if pairs < 3 or not 0 < f[1] < 1 or not f[-1] > 0:
+        return
+    for base in dict.fromkeys((*_rounded_numbers(f[1] ** -pairs), *_rounded_numbers(f[2] ** (-pairs / 2)))):
+        plain = np.asarray(frequencies(2 * pairs, base=base)) if 1 < base < 1e12 else f
+        for factor in _rounded_numbers(plain[-1] / f[-1]):
+            if not 1.01 < factor < 1e3:
+                continue
+            about = f"factor {factor:.6g}, base {base:.8g}"
+            for length in LENGTHS:
+                for name, scheme in _BY_PARTS.items():
+                    row = scheme(tuple(plain.tolist()), factor, base=base, original_length=length)
+                    yield f"{name}, {about}, original length {length}", np.asarray(row)
+
+
+def _yarn(turns: tuple[float, float], *, truncate: bool) -> Callable[..., Any]:
+    """Return `scaling.yarn` with these numbers of turns at the ends of the ramp, rounded or not."""
+    fast, slow = turns
+    return partial(scaling.yarn, beta_fast=fast, beta_slow=slow, truncate=truncate)
+
+
+def _by_turns(turns: tuple[float, float]) -> Callable[..., Any]:
+    """Return `scaling.ntk_by_parts`, which has no base, with these numbers of turns at the ends of the ramp."""
+    high, low = turns
+    return lambda f, s, *, base, original_length: scaling.ntk_by_parts(  # noqa: ARG005  # called as all schemes are
+        f, s, original_length=original_length, alpha=low, beta=high
+    )
+
+
+_BY_PARTS = {
+    "YaRN": _yarn((32, 1), truncate=True),
+    "YaRN, its ramp not rounded": _yarn((32, 1), truncate=False),
+    "YaRN of 64 to 1 turns": _yarn((64, 1), truncate=True),
+    "YaRN of 128 to 1 turns": _yarn((128, 1), truncate=True),
+    "Llama 3": _by_turns((4, 1)),
+    "NTK by parts": _by_turns((32, 1)),
+}
+"""Schemes that scale slow pairs alone, with their usual numbers of turns."""
+
+
+# --- the attention factor -----------------------------------------------------------------------------------
+
+
+def _factor_twice(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield the square of the attention factor, and 1."""
+    if r.factor != 1:
+        yield {"how": "left out"}, {"factor": 1.0}
+        yield {"how": "counted twice"}, {"factor": r.factor**2}
+
+
+def _other_factor(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the attention factor of the results: the median of |y| / |x| of pairs."""
+    ratios = pair_lengths(seen.y, r.written or r.members) / pair_lengths(seen.x, r.members)
+    factor = float(np.median(ratios))
+    if not 1e-3 < factor < 1e3 or abs(factor / r.factor - 1) < 1e-6:
+        return
+    # YaRN's m = 0.1 ln s + 1, and its square
+    known = {f"YaRN with factor {s:g}": 0.1 * math.log(s) + 1 for s in (2, 4, 8, 16, 32, 40, 64)}
+    known |= {f"{name}, squared": value**2 for name, value in known.items()}
+    name = next((f" ({name})" for name, value in known.items() if abs(value / factor - 1) < 1e-6), "")
+    yield {"factor": f"{factor:.6g}{name}", "own": f"{r.factor:.6g}"}, {"factor": factor}
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
+
+# In this order: a mistake is made in what those before it leave, and numbers are measured last.
+MISTAKES = (
+    Mistake(
+        "the other pairing: {other}",
+        _other_pairing,
+        "rotate the pairs of the checkpoint, or reorder its weights by rope_any.weights.convert",
+    ),
+    Mistake(
+        "another slice: features {first} to {last} are rotated", _other_slice, "rotate the slice that the model rotates"
+    ),
+    Mistake(
+        "another rotary_dim, {width}: features {first} to {last} are rotated",
+        _other_width,
+        "take rotary_dim from the config: partial_rotary_factor, rotary_pct or rotary_dim",
+    ),
+    Mistake(
+        "the rotary part is too small: {which}", _fewer_pairs, "rotate all pairs: frequencies has one number for each"
+    ),
+    Mistake(
+        "features i and i + {gap} form a pair, rather than i and i + {own}",
+        _other_partner,
+        "take features half of rotary_dim apart, or half of head_dim apart if the model pads its frequencies with zeros",
+    ),
+    Mistake(
+        "pairs are formed within {count} blocks of features", _other_blocks, "form pairs as `blocks` of the Rope says"
+    ),
+    Mistake("features are returned in the order {other}", _other_order, "write each feature back to its own place"),
+    Mistake(
+        "tables in the feature order of {other}",
+        _other_columns,
+        "repeat each number of a table twice in succession for interleaved pairs, the whole table for half",
+    ),
+    Mistake(
+        "the opposite sign: pairs rotate backwards",
+        lambda r, _: iter([({}, {"sign": -r.sign})]),
+        "rotate by +angle: a·c − b·s and b·c + a·s",
+    ),
+    Mistake("cosines and sines exchanged", always(exchanged=True), "exchange them back"),
+    Mistake("the minus left out: a·c + b·s", always(minus=False), "compute a·c − b·s and b·c + a·s"),
+    Mistake(
+        "the second feature is computed from the rotated first",
+        always(overwritten=True),
+        "keep the first feature until the second is computed",
+    ),
+    Mistake("nothing is rotated, as if all positions were 0", _unrotated, "pass the positions on, and use the result"),
+    Mistake("positions ignored: all tokens are rotated as at 1", _mapped(np.ones_like), "use the positions"),
+    Mistake(
+        "positions ignored: each call counts from 0",
+        _mapped(_index_in_call),
+        "use the positions: with a cache a call begins at the length of the cache",
+    ),
+    Mistake(
+        "all tokens of a call are rotated as its first", _mapped(_first_of_call), "give each token its own position"
+    ),
+    Mistake(
+        "int64 positions are read as int32: every second one is 0",
+        _mapped(_as_int32),
+        "convert the positions to the dtype that the kernel reads",
+    ),
+    Mistake("the axes of the positions are taken as {order}", _axis_order, "take the axes in their order"),
+    Mistake("positions are {how} to whole numbers", _truncated, "keep real positions in floating point"),
+    Mistake("positions one too large", lambda r, _: iter([({}, {"shift": r.shift + 1})]), "count from 0"),
+    Mistake("positions one too small", lambda r, _: iter([({}, {"shift": r.shift - 1})]), "count from 0"),
+    Mistake(
+        "all positions are off by {by}", _shifted, "count from the first token: no offset of padding or of an embedding"
+    ),
+    Mistake("positions ignored: all tokens are rotated as at {at}", _constant, "use the positions"),
+    Mistake("positions {how}", _table_end, "make a table as long as the longest sequence"),
+    Mistake("all frequencies times π/180: angles treated as degrees", _times(np.deg2rad), "compute in radians"),
+    Mistake("all frequencies times 180/π: angles converted to degrees", _times(np.rad2deg), "compute in radians"),
+    Mistake("all frequencies times 2π: treated as turns", _times(lambda f: 2 * np.pi * f), "compute in radians"),
+    Mistake("frequencies inverted: positive powers of the base", _inverted, "divide by the powers of the base"),
+    Mistake("frequencies in reverse order", _times(lambda f: f[:, ::-1]), "begin with the fastest pair"),
+    Mistake(
+        "rotated twice",
+        lambda r, _: iter([({}, {"frequencies": 2 * r.frequencies, "factor": r.factor**2})]),
+        "rotate in one place: q and k in the cache may be rotated already",
+    ),
+    Mistake(
+        "exponents over head_dim rather than rotary_dim",
+        _exponents,
+        "divide exponents by the number of rotated features",
+    ),
+    Mistake("the scaling of the frequencies applied twice", _twice_scaled, "scale them once"),
+    Mistake(
+        "the rotation is that of {name}", _neighbour, "choose the part, the type of layers and the length of the model"
+    ),
+    Mistake(
+        "sections of the axes: {how}",
+        _arrangement,
+        "divide the pairs as the config says: mrope_section, and interleaved",
+    ),
+    Mistake("the attention factor {how}", _factor_twice, "multiply cosine and sine by it once, for q and for k"),
+    Mistake("an attention factor of {factor} rather than {own}", _other_factor, "take it from the config"),
+    Mistake("other frequencies: {which}", _other_base, "take the base and the scaling from the config"),
+    Mistake("all frequencies times {scale}", _scaled, "take the factor of linear scaling from the config"),
+    Mistake("positions of axis {axis} times {scale}", _axis_scale, "take the positions as the model counts them"),
+    Mistake("other frequencies: {which}", _other_scheme, "take the factor, the lengths and the scheme from the config"),
+    Mistake("frequencies of some pairs: {which}", _as_measured, "compare its frequencies with those of the Rope"),
+)
+"""All mistakes that are looked for but roundings."""
+
+
+def other(pairing: Pairing) -> Pairing:
+    """Return the pairing that is not `pairing`."""
+    return "interleaved" if pairing == "half" else "half"
+
+
+def has_base(f: Data) -> bool:
+    """Whether frequencies ``(axes, pairs)`` are powers of a base; False for several axes or a single pair."""
+    return f.shape[0] == 1 and f.shape[1] > 1 and np.allclose(f[0], f[0, 1] ** np.arange(f.shape[1]))
+
+
+def _rounded_numbers(number: Any) -> list[float]:
+    """Return a number rounded to each of `DIGITS`, each once."""
+    return [*dict.fromkeys(float(f"{float(number):.{digits}g}") for digits in DIGITS)]
