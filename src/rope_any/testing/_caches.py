@@ -23,8 +23,7 @@ from rope_any.layouts import (
     require_options,
     values_of,
 )
-from rope_any.testing._causes import POWERS
-from rope_any.testing._causes import Seen
+from rope_any.testing._causes import POWERS, Seen
 from rope_any.testing._exact import Data, features
 from rope_any.testing._rotary import rotary_of
 from rope_any.testing._search import find_causes

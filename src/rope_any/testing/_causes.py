@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from itertools import permutations
+from functools import lru_cache, partial
+from itertools import permutations, product
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,7 +14,7 @@ from rope_any._frequencies import frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.axes import strided_axes
-from rope_any.testing._exact import Data, Members, pair_lengths
+from rope_any.testing._exact import Data, Members, pair_errors, pair_lengths
 from rope_any.testing._rotary import (
     Fault,
     Rotary,
@@ -22,6 +22,7 @@ from rope_any.testing._rotary import (
     measure_positions,
     members_of,
     rotary_of,
+    rotate_wrongly,
 )
 
 POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are measured
@@ -42,6 +43,8 @@ class Seen(NamedTuple):
     positions: Data
     """``(n, axes)``."""
     y: Data
+    dtype: str = "float64"
+    """That of the results."""
     neighbours: Mapping[str, Rope] = MappingProxyType({})
     """Other rotations that may have been taken by mistake, by name."""
 
@@ -49,6 +52,10 @@ class Seen(NamedTuple):
     def start(self) -> int:
         """The first feature that should be rotated."""
         return int(self.right.features[0])
+
+    def at(self, which: Data) -> "Seen":
+        """Return the results at the tokens of a mask ``(n,)`` alone."""
+        return self._replace(x=self.x[which], positions=self.positions[which], y=self.y[which])
 
     @property
     def moved(self) -> range:
@@ -183,7 +190,8 @@ def _other_columns(r: Rotary, _: Seen) -> Iterator[Wrong]:
     if (np.diff(r.features) == 1).all():
         for name, columns in {"half": [i % r.pairs for i in at], "interleaved": [i // 2 for i in at]}.items():
             if not all(np.array_equal(one, np.arange(r.pairs)) for one in columns):
-                yield {"other": name}, {"columns": tuple(columns)}
+                first, second = (r.frequencies[:, each] for each in columns)
+                yield {"other": name}, {"frequencies": first, "second": second}
 
 
 def _other_blocks(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -196,13 +204,22 @@ def _other_blocks(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 # --- positions ----------------------------------------------------------------------------------------------
 
 
-def _mapped(change: Callable[[Data], Data]) -> Make:
+_Map: TypeAlias = Callable[[Data], Data]
+"""A function of positions ``(n, axes)``."""
+
+
+def _after(r: Rotary, change: _Map) -> _Map:
+    """Return a change of positions after what `r` does to them."""
+    return lambda p: change(r.map_positions(p))
+
+
+def _mapped(change: _Map, **details: Any) -> Make:
     """Return a `Make` of one way: positions changed by a function, if it changes them."""
 
     def make(r: Rotary, seen: Seen) -> Iterator[Wrong]:
         """Yield the function, after what `r` does to positions."""
         if (change(seen.positions) != seen.positions).any():
-            yield {}, {"map_positions": lambda p: change(r.map_positions(p))}
+            yield details, {"map_positions": _after(r, change)}
 
     return make
 
@@ -224,6 +241,12 @@ def _as_int32(positions: Data) -> Data:
     return np.where(index % 2, 0, first + index // 2)
 
 
+def _reversed_in_call(positions: Data) -> Data:
+    """Return positions ``(tokens, axes)`` in which the runs of consecutive ones (by the first axis) go backwards."""
+    begins = np.flatnonzero(np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1)
+    return np.concatenate([run[::-1] for run in np.split(positions, begins[1:])])
+
+
 def _unrotated(_: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield position 0 for all tokens, if nothing outside the right features changes."""
     if {*seen.moved} <= {*seen.right.features.tolist()}:
@@ -234,61 +257,69 @@ def _axis_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the axes of the positions in each other order, and one axis for all."""
     count = seen.positions.shape[1]
     for order in (*permutations(range(count)), *((axis,) * count for axis in range(count))) if 1 < count < 5 else ():
-        if order != tuple(range(count)):
-            yield (
-                {"order": ", ".join(map(str, order))},
-                {"map_positions": lambda p, order=order: r.map_positions(p)[:, order]},
-            )
+        yield from _mapped(partial(np.take, indices=order, axis=1), order=", ".join(map(str, order)))(r, seen)
 
 
 def _shifted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the constant number that positions are off by, as measured on the first axis of a call from 0."""
-    for found in _measured_positions(r, seen):
-        shift = float(np.median(found - r.map_positions(seen.positions)[:, 0]))
-        for rounded_shift in {round(shift), round(2 * shift) / 2}:
-            if rounded_shift and abs(shift - rounded_shift) < 1e-2:
-                yield {"by": f"{rounded_shift:+g}"}, {"shift": r.shift + rounded_shift}
+    """Yield the constant number that positions are off by, as measured at the first ones."""
+    for found, positions, _ in _measured_positions(r, seen):
+        off = (found - positions)[positions <= positions.min() + 7]
+        shift = round(2 * float(np.median(off))) / 2
+        if shift and np.abs(off - shift).max() < 1e-2:
+            yield {"by": f"{shift:+g}"}, {"shift": r.shift + shift}
 
 
-def _constant(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield one position for all tokens, as measured."""
-    for found in _measured_positions(r, seen):
-        at = round(float(np.median(found)))
-        if np.abs(found - at).max() < 1e-2:
-            yield {"at": at}, {"map_positions": lambda p, at=at: np.full_like(p, at)}
+def _elsewhere(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield how the positions that are rotated wrongly are taken for others."""
+    for found, positions, wrong in _measured_positions(r, seen):
+        taken = np.round(found[wrong])
+        if wrong.any() and np.abs(found[wrong] - taken).max() <= 1e-2:
+            for how, change in _ways(positions[wrong], taken, every=bool(wrong.all())).items():
+                yield {"how": how}, {"map_positions": _after(r, change)}
 
 
-def _table_end(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield a table's last position for those beyond it, or the position modulo its length."""
-    positions = seen.positions[:, 0]
-    for found in _measured_positions(r, seen):
-        whole = np.round(found)
-        wrong = (np.abs(found - positions) > 1e-2) & (np.abs(found - whole) < 1e-2)
-        if wrong.any() and not wrong.all():
-            last = int(np.median(whole[wrong]))
-            if last > 0:
-                yield (
-                    {"how": f"beyond {last}, the last one of a table, are taken for {last}"},
-                    {"map_positions": lambda p, last=last: np.minimum(r.map_positions(p), last)},
-                )
-            if length := math.gcd(*(positions - whole)[wrong].astype(np.int64).tolist()):
-                yield (
-                    {"how": f"are taken modulo {length}"},
-                    {"map_positions": lambda p, length=length: r.map_positions(p) % length},
-                )
+def _ways(positions: Data, taken: Data, *, every: bool) -> dict[str, _Map]:
+    """Return how `positions` may be taken for others: one, off by one number, of a shorter table, or modulo it."""
+    begin, last, off = positions.min(), taken[0], taken[0] - positions[0]
+    length = max(math.gcd(*(positions - taken).astype(np.int64).tolist()), 1)
+    which = "of all tokens" if every else f"from {begin:.0f} on"
+    return {
+        f"beyond {last:.0f} are taken for {last:.0f}": lambda p: np.minimum(p, last),
+        f"{which} are taken for {last:.0f}": lambda p: np.where(p < begin, p, last),
+        f"{which} are off by {off:+.0f}": lambda p: np.where(p < begin, p, p + off),
+        f"of calls that begin after {last:.0f} begin there": lambda p: p - np.maximum(_first_of_call(p) - last, 0),
+        f"are taken modulo {length}": lambda p: p % length,
+    }
 
 
-def _measured_positions(r: Rotary, seen: Seen) -> Iterator[Data]:
-    """Yield the positions of the results by the frequencies of `r`, if there is one axis and they are a rotation."""
-    if len(r.frequencies) == 1 and r.frequencies.any() and seen.keeps_lengths(r):
-        yield measure_positions(r, seen.x, seen.y)
+def _measured_positions(r: Rotary, seen: Seen) -> Iterator[tuple[Data, Data, Data]]:
+    """
+    Yield the positions of the results, those of `r`, and whether a token is rotated wrongly, each ``(n,)``.
+
+    They are measured modulo a turn of the slowest pair, from 0 and from those of `r`, so there are some answers; none
+    if the results are no rotation of one axis.
+    """
+    if len(r.frequencies) > 1 or not r.frequencies.any() or not seen.keeps_lengths(r):
+        return
+    positions, places = r.map_positions(seen.positions)[:, 0] + r.shift, r.written or r.members
+    want = rotate_wrongly(r, seen.x, seen.positions)
+    off = pair_errors(seen.y, want, places).max(axis=1)
+    for turns in (0, 1, -1, 2, -2):
+        from_zero = measure_positions(r, seen.x, seen.y, turns=turns)
+        further = positions + measure_positions(r._replace(members=places), want, seen.y, turns=turns)
+        yield from ((found, positions, off > 1e-2) for found in (from_zero, further) if np.abs(found).max() < 2**40)
 
 
 def _truncated(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield real positions rounded to whole numbers."""
-    for how, function in {"rounded down": np.floor, "rounded": np.round}.items():
-        if (function(seen.positions) != seen.positions).any():
-            yield {"how": how}, {"map_positions": lambda p, function=function: function(r.map_positions(p))}
+    """Yield real positions rounded to whole numbers, and whole ones to multiples of a power of two."""
+    yield from _mapped(np.round, how="rounded to whole numbers")(r, seen)
+    for n in (1, 2, 4, 8, 16, 32):
+        yield from _mapped(partial(_multiples, of=n), how=f"rounded down to multiples of {n}")(r, seen)
+
+
+def _multiples(positions: Data, *, of: int) -> Data:
+    """Return positions rounded down to multiples of a number."""
+    return np.asarray(positions // of * of)
 
 
 # --- frequencies --------------------------------------------------------------------------------------------
@@ -306,10 +337,12 @@ def _inverted(r: Rotary, _: Seen) -> Iterator[Wrong]:
 
 
 def _exponents(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield exponents over the width of the head, if it is larger than the rotated slice."""
-    if 2 * r.pairs < seen.x.shape[1] and has_base(r.frequencies):
+    """Yield exponents over the width of the head, if it is larger than the rotated slice; and from 0 to 1."""
+    if has_base(r.frequencies):
         # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
-        yield {}, {"frequencies": r.frequencies ** (2 * r.pairs / seen.x.shape[1])}
+        if 2 * r.pairs < seen.x.shape[1]:
+            yield {"width": "head_dim"}, {"frequencies": r.frequencies ** (2 * r.pairs / seen.x.shape[1])}
+        yield {"width": "rotary_dim - 2"}, {"frequencies": r.frequencies ** (r.pairs / (r.pairs - 1))}
 
 
 def _neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -323,26 +356,50 @@ def _neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
             yield {"name": name}, {"frequencies": one.frequencies, "factor": one.factor}
 
 
-def _arrangement(r: Rotary, _: Seen) -> Iterator[Wrong]:
-    """Yield other ways to divide the pairs among axes: the sections in another order, in chunks or in turns."""
-    axes = len(r.frequencies)
+def _arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield other ways to divide the pairs among axes: in chunks or in turns, in any order, or as measured."""
+    axes, row = len(r.frequencies), r.frequencies.sum(axis=0)
     if not 1 < axes < 5 or (np.count_nonzero(r.frequencies, axis=0) > 1).any():
         return
-    sizes = np.count_nonzero(r.frequencies, axis=1).tolist()
+    sizes, falling = np.count_nonzero(r.frequencies, axis=1).tolist(), np.sort(row)[::-1]
+    ways: list[tuple[str, Any, Data]] = []
     for order in dict.fromkeys(permutations(sizes)):
-        in_turns = strided_axes(r.pairs, order)
-        for how, axis_of in {"in chunks": np.repeat(range(axes), order), "in turns": np.asarray(in_turns)}.items():
-            f = np.where(np.arange(axes)[:, None] == axis_of[: r.pairs], r.frequencies.sum(axis=0), 0)
-            if len(axis_of) == r.pairs and not np.array_equal(f, r.frequencies):
-                yield {"how": f"{list(order)} {how}"}, {"frequencies": f}
+        ways += [("in chunks", np.repeat(range(axes), order), each) for each in (row, falling)]
+        ways.append(("in turns", np.asarray(strided_axes(r.pairs, order)), row))
+    # each axis takes every n-th frequency
+    turns = np.concatenate([np.full(len(falling[axis::axes]), axis) for axis in range(axes)])
+    ways.append(
+        ("in chunks, of frequencies in turns", turns, np.concatenate([falling[axis::axes] for axis in range(axes)]))
+    )
+    if (f := seen.measured(r)) is not None:
+        ways.append(("as measured", np.abs(f).argmax(axis=0), row))
+    for how, axis_of, each in ways:
+        if len(axis_of) == r.pairs:
+            f = np.where(np.arange(axes)[:, None] == axis_of, each, 0)
+            yield {"how": f"{np.count_nonzero(f, axis=1).tolist()} {how}"}, {"frequencies": f}
+
+
+def _by_feature(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield sections counted in features of a table as wide as x: twice the right ones in order, or equal ones."""
+    axes, row = len(r.frequencies), r.frequencies.sum(axis=0)
+    if not 1 < axes < 5 or (np.count_nonzero(r.frequencies, axis=0) > 1).any() or (np.diff(r.features) > 1).any():
+        return
+    equal = [len(each) for each in np.array_split(np.arange(2 * r.pairs), axes)]
+    for sizes in ([2 * n for n in np.count_nonzero(r.frequencies, axis=1)], equal):
+        if sum(sizes) != 2 * r.pairs:
+            continue
+        axis_of = np.repeat(range(axes), sizes)
+        first, second = (
+            np.where(np.arange(axes)[:, None] == axis_of[each - r.features[0]], row, 0) for each in r.members
+        )
+        yield {"sizes": ", ".join(map(str, sizes))}, {"frequencies": first, "second": second}
 
 
 def _axis_scale(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield a number that multiplies the positions of one axis, as measured."""
     if len(r.frequencies) > 1 and (f := seen.measured(r)) is not None:
         for axis, (got, want) in enumerate(zip(f, r.frequencies, strict=True)):
-            fast = want > 1e-3
-            for scale in _rounded_numbers(np.median(got[fast] / want[fast]) if fast.any() else 1.0):
+            for scale in _rounded_numbers(_ratio(got, want)):
                 scales = np.where(np.arange(len(f)) == axis, scale, 1)[:, None]
                 yield {"axis": axis, "scale": f"{scale:.6g}"}, {"frequencies": r.frequencies * scales}
 
@@ -350,27 +407,46 @@ def _axis_scale(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 def _scaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield a number that multiplies all frequencies of one axis, as measured."""
     for f in _measured(r, seen):
-        fast = r.frequencies[0] > 1e-3
-        for scale in _rounded_numbers(np.median(f[fast] / r.frequencies[0, fast]) if fast.any() else 1.0):
+        for scale in _rounded_numbers(_ratio(f, r.frequencies[0])):
             if abs(scale - 1) > 1e-6 and 1e-6 < scale < 1e3:
                 yield {"scale": f"{scale:.6g}"}, {"frequencies": scale * r.frequencies}
+
+
+def _ratio(got: Data, want: Data) -> float:
+    """Return the median of got / want, of frequencies that are precise, and a small part of a turn if some are."""
+    precise = want > 1e-3
+    slow = precise & (want < 0.1)
+    which = slow if slow.any() else precise
+    return float(np.median(got[which] / want[which])) if which.any() else 1.0
 
 
 def _other_base(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the base closest to the measured frequencies of one axis, to few digits and to all."""
     for f in _measured(r, seen):
-        for base in _bases(f):
-            row = np.asarray([frequencies(2 * r.pairs, base=base)])
-            if not np.allclose(row, r.frequencies, rtol=1e-6, atol=0):
-                # schemes by parts leave the second pair unscaled
-                same = r.pairs > 1 and np.isclose(row[0, 1], r.frequencies[0, 1], rtol=1e-6)
-                yield {"which": f"those of base {base:.8g}{', without scaling' if same else ''}"}, {"frequencies": row}
+        for base in _bases(f / f[0]):
+            plain = np.asarray([frequencies(2 * r.pairs, base=base)])
+            # schemes by parts leave the second pair unscaled
+            same = r.pairs > 1 and np.isclose(plain[0, 1], r.frequencies[0, 1], rtol=1e-6)
+            for scale in _rounded_numbers(f[0]):
+                times = f" times {scale:.6g}" if scale != 1 else ", without scaling" if same else ""
+                if not np.allclose(scale * plain, r.frequencies, rtol=1e-6, atol=0):
+                    which = f"those of base {base:.8g}{_ntk(base, r)}{times}"
+                    yield {"which": which}, {"frequencies": scale * plain}
+
+
+def _ntk(base: float, r: Rotary) -> str:
+    """Return by which factor NTK scaling leads from the base of `r` to another one; "" if it is no simple number."""
+    if r.pairs < 2 or not has_base(r.frequencies):
+        return ""
+    # base · s^(n/(n − 1))  ⇒  s = (other / base)^((n − 1)/n)
+    factor = float((base * r.frequencies[0, 1] ** r.pairs) ** ((r.pairs - 1) / r.pairs))
+    return f" (NTK scaling by {factor:.3g})" if abs(2 * factor - round(2 * factor)) < 1e-4 * factor != 1e-4 else ""
 
 
 def _other_scheme(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the schemes that come close to the measured frequencies of one axis: factors and lengths as published."""
     for f in _measured(r, seen):
-        for text, row in _schemes(f):
+        for text, row in _schemes(tuple(f.tolist())):
             if np.allclose(row, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()):
                 yield {"which": f"those of {text}"}, {"frequencies": np.asarray([row])}
 
@@ -380,6 +456,27 @@ def _twice_scaled(r: Rotary, _: Seen) -> Iterator[Wrong]:
     if len(r.frequencies) == 1 and r.pairs > 2 and not has_base(r.frequencies) and r.frequencies[0, 1] > 0:
         plain = r.frequencies[:, 1:2] ** np.arange(r.pairs)
         yield {}, {"frequencies": r.frequencies**2 / plain}
+
+
+def _other_ramp(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield another ramp from kept to divided pairs than that of the right frequencies, as measured."""
+    own = r.frequencies[0]
+    if len(r.frequencies) > 1 or r.pairs < 3 or has_base(r.frequencies) or not 0 < own[1] < 1:
+        return
+    plain = own[1] ** np.arange(r.pairs)
+    least = float((own / plain)[-1])  # 1/s
+    for f in _measured(r, seen) if 0 < least < 1 else ():
+        # fᵢ = plainᵢ ((1 − γᵢ)/s + γᵢ), γ falls from 1 to 0
+        ends, parts = [], []
+        for gamma in ((each / plain - least) / (1 - least) for each in (own, f)):
+            inner = np.flatnonzero((gamma > 1e-3) & (gamma < 1 - 1e-3))
+            if len(inner) < 2:
+                return
+            slope, begin = np.polyfit(inner, gamma[inner], 1)
+            ends.append(f"{(1 - begin) / slope:.4g} to {-begin / slope:.4g}")
+            parts.append(np.clip(begin + slope * np.arange(r.pairs), 0, 1))
+        if ends[0] != ends[1] and slope < 0:
+            yield {"ends": ends[1], "own": ends[0]}, {"frequencies": (plain * (least + (1 - least) * parts[1]))[None]}
 
 
 def _as_measured(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -413,21 +510,22 @@ def _bases(f: Data) -> Iterator[float]:
     yield from (base for base in _rounded_numbers(np.exp(log)) if 1 < base < 1e12)
 
 
-def _schemes(f: Data) -> Iterator[tuple[str, Data]]:
-    """Yield the name and the frequencies of schemes whose base and factor are those of measured ones ``(pairs,)``."""
-    pairs = len(f)
-    if pairs < 3 or not 0 < f[1] < 1 or not f[-1] > 0:
-        return
-    for base in dict.fromkeys((*_rounded_numbers(f[1] ** -pairs), *_rounded_numbers(f[2] ** (-pairs / 2)))):
-        plain = np.asarray(frequencies(2 * pairs, base=base)) if 1 < base < 1e12 else f
-        for factor in _rounded_numbers(plain[-1] / f[-1]):
-            if not 1.01 < factor < 1e3:
-                continue
+@lru_cache(maxsize=8)
+def _schemes(f: tuple[float, ...]) -> list[tuple[str, Data]]:
+    """Return the names and frequencies of schemes by parts whose base and factor are those of measured ``(pairs,)``."""
+    pairs, found = len(f), list[tuple[str, Data]]()
+    # the fastest pairs are not scaled
+    if pairs < 3 or not 0 < f[1] < 1 or not f[-1] > 0 or abs(f[2] / f[1] ** 2 - 1) > _CLOSE:
+        return found
+    bases = dict.fromkeys((*_rounded_numbers(f[1] ** -pairs), *_rounded_numbers(f[2] ** (-pairs / 2))))
+    for base in (each for each in bases if 1 < each < 1e12):
+        plain = frequencies(2 * pairs, base=base)
+        for factor in (each for each in _rounded_numbers(plain[-1] / f[-1]) if 1.01 < each < 1e3):
             about = f"factor {factor:.6g}, base {base:.8g}"
-            for length in LENGTHS:
-                for name, scheme in _BY_PARTS.items():
-                    row = scheme(tuple(plain.tolist()), factor, base=base, original_length=length)
-                    yield f"{name}, {about}, original length {length}", np.asarray(row)
+            for length, (name, scheme) in product(LENGTHS, _BY_PARTS.items()):
+                row = scheme(plain, factor, base=base, original_length=length)
+                found.append((f"{name}, {about}, original length {length}", np.asarray(row)))
+    return found
 
 
 def _yarn(turns: tuple[float, float], *, truncate: bool) -> Callable[..., Any]:
@@ -478,6 +576,14 @@ def _other_factor(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     yield {"factor": f"{factor:.6g}{name}", "own": f"{r.factor:.6g}"}, {"factor": factor}
 
 
+def _rest_factor(_: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the factor of the features that should pass through, if it is one for all."""
+    rest = [i for i in range(seen.x.shape[1]) if i not in set(seen.right.features.tolist())]
+    ratio = seen.y[:, rest] / seen.x[:, rest]
+    if rest and np.ptp(ratio) < 1e-5 < abs(ratio[0, 0] - 1):
+        yield {"factor": f"{np.median(ratio):.6g}"}, {"rest": float(np.median(ratio))}
+
+
 # --- the table ----------------------------------------------------------------------------------------------
 
 PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
@@ -503,7 +609,7 @@ MISTAKES = (
     Mistake(
         "features i and i + {gap} form a pair, rather than i and i + {own}",
         _other_partner,
-        "take features half of rotary_dim apart, or half of head_dim apart if the model pads its frequencies with zeros",
+        "take features half of rotary_dim apart; half of head_dim if the model pads its frequencies with zeros",
     ),
     Mistake(
         "pairs are formed within {count} blocks of features", _other_blocks, "form pairs as `blocks` of the Rope says"
@@ -541,15 +647,20 @@ MISTAKES = (
         _mapped(_as_int32),
         "convert the positions to the dtype that the kernel reads",
     ),
+    Mistake("positions run backwards within each call", _mapped(_reversed_in_call), "take positions in their order"),
+    Mistake(
+        "positions are read as int16: from 32768 on they are negative",
+        _mapped(lambda p: p.astype(np.int64).astype(np.int16).astype(np.float64)),
+        "read the positions in the dtype that they have",
+    ),
     Mistake("the axes of the positions are taken as {order}", _axis_order, "take the axes in their order"),
-    Mistake("positions are {how} to whole numbers", _truncated, "keep real positions in floating point"),
+    Mistake("positions are {how}", _truncated, "keep real positions, and multiply before you divide"),
     Mistake("positions one too large", lambda r, _: iter([({}, {"shift": r.shift + 1})]), "count from 0"),
     Mistake("positions one too small", lambda r, _: iter([({}, {"shift": r.shift - 1})]), "count from 0"),
     Mistake(
         "all positions are off by {by}", _shifted, "count from the first token: no offset of padding or of an embedding"
     ),
-    Mistake("positions ignored: all tokens are rotated as at {at}", _constant, "use the positions"),
-    Mistake("positions {how}", _table_end, "make a table as long as the longest sequence"),
+    Mistake("positions {how}", _elsewhere, "make tables as long as the longest sequence"),
     Mistake("all frequencies times π/180: angles treated as degrees", _times(np.deg2rad), "compute in radians"),
     Mistake("all frequencies times 180/π: angles converted to degrees", _times(np.rad2deg), "compute in radians"),
     Mistake("all frequencies times 2π: treated as turns", _times(lambda f: 2 * np.pi * f), "compute in radians"),
@@ -561,7 +672,7 @@ MISTAKES = (
         "rotate in one place: q and k in the cache may be rotated already",
     ),
     Mistake(
-        "exponents over head_dim rather than rotary_dim",
+        "exponents over {width} rather than rotary_dim",
         _exponents,
         "divide exponents by the number of rotated features",
     ),
@@ -574,12 +685,19 @@ MISTAKES = (
         _arrangement,
         "divide the pairs as the config says: mrope_section, and interleaved",
     ),
+    Mistake("sections of the axes are taken for features: {sizes}", _by_feature, "divide pairs, not features"),
+    Mistake("the features that pass through times {factor}", _rest_factor, "leave them as they are"),
     Mistake("the attention factor {how}", _factor_twice, "multiply cosine and sine by it once, for q and for k"),
     Mistake("an attention factor of {factor} rather than {own}", _other_factor, "take it from the config"),
     Mistake("other frequencies: {which}", _other_base, "take the base and the scaling from the config"),
     Mistake("all frequencies times {scale}", _scaled, "take the factor of linear scaling from the config"),
     Mistake("positions of axis {axis} times {scale}", _axis_scale, "take the positions as the model counts them"),
     Mistake("other frequencies: {which}", _other_scheme, "take the factor, the lengths and the scheme from the config"),
+    Mistake(
+        "the ramp of the scaling runs from pair {ends}, rather than {own}",
+        _other_ramp,
+        "take the base, the original length, beta_fast, beta_slow and truncate from the config",
+    ),
     Mistake("frequencies of some pairs: {which}", _as_measured, "compare its frequencies with those of the Rope"),
 )
 """All mistakes that are looked for but roundings."""

@@ -12,7 +12,7 @@ from rope_any._pairing import Pairing
 from rope_any.layouts import LAYOUTS
 from rope_any.testing._causes import Seen
 from rope_any.testing._exact import Data, pair_errors, rotate_exactly
-from rope_any.testing._properties import Property, properties_of
+from rope_any.testing._properties import Property, properties_of, wrong_among
 from rope_any.testing._report import as_json, cause_lines, error_text, refusal_texts
 from rope_any.testing._right import right_of
 from rope_any.testing._rotary import Fault, Rotary, rotate_wrongly
@@ -202,7 +202,8 @@ def _report(task: Task, subject: Subject, neighbours: Mapping[str, Any]) -> Repo
             continue
         exact = sample if task.by_head is None else _for_heads(sample, task.heads)
         off = pair_errors(y, rotate_exactly(x, exact, places, factor=task.right.factor), places)
-        worst = np.maximum(worst, off.max(axis=(2, 3)))
+        beside = np.abs(y - x)[..., subject.passthrough].max(axis=(2, 3), initial=0)
+        worst = np.maximum(worst, np.maximum(off.max(axis=(2, 3)), beside))
         errors |= _by_position(sample.positions, off) if task.given else {name: float(off.max())}
         runs.append((x, y, by_axis(sample.positions)))
     property_bound = max(1e-4, 4 * bound)
@@ -215,7 +216,7 @@ def _report(task: Task, subject: Subject, neighbours: Mapping[str, Any]) -> Repo
         why = next(iter(refusals.values()))
         texts = f"function(x, positions) must return the rotated x; it {why}", *subject.hints(why)
         found = Diagnosis(tuple(Fault(text, "") for text in texts))
-    elif not right_numbers:
+    elif not worst.max() <= bound:
         found = _other_axis(task, runs[0], bound) or _causes(task, runs, worst, neighbours=neighbours, subject=subject)
         found = found if found.faults else Diagnosis(_correct_range(task, errors, bound))
     explained = errors and not all(cause.text.startswith(ROUNDINGS) for cause in found.faults)
@@ -276,11 +277,12 @@ def _causes(
         row, head = np.unravel_index(of_kind.argmax(), of_kind.shape)
         x, y = (np.concatenate([run[i][row, heads][head] for run in runs]) for i in (0, 1))
         right: Rotary = task.rotaries[int(head) % len(task.rotaries)]
-        seen = Seen(right, task.rope.pairing, task.rope.blocks, x, positions, y, neighbours)
+        seen = Seen(right, task.rope.pairing, task.rope.blocks, x, positions, y, subject.dtype, neighbours)
         diagnosis = find_causes(seen, bound=max(bound, ANGLE_NOISE))
         errors.append(diagnosis.error)
         for cause in diagnosis.faults:
-            found.setdefault(cause, []).append(name)
+            where = "" if cause.text.startswith(ROUNDINGS) else wrong_among(of_kind > bound)
+            found.setdefault(cause, []).append(" of ".join(filter(None, (where, name))))
     named = (
         cause._replace(text=f"{cause.text}, in {' and '.join(names)}") if names[0] else cause
         for cause, names in found.items()
@@ -290,15 +292,21 @@ def _causes(
 
 
 def _other_axis(task: Task, run: tuple[Data, ...], bound: float) -> Diagnosis | None:
-    """Return the mistake if positions in `run` (x, y, positions) go along rows or heads, not tokens; else None."""
+    """Return the mistake if positions in `run` (x, y, positions) go along rows or heads, too or instead; else None."""
     x, y, positions = run
-    for axis, name in enumerate(("the rows of the batch", "the heads")):
-        index = np.indices(x.shape[:-1])[axis].reshape(-1, 1)  # of each vector, along the axis
-        want = rotate_wrongly(task.right, x.reshape(-1, x.shape[-1]), positions[0] + index)
-        off = pair_errors(y.reshape(want.shape), want, task.right.members).max()
-        if off <= max(bound, ANGLE_NOISE):
-            text = f"{name} are taken for the tokens: positions run along axis {axis}"
-            return Diagnosis((Fault(text, 'exchange the axes, or say how x lies: shape="bshd" or "sbhd"'),), float(off))
+    rows, heads, tokens = x.shape[:-1]
+    for axis, name in enumerate(("rows of the batch", "heads")):
+        index = np.indices((rows, heads, tokens))[axis].reshape(-1, 1)  # of each vector, along the axis
+        own = np.tile(positions, (rows * heads, 1))
+        for text, places in {
+            f"the {name} are taken for the tokens: positions run along axis {axis}": positions[0] + index,
+            f"positions go on from one to the next of the {name}, by 1": own + index,
+            f"positions go on from one to the next of the {name}, by {tokens} tokens": own + tokens * index,
+        }.items():
+            want = rotate_wrongly(task.right, x.reshape(-1, x.shape[-1]), places)
+            off = pair_errors(y.reshape(want.shape), want, task.right.members).max()
+            if off <= max(bound, ANGLE_NOISE):
+                return Diagnosis((Fault(text, 'say how x lies (shape="bshd"), or exchange the axes'),), float(off))
     return None
 
 

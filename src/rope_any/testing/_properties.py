@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 LONG = (3, 6, 131)  # rows, heads and tokens of the call that is compared with calls on its parts
 
-_FIRST_ROW = Fault(
-    "with one token, only the first row of the batch is right", "take the batch into account where seq is 1"
-)
 _STRIDES = Fault(
     "the strides of x are ignored: it is read as if it were contiguous", "pass the strides on, or make x contiguous"
 )
@@ -133,13 +130,36 @@ def _independence_error(task: Task, subject: Subject) -> tuple[float, Fault | No
     y = subject(x, positions)
     axes = (0, 1) if task.by_head is None else 0
     others = np.flip(subject(np.flip(x, axes), positions), axes) - y
-    last = subject(x[:, :, -1:], positions[-1:]) - y[:, :, -1:]
-    pairs = [(others, y), (last, y[:, :, -1:])]
+    token = x[:, :, -1:]
+    alone = subject(token, positions[-1:])
+    pairs = [(others, y), (alone - y[:, :, -1:], y[:, :, -1:])]
     if task.by_head is None:
         pairs.append((subject(x[:, :1], positions) - y[:, :1], y[:, :1]))
-    first, rest = (np.abs(part).max() for part in (last[:1], last[1:]))
-    cause = _FIRST_ROW if first <= 1e-5 < rest else None
+    wrong = (np.abs(alone - y[:, :, -1:]) > 1e-5).any(axis=(2, 3))
+    cause = _with_one_token(task, wrong, token[wrong][:, 0], alone[wrong][:, 0], positions[-1:])
     return float(np.max([_relative_error(*pair) for pair in pairs])), cause  # np.max keeps a nan
+
+
+def _with_one_token(task: Task, wrong: Data, x: Data, y: Data, position: list[Any]) -> Fault | None:
+    """Return the mistake of calls with one token; x, y are of the rows and heads that are `wrong` (None: none)."""
+    if task.by_head or not wrong.any():
+        return None
+    positions = np.repeat(by_axis(np.asarray(position)), len(x), axis=0)
+    found = find_causes(Seen(task.right, task.rope.pairing, task.rope.blocks, x, positions, y), bound=ANGLE_NOISE)
+    text = "; ".join(fault.text for fault in found.faults) or "another result"
+    where = wrong_among(wrong)
+    return Fault(f"with one token: {text}{where and f', in {where}'}", "take the position and all rows where seq is 1")
+
+
+def wrong_among(wrong: Data) -> str:
+    """Return which of rows and heads ``(rows, heads)`` are wrong, as text; "" if all are."""
+    if wrong.all():
+        return ""
+    if (wrong == wrong[:1]).all():
+        return f"heads {', '.join(map(str, np.flatnonzero(wrong[0])))} (of 0 to {wrong.shape[1] - 1})"
+    if (wrong == wrong[:, :1]).all():
+        return f"rows {', '.join(map(str, np.flatnonzero(wrong[:, 0])))} (of 0 to {wrong.shape[0] - 1})"
+    return "all but the first head of the first row" if wrong.sum() == wrong.size - 1 and not wrong[0, 0] else "some"
 
 
 def _batching_error(task: Task, subject: Subject) -> float:

@@ -39,17 +39,19 @@ class Rotary(NamedTuple):
     """Whether the minus of a·c − b·s is applied."""
     overwritten: bool = False
     """Whether b·c + a·s is computed with the first feature already rotated."""
-    columns: Members | None = None
-    """The pairs whose cosine and sine the two members take, if these are not their own."""
+    second: Data | None = None
+    """The frequencies ``(axes, pairs)`` by which the second members are computed, if not by the same."""
     written: Members | None = None
     """Where the rotated features are written, if not to their own places."""
+    rest: float = 1.0
+    """A factor of the features that pass through."""
     position_dtype: str = "float64"
     frequency_dtype: str = "float64"
     angle_dtype: str = "float64"
     table_dtype: str = "float64"
     rotation_dtype: str = "float64"
-    ulps: int = 0
-    """The error of its frequencies in float32 ulps."""
+    ulps: Any = 0
+    """The error of its frequencies in float32 ulps, for all or by pair."""
     faults: tuple[Fault, ...] = ()
     """Its mistakes."""
 
@@ -81,35 +83,43 @@ def members_of(pairing: Pairing, start: int, pairs: int, *, blocks: int = 1) -> 
 
 def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     """Return x ``(n, head_dim)``, rotated at positions ``(n, axes)`` with the mistakes of `r`, in a new array."""
-    f = rounded(r.frequencies, r.frequency_dtype)
-    f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if r.ulps else f
     p = rounded(rounded(r.map_positions(positions) + r.shift, r.position_dtype), r.angle_dtype)
-    angle = rounded(sum(rounded(p[:, [axis]] * f[axis], r.angle_dtype) for axis in range(len(f))), r.angle_dtype)
-    c, s = (rounded(part, r.table_dtype) for part in (r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)))
-    c, s = (s, c) if r.exchanged else (c, s)
+
+    def table(f: Data) -> tuple[Data, Data]:
+        """Return cosines and sines ``(n, pairs)`` of frequencies ``(axes, pairs)``."""
+        f = rounded(f, r.frequency_dtype)
+        f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if np.any(r.ulps) else f
+        angle = rounded(sum(rounded(p[:, [axis]] * f[axis], r.angle_dtype) for axis in range(len(f))), r.angle_dtype)
+        c, s = (rounded(part, r.table_dtype) for part in (r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)))
+        return (s, c) if r.exchanged else (c, s)
 
     def component(a: Data, b: Data, c: Data, s: Data) -> Data:
         """Return a·c − b·s, one member of the rotated pairs; each operation is rounded to `r.rotation_dtype`."""
         return rounded(rounded(a * c, r.rotation_dtype) - rounded(b * s, r.rotation_dtype), r.rotation_dtype)
 
-    first, second = r.columns or (slice(None), slice(None))
+    c, s = table(r.frequencies)
     a, b = (rounded(x[:, where], r.rotation_dtype) for where in r.members)
-    rotated = component(a, b, c[:, first], s[:, first] if r.minus else -s[:, first])
-    y = x.copy()
+    rotated = component(a, b, c, s if r.minus else -s)
+    y = x * r.rest
     places = r.written or r.members
     y[:, places[0]] = rotated
-    y[:, places[1]] = component(b, rotated if r.overwritten else a, c[:, second], -s[:, second])
+    c, s = (c, s) if r.second is None else table(r.second)
+    y[:, places[1]] = component(b, rotated if r.overwritten else a, c, -s)
     return y
 
 
+_SHORT = {"bfloat16": 16, "TF32": 13}  # the bits of a float32 that are dropped
+
+
 def rounded(a: Any, dtype: str) -> Data:
-    """Return float64 numbers, rounded to the dtype of this name (bfloat16 too), as float64."""
+    """Return float64 numbers, rounded to the dtype of this name (bfloat16 and TF32 too), as float64."""
     if dtype == "float64":
         return np.asarray(a)
-    if dtype == "bfloat16":  # float32 without its last 16 bits, to nearest, ties to even
+    if dtype in _SHORT:  # float32 without its last bits, to nearest, ties to even
+        dropped = _SHORT[dtype]
         bits = np.asarray(a).astype(np.float32).view(np.uint32)
-        bits = bits + 0x7FFF + (bits >> 16 & 1) & np.uint32(0xFFFF0000)
-        return bits.view(np.float32).astype(np.float64)
+        bits = (bits + (2 ** (dropped - 1) - 1) + (bits >> dropped & 1)) >> dropped << dropped
+        return np.asarray(bits.view(np.float32), dtype=np.float64)
     return np.asarray(a).astype(dtype).astype(np.float64)
 
 
@@ -123,10 +133,11 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Sequence[float] 
     return f
 
 
-def measure_positions(r: Rotary, x: Data, y: Data) -> Data:
-    """Return the positions ``(n,)`` at which `r` (one axis) rotates x to y, modulo a turn of its slowest pair."""
+def measure_positions(r: Rotary, x: Data, y: Data, *, turns: int = 0) -> Data:
+    """Return the positions ``(n,)`` at which `r` (one axis) rotates x to y, the slowest pair by about `turns`."""
     angles = np.angle(rotations(r, x, y)) * r.sign
-    found = np.zeros(len(x))
+    slowest = np.abs(r.frequencies[r.frequencies != 0]).min()
+    found = np.full(len(x), 2 * np.pi * turns / slowest)
     for pair in np.argsort(np.abs(r.frequencies[0])):  # a faster pair leaves more turns open, but is more precise
         if f := r.frequencies[0, pair]:
             off = angles[:, pair] - found * f
