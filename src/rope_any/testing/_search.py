@@ -89,7 +89,7 @@ def _may_explain(dtypes: Mapping[str, str], off: float, near: Seen, bound: float
     if not dtypes:
         return off <= bound
     if not {*dtypes.values()} - {"float32"}:
-        return off <= min(NEAR_TOLERANCE * (1 + np.abs(near.positions).max()), _WORST)
+        return off <= min(NEAR_TOLERANCE * (1 + float(np.abs(near.positions).max())), _WORST)
     # a table in half precision leads away from results in float32 that are right, and isn't seen in coarser ones
     hidden = off < bound < 2.0**-13 or (near.dtype == "bfloat16" and dtypes.get("table_dtype") == "float16")
     return off <= _WORST and not ("table_dtype" in dtypes and hidden)
