@@ -1,5 +1,6 @@
 """Published faults of kernels, reproduced on a CPU: `check_rotary` finds each of them, and names most."""
 
+import dataclasses
 import inspect
 
 import numpy as np
@@ -93,9 +94,12 @@ def writes_between(x, positions):
         x.base[..., 1] = 0
 
 
-FIRST_ROW = "with one token, only the first row of the batch is right"
+FIRST_ROW = "with one token, in rows 1 (of 0 to 1): nothing is rotated, as if all positions were 0"
 INDEPENDENT = "tokens, heads, rows are independent"
-# function, options of check_rotary, cause that is named (or ""), property that fails (or "")
+LESS = ra.Rope(ra.frequencies(6), pairing="half")
+LONGER = dataclasses.replace(ROPE, attention_factor=1.1)
+# function, options of check_rotary, and the right rotation if it is not ROPE, cause that is named (or ""), property that
+# fails (or "")
 FAULTS = [
     (one_token_path, {}, FIRST_ROW, INDEPENDENT),
     (contiguous_read, {}, "the strides of x are ignored", "strides of x don't matter"),
@@ -111,9 +115,9 @@ FAULTS = [
         "",
     ),
     (as_int32, {}, "int64 positions are read as int32: every second one is 0", ""),
-    (width_of_the_head, {"rotary_dim": 6}, "another rotary_dim, 16: features 0 to 15 are rotated", ""),
-    (end_of_table, {}, "correct up to position 1007, wrong at 10000", ""),
-    (factor_twice, {"attention_factor": 1.1}, "the attention factor counted twice", ""),
+    (width_of_the_head, {"rope": LESS}, "another rotary_dim, 16: features 0 to 15 are rotated", ""),
+    (end_of_table, {}, "positions from 10000 on are taken for 0", ""),
+    (factor_twice, {"rope": LONGER}, "the attention factor counted twice", ""),
     (correct, {"in_place": True}, "nothing is rotated, as if all positions were 0", ""),
     (writes_between, {"in_place": True}, "", "writes nothing beside x"),
 ]
@@ -121,7 +125,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("function", "options", "cause", "fails"), FAULTS, ids=lambda x: getattr(x, "__name__", None))
 def test_a_published_fault_is_found_and_named(function, options, cause, fails):
-    report = check_rotary(function, pairing="half", head_dim=D, **options)
+    report = check_rotary(
+        function, options.get("rope", ROPE), head_dim=D, **{k: v for k, v in options.items() if k != "rope"}
+    )
     assert not report.passed
     assert cause in "; ".join(report.causes)
     assert not fails or not report.properties[fails].holds
@@ -137,8 +143,8 @@ def test_ignored_axes_are_named(name):
         """As in sglang 34446: positions of several axes are read as those of one."""
         return rope.apply(x, positions[:, :1] + 0 * positions)
 
-    report = check_rotary(one_axis, pairing="half", case=case)
-    assert report.causes == ("all axes take the positions of the first",)
+    report = check_rotary(one_axis, rope)
+    assert report.causes == ("the axes of the positions are taken as 0, 0, 0",)
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
@@ -176,9 +182,9 @@ def test_wrong_gradients_are_named(torch, cause):
             """Return the gradient of x."""
             return GRADIENTS[cause](g, ctx.positions), None
 
-    options = {"pairing": "half", "head_dim": D, "like": torch.ones(1)}
-    assert check_rotary(Rotation.apply, **options).passed
-    report = check_rotary(Rotation.apply, gradient=True, **options)
+    like = torch.ones(1)
+    assert check_rotary(Rotation.apply, ROPE, like=like).passed
+    report = check_rotary(Rotation.apply, ROPE, gradient=True, like=like)
     assert not report.passed
     assert cause in "; ".join(report.causes)
     assert not report.properties["the gradient is the inverse rotation"].holds
@@ -186,7 +192,7 @@ def test_wrong_gradients_are_named(torch, cause):
 
 def test_a_rotation_without_gradients_is_named(torch):
     like = torch.ones(1)
-    report = check_rotary(lambda x, p: ROPE.apply(x.detach(), p), pairing="half", head_dim=D, like=like, gradient=True)
+    report = check_rotary(lambda x, p: ROPE.apply(x.detach(), p), ROPE, like=like, gradient=True)
     assert report.causes == ("no gradient reaches x",)
 
 
@@ -198,9 +204,9 @@ def test_a_correct_function_passes_all_checks(lib):
     like = lib([1.0], "float32")
     gradient = lib.name in {"torch-cpu", "torch-sim", "jax", "jax-x64", "mlx"}
     apply, call = lib.quick(correct), lib.quick(ROPE)
-    report = check_rotary(apply, pairing="half", head_dim=D, longest=2000, like=like, rows=True, gradient=gradient)
+    report = check_rotary(apply, ROPE, longest=2000, like=like, rows=True, gradient=gradient)
     assert report.passed, report
-    both = check_rotary(call, pairing="half", head_dim=D, longest=2000, like=like, rows=True, keys=True)
+    both = check_rotary(call, ROPE, longest=2000, like=like, rows=True, keys=True)
     assert both.passed, both
 
 
@@ -212,9 +218,9 @@ def test_a_correct_function_may_write_into_x(name):
         """Rotate in place and return nothing."""
         ROPE.apply(x, positions, out=x)
 
-    assert check_rotary(rotate_x, pairing="half", head_dim=D, like=like, in_place=True, rows=True).passed
+    assert check_rotary(rotate_x, ROPE, like=like, in_place=True, rows=True).passed
     both = lambda q, k, positions: ROPE(q, k, positions, out=(q, k))  # noqa: E731
-    assert check_rotary(both, pairing="half", head_dim=D, like=like, in_place=True, keys=True).passed
+    assert check_rotary(both, ROPE, like=like, in_place=True, keys=True).passed
 
 
 def test_a_function_that_writes_into_a_copy_of_strided_x_is_found(torch):
@@ -223,5 +229,5 @@ def test_a_function_that_writes_into_a_copy_of_strided_x_is_found(torch):
         y = x.contiguous()
         y.copy_(ROPE.apply(y, positions))
 
-    report = check_rotary(copies, pairing="half", head_dim=D, in_place=True, like=torch.ones(1))
+    report = check_rotary(copies, ROPE, in_place=True, like=torch.ones(1))
     assert not report.properties["strides of x don't matter"].holds

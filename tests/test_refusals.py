@@ -280,7 +280,12 @@ INTEGRATIONS = "rope_any.integrations"
     [
         ("ra.onnx.export(ra.Rope(ra.frequencies(8), pairing='half'))", "export", "ndonnx", "onnx"),
         ("ra.onnx.export(ra.Rope(ra.frequencies(8), pairing='half'))", "export", "spox", "onnx"),
-        ("ra.testing.check_rotary(print, pairing='half', head_dim=8)", "rope_any.testing", "mpmath", "testing"),
+        (
+            "ra.testing.check_rotary(print, ra.Rope(ra.frequencies(8), pairing='half'))",
+            "rope_any.testing",
+            "mpmath",
+            "testing",
+        ),
         (f"import {INTEGRATIONS}.torch", f"{INTEGRATIONS}.torch", "torch", "torch"),
         (f"import {INTEGRATIONS}.transformers", f"{INTEGRATIONS}.transformers", "torch", "transformers"),
     ],

@@ -1,5 +1,6 @@
 """The checks of other rotaries: their vectors, and the faults that they find."""
 
+import dataclasses
 import json
 import math
 import struct
@@ -17,6 +18,7 @@ import ml_dtypes
 import mpmath
 import numpy as np
 import oracle
+import published_mistakes
 import pytest
 from conftest import one_jax
 from hypothesis import given, settings
@@ -123,7 +125,8 @@ def test_the_vectors_are_read_only():
 # --- correct rotaries ------------------------------------------------------------------------------------
 
 F = ra.frequencies(32)
-PLAIN = {"pairing": "half", "head_dim": 32}
+RIGHT, ADJACENT = (ra.Rope(F, pairing=pairing) for pairing in ("half", "interleaved"))
+PART = ra.Rope(ra.frequencies(16), pairing="half")  # of 32 features
 
 
 def package(lib):
@@ -135,8 +138,7 @@ def package(lib):
 def test_our_rotary_passes_on_every_library(lib):
     for dtype in sorted({"float32", lib.dtypes[0] if lib.mutable else "float32"}):  # the others are slow
         rope = ra.Rope(F[:8], pairing="interleaved", attention_factor=1.2, start=4)
-        options = {"pairing": "interleaved", "head_dim": 32, "start": 4, "frequencies": F[:8], "attention_factor": 1.2}
-        report = check_rotary(lib.quick(rope.apply), **options, like=lib([0], dtype))
+        report = check_rotary(lib.quick(rope.apply), rope, head_dim=32, like=lib([0], dtype))
         assert report, str(report)
         assert len(report.errors) == 11
         assert report.subject == f"interleaved, head_dim 32, features 4 to 19 are rotated, {dtype} of {package(lib)}"
@@ -147,25 +149,23 @@ def test_our_rotary_passes_on_every_library(lib):
 def test_our_rotary_passes_every_vector(name, pairing):
     case = cases()[name]
     rope = ra.Rope(case.frequencies, pairing=pairing, attention_factor=case.attention_factor, start=case.start)
-    report = check_rotary(rope.apply, pairing=pairing, case=case)
+    report = check_rotary(rope.apply, rope, head_dim=16, positions=case.positions)
     assert report, str(report)
-    other = {"half": "interleaved", "interleaved": "half"}[pairing]
-    assert not check_rotary(rope.apply, pairing=other, case=case)
+    other = dataclasses.replace(rope, pairing={"half": "interleaved", "interleaved": "half"}[pairing])
+    assert not check_rotary(rope.apply, other, head_dim=16)
 
 
 @pytest.mark.long
 def test_compiled_functions_pass(lib):
     if lib.compile is None:
         pytest.skip("no compiler")
-    rope = ra.Rope(F, pairing="half")
-    assert check_rotary(lib.trace(rope.apply), **PLAIN, like=lib([0], "float32"))
+    assert check_rotary(lib.trace(RIGHT.apply), RIGHT, like=lib([0], "float32"))
 
 
 def test_an_exact_numpy_rotary_passes():
-    assert check_rotary(rotary(), **PLAIN)
-    assert check_rotary(rotary(pairing="interleaved", base=500_000.0), pairing="interleaved", head_dim=32, base=5e5)
-    assert check_rotary(rotary(rotary_dim=8, start=24), **PLAIN, rotary_dim=8, start=24)
-    assert check_rotary(rotary(), **PLAIN, like=np.zeros(1)).bound == 4e-7
+    assert check_rotary(rotary(), RIGHT)
+    assert check_rotary(rotary(rotary_dim=8, start=24), ra.Rope(ra.frequencies(8), pairing="half", start=24))
+    assert check_rotary(rotary(), RIGHT, like=np.zeros(1)).bound == 4e-7
 
 
 @settings(max_examples=5)
@@ -175,10 +175,14 @@ def test_any_shape_is_checked(data):
     rotary_dim = 2 * data.draw(st.integers(1, head_dim // 2))
     start = data.draw(st.integers(0, head_dim - rotary_dim))
     base, factor = data.draw(st.floats(1.5, 1e8)), data.draw(st.floats(0.5, 2))
-    options = {"head_dim": head_dim, "rotary_dim": rotary_dim, "start": start, "base": base, "longest": 127}
+    options = {"pairing": "half", "start": start}
+    right, wrong = (
+        ra.Rope(ra.frequencies(rotary_dim, base=base), attention_factor=each, **options)
+        for each in (factor, 1.01 * factor)
+    )
     correct = rotary(rotary_dim=rotary_dim, start=start, base=base, factor=factor)
-    assert check_rotary(correct, pairing="half", attention_factor=factor, **options)
-    assert not check_rotary(correct, pairing="half", attention_factor=1.01 * factor, **options)
+    assert check_rotary(correct, right, head_dim=head_dim, longest=127)
+    assert not check_rotary(correct, wrong, head_dim=head_dim, longest=127)
 
 
 # --- wrong rotaries --------------------------------------------------------------------------------------
@@ -213,7 +217,6 @@ def changed(change, **options):
 
 BFLOAT = ml_dtypes.bfloat16
 YARN = scaling.yarn(F, 16.0, base=10_000.0, original_length=4096)
-PARTIAL = {"rotary_dim": 16}
 
 
 def textbook(x, angle, *, swap=lambda x: np.roll(x, 16, -1), sign=None, wide=lambda t: np.tile(t, 2)):
@@ -230,7 +233,6 @@ def swap_adjacent(x):
 SWAPPED = {"swap": swap_adjacent, "sign": np.tile([-1, 1], 16)}
 REPEATED = {"wide": partial(np.repeat, repeats=2, axis=-1)}
 FROM_0 = "positions ignored: each call counts from 0"
-ADJACENT = {"pairing": "interleaved"}
 
 
 def halves_apart(y, *_):
@@ -238,56 +240,62 @@ def halves_apart(y, *_):
     return np.concatenate([y[..., ::2], y[..., 1::2]], -1)
 
 
-# What the causes of wrong results are, functions that give them, and options of the check.
+# What the causes of wrong results are, functions that give them, and what is right (RIGHT if nothing is given).
 WRONG = {
-    ("the other pairing: interleaved",): (rotary(pairing="interleaved"), {}),
-    ("other frequencies: those of base 500000",): (rotary(base=500_000.0), {}),
-    ("an attention factor of 1.2079 rather than 1",): (rotary(factor=1.2079), {}),
-    ("other frequencies: those of base 10000, without scaling",): (rotary(), {"frequencies": YARN}),
-    ("all frequencies times 0.25",): (rotary(scale=0.25), {}),
-    ("the attention factor left out",): (rotary(), {"attention_factor": 1.3}),
-    ("exponents over head_dim rather than rotary_dim",): (rotary(exponent=32, rotary_dim=16), PARTIAL),
-    ("another slice: features 16 to 31 are rotated",): (rotary(start=16), PARTIAL),
-    ("features are returned in the order half",): (changed(halves_apart, **ADJACENT), ADJACENT),
-    ("frequencies in float32",): (rotary(freqs=np.float32), {}),
-    ("angles in float32",): (rotary(freqs=np.float32, angles=np.float32), {}),
-    ("positions in bfloat16",): (lambda x, p: rotary()(x, p.astype(BFLOAT)), {}),
-    ("the table in bfloat16",): (rotary(table=BFLOAT), {}),
-    ("the rotation itself in bfloat16",): (rotary(rotation=BFLOAT), {}),
+    ("the other pairing: interleaved",): (rotary(pairing="interleaved"),),
+    ("other frequencies: those of base 500000",): (rotary(base=500_000.0),),
+    ("an attention factor of 1.20794 (YaRN with factor 8) rather than 1",): (rotary(factor=0.1 * math.log(8) + 1),),
+    ("other frequencies: those of base 10000, without scaling",): (rotary(), ra.Rope(YARN, pairing="half")),
+    ("other frequencies: those of base 10000 times 0.25",): (rotary(scale=0.25),),
+    ("the attention factor left out",): (rotary(), ra.Rope(F, pairing="half", attention_factor=1.3)),
+    ("exponents over head_dim rather than rotary_dim",): (rotary(exponent=32, rotary_dim=16), PART),
+    ("another slice: features 16 to 31 are rotated",): (rotary(start=16), PART),
+    ("features are returned in the order half",): (changed(halves_apart, pairing="interleaved"), ADJACENT),
+    ("frequencies in float32",): (rotary(freqs=np.float32),),
+    ("angles in float32",): (rotary(freqs=np.float32, angles=np.float32),),
+    ("positions in bfloat16",): (lambda x, p: rotary()(x, p.astype(BFLOAT)),),
+    ("the table in bfloat16",): (rotary(table=BFLOAT),),
+    ("the rotation itself in bfloat16",): (rotary(rotation=BFLOAT),),
     ("the other pairing: interleaved", "positions one too large", "angles in float32"): (
-        lambda x, p: rotary(**ADJACENT, freqs=np.float32, angles=np.float32)(x, p + 1),
-        {},
+        lambda x, p: rotary(pairing="interleaved", freqs=np.float32, angles=np.float32)(x, p + 1),
     ),
-    ("nothing is rotated, as if all positions were 0",): (lambda x, _: x.copy(), {}),
-    (FROM_0,): (lambda x, p: rotary()(x, p - p[0]), {}),
-    ("positions one too large", FROM_0): (lambda x, p: rotary()(x, p - p[0] + 1), {}),
-    ("all tokens of a call are rotated as its first",): (lambda x, p: rotary()(x, 0 * p + p[0]), {}),
-    ("cosines and sines exchanged",): (lambda x, p: textbook(x, np.pi / 2 - np.outer(p, F)), {}),
-    ("all frequencies times π/180: angles treated as degrees",): (rotary(scale=np.pi / 180), {}),
-    ("frequencies inverted: positive powers of the base",): (
-        lambda x, p: textbook(x, np.outer(p, 1 / np.array(F))),
-        {},
-    ),
-    ("the minus left out: a·c + b·s",): (lambda x, p: textbook(x, np.outer(p, F), sign=1), {}),
-    ("tables in the feature order of interleaved",): (lambda x, p: textbook(x, np.outer(p, F), **REPEATED), {}),
+    ("nothing is rotated, as if all positions were 0",): (lambda x, _: x.copy(),),
+    (FROM_0,): (lambda x, p: rotary()(x, p - p[0]),),
+    (FROM_0, "positions one too large"): (lambda x, p: rotary()(x, p - p[0] + 1),),
+    ("all tokens of a call are rotated as its first",): (lambda x, p: rotary()(x, 0 * p + p[0]),),
+    ("cosines and sines exchanged",): (lambda x, p: textbook(x, np.pi / 2 - np.outer(p, F)),),
+    ("all frequencies times π/180: angles treated as degrees",): (rotary(scale=np.pi / 180),),
+    ("frequencies inverted: positive powers of the base",): (lambda x, p: textbook(x, np.outer(p, 1 / np.array(F))),),
+    ("the minus left out: a·c + b·s",): (lambda x, p: textbook(x, np.outer(p, F), sign=1),),
+    ("tables in the feature order of interleaved",): (lambda x, p: textbook(x, np.outer(p, F), **REPEATED),),
     ("the other pairing: interleaved", "tables in the feature order of half"): (
         lambda x, p: textbook(x, np.outer(p, F), **SWAPPED),
-        {},
     ),
+    ("zeros from position 10000 on",): (lambda x, p: rotary()(x, p) * (p < 4096)[:, None],),
+    ("infinite or NaN values from position 100000 on",): (lambda x, p: rotary()(x, p) / (p < 65_504)[:, None],),
 }
 
 
 @pytest.mark.parametrize("causes", WRONG, ids="; ".join)
 def test_the_causes_of_wrong_results_are_named(causes):
-    function, options = WRONG[causes]
-    report = check_rotary(function, **(PLAIN | options))
+    function, *right = WRONG[causes]
+    report = check_rotary(function, *(right or [RIGHT]), head_dim=32)
     assert not report.passed
     assert report.causes == causes, str(report)
 
 
+@pytest.mark.parametrize("name", published_mistakes.MISTAKES)
+def test_published_mistakes_are_named(name):
+    mistake = published_mistakes.MISTAKES[name]
+    report = check_rotary(mistake.function, mistake.right, head_dim=mistake.head_dim, **mistake.options)
+    assert report.causes == mistake.causes, str(report)
+    assert report.unexplained is None or report.unexplained <= 2e-6
+    assert all(report.remedies)
+
+
 def test_the_textbook_rotary_passes():
-    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F)), **PLAIN)
-    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F), **REPEATED, **SWAPPED), **(PLAIN | ADJACENT))
+    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F)), RIGHT)
+    assert check_rotary(lambda x, p: textbook(x, np.outer(p, F), **REPEATED, **SWAPPED), ADJACENT)
 
 
 # --- properties, and what is returned ---------------------------------------------------------------------------------
@@ -357,10 +365,10 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_pass_through_features_inputs_and_many_tokens_are_checked(name):
     function, dtype, failing = FAILURES[name]
-    report = check_rotary(function, **PLAIN, **PARTIAL, longest=2000, like=np.zeros(1, dtype))
+    report = check_rotary(function, PART, head_dim=32, longest=2000, like=np.zeros(1, dtype))
     assert failing_of(report) == [failing]
     assert max(report.errors.values()) <= report.bound
-    assert str(report).endswith("\n  likely cause: not the angles, which are correct; see the failures above")
+    assert report.causes or "\n  cause   not the angles, which are correct; see the failures below\n" in str(report)
 
 
 WRONG_PROPERTIES = {
@@ -374,7 +382,7 @@ WRONG_PROPERTIES = {
 
 @pytest.mark.parametrize("failing", WRONG_PROPERTIES)
 def test_the_failing_property_is_named(failing):
-    report = check_rotary(WRONG_PROPERTIES[failing], **PLAIN, longest=1000)
+    report = check_rotary(WRONG_PROPERTIES[failing], RIGHT, longest=1000)
     assert failing in failing_of(report)
     assert f"{failing:<36} {report.properties[failing].error:.1e}  FAILS" in str(report)
 
@@ -382,18 +390,19 @@ def test_the_failing_property_is_named(failing):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT])
 def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype):
     wide = rotary(rotary_dim=16, factor=1.3)
-    options = PLAIN | PARTIAL | {"attention_factor": 1.3, "longest": 2000, "like": np.zeros(1, dtype)}
-    report = check_rotary(lambda x, p: wide(x.astype(np.float64), p), **options)
+    right = dataclasses.replace(PART, attention_factor=1.3)
+    like = np.zeros(1, dtype)
+    report = check_rotary(lambda x, p: wide(x.astype(np.float64), p), right, head_dim=32, longest=2000, like=like)
     assert failing_of(report) == ["keeps the dtype"] and report.causes == ()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT])
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_tables_in_half_precision_fail(dtype, pairing):
-    options = {"pairing": pairing, "head_dim": 128, "like": np.zeros(1, dtype)}
-    correct = check_rotary(rotary(pairing=pairing), **options)
+    right, like = ra.Rope(ra.frequencies(128), pairing=pairing), np.zeros(1, dtype)
+    correct = check_rotary(rotary(pairing=pairing), right, like=like)
     assert correct, str(correct)
-    report = check_rotary(rotary(pairing=pairing, table=dtype), **options)
+    report = check_rotary(rotary(pairing=pairing, table=dtype), right, like=like)
     assert report.causes == (f"the table in {np.dtype(dtype).name}",), str(report)
 
 
@@ -401,12 +410,12 @@ def test_tables_in_half_precision_fail(dtype, pairing):
 
 
 def test_exceptions_are_reported():
-    report = check_rotary(changed(beyond), **PLAIN)
+    report = check_rotary(changed(beyond), RIGHT)
     assert not report.passed and list(report.errors) == [0, 10, 100, 1000]
     assert report.refusals[10_000] == "raised IndexError: index out of range: 4096"
     assert report.causes == () and report.refusals[10_000] in str(report)
-    assert check_rotary(changed(beyond), **PLAIN, longest=4095)
-    assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
+    assert check_rotary(changed(beyond), RIGHT, longest=4095)
+    assert check_rotary(lambda *_: sys.exit(4), RIGHT).refusals[0] == "raised SystemExit: 4"
 
 
 REFUSALS = {
@@ -419,75 +428,144 @@ REFUSALS = {
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_fault_of_every_call_is_reported_once(refusal):
-    report = check_rotary(REFUSALS[refusal], **PLAIN)
+    report = check_rotary(REFUSALS[refusal], RIGHT)
     assert (report.passed, report.errors) == (False, {})
     (cause,) = report.causes
     assert report.refusals[0].startswith(refusal)
     assert cause == f"function(x, positions) must return the rotated x; it {report.refusals[0]}"
     if refusal.startswith("raised"):  # in the same words for each call
-        assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
+        assert " ".join(str(report).split()) == f"FAILED: half, head_dim 32, float32 of numpy cause {cause}"
 
 
 # The hint for a function of other arguments is the feature.
 HINTS = {
     "a function that writes into x needs in_place=True, on the command line --in-place": lambda x, _: x.fill(0),
-    "function(q, k, positions) needs keys=True, on the command line --keys": lambda q, k, _: (q, k),
+    "function(q, k, positions) needs keys=True (--keys), function(x, cos, sin) table= (--table)": lambda q, k, _: (
+        q,
+        k,
+    ),
     "a function of torch needs like=torch.empty(0), on the command line --library torch": lambda x, _: x.to(0),
 }
 
 
 @pytest.mark.parametrize("hint", HINTS)
 def test_a_function_of_other_arguments_has_a_hint(hint):
-    _, *hints = check_rotary(HINTS[hint], **PLAIN).causes
+    _, *hints = check_rotary(HINTS[hint], RIGHT).causes
     assert hints == [hint]
 
 
 def test_results_without_numbers_fail():
-    assert check_rotary(lambda x, _: x * np.nan, **PLAIN).causes == ("infinite or NaN values",)
+    assert check_rotary(lambda x, _: x * np.nan, RIGHT).causes == ("infinite or NaN values",)
     for factor in (0, np.inf):
-        assert not check_rotary(lambda x, _, factor=factor: x * factor, **PLAIN).passed
-    other = check_rotary(lambda x, _: x[..., ::-1].copy(), **PLAIN)
-    assert other.causes == () and "likely cause: none of the known ones" in str(other)
+        assert not check_rotary(lambda x, _, factor=factor: x * factor, RIGHT).passed
+    other = check_rotary(lambda x, _: x[..., ::-1].copy(), RIGHT)
+    assert other.causes == () and "cause   none of the known ones" in str(other)
 
 
 def test_errors_are_reported_as_angles():
-    report = check_rotary(rotary(scale=1 + 1e-6), **PLAIN, longest=9999)
+    report = check_rotary(rotary(scale=1 + 1e-6), RIGHT, longest=9999)
     # the fastest pair of the last token has rotated by 1e-6 · p too far
     assert report.errors[1000] == pytest.approx(1007e-6, rel=1e-3)
     assert report.errors[9992] == pytest.approx(9999e-6, rel=1e-3)
 
 
 def test_the_report_is_printed():
-    text = str(check_rotary(rotary(freqs=np.float32, angles=np.float32), **PLAIN))
-    assert text.startswith("FAILED: half, head_dim 32, float32 of numpy\n")
-    assert text.endswith("\n  likely cause: angles in float32")
-    assert "\n  1000000 " in text
-    assert str(check_rotary(rotary(), **PLAIN)).startswith("passed: ")
+    report = check_rotary(rotary(freqs=np.float32, angles=np.float32), RIGHT)
+    first, *lines = str(report).split("\n")
+    assert first == "FAILED: half, head_dim 32, float32 of numpy"
+    assert lines[1] == "  cause   angles in float32" and lines[2].startswith(
+        "  change  multiply position and frequency"
+    )
+    assert any(line.startswith("  1000000 ") and line.endswith("FAILS") for line in lines)
+    read = json.loads(report.json())
+    assert read["causes"] == ["angles in float32"] and read["errors"]["0"] < 4e-7 and not read["passed"]
+    assert str(check_rotary(rotary(), RIGHT)).startswith("passed: ")
+
+
+QWEN = {"model_type": "qwen3", "head_dim": 32, "num_hidden_layers": 2}
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
+
+
+def test_a_function_is_checked_against_a_config():
+    assert check_rotary(rotary(), LLAMA) and check_rotary(rotary(), ra.config.read(LLAMA))
+    gemma = {"model_type": "gemma3_text", "head_dim": 32, "num_hidden_layers": 6, "max_position_embeddings": 4096}
+    report = check_rotary(rotary(), gemma, layer_type="full_attention")
+    assert report.causes == ("the rotation is that of text, sliding_attention",)
+    refused(lambda: check_rotary(rotary(), gemma), "one rotation; got those of sliding_attention, full_attention")
+    refused(lambda: check_rotary(rotary(), RIGHT, part="text"), "part must not be given beside a Rope")
+    refused(lambda: check_rotary(rotary(), ra.config.read(LLAMA), factor=2.0), "factor must be given to")
+
+
+def refused(call, message):
+    """Assert that a call raises an error of one line that has `message` in it."""
+    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError)) as raised:
+        call()
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("shape", ["bshd", "sbhd", "thd"])
+def test_features_may_lie_in_other_orders(shape):
+    axis = {"bshd": 1, "sbhd": 0, "thd": 0}[shape]
+
+    def function(x, positions):
+        """Rotate the tokens along their axis."""
+        return (
+            rotary()(np.moveaxis(x, axis, -2), positions).swapaxes(axis, -2) if shape != "sbhd" else along(x, positions)
+        )
+
+    def along(x, positions):
+        """Rotate along the first axis."""
+        return np.moveaxis(rotary()(np.moveaxis(x, 0, -2), positions), -2, 0)
+
+    assert check_rotary(function, RIGHT, shape=shape), str(check_rotary(function, RIGHT, shape=shape))
+
+
+TABLES = {
+    "vllm": lambda x, t: RIGHT.apply(x, ra.Table(t[:, :16], t[:, 16:])),
+    "meta": lambda x, z: ADJACENT.apply(x, ra.Table(z.real, z.imag)),
+}
+
+
+@pytest.mark.parametrize("layout", TABLES)
+def test_a_function_may_take_a_table(layout):
+    rope = ADJACENT if layout == "meta" else RIGHT
+    assert check_rotary(TABLES[layout], rope, table=layout)
+    assert not check_rotary(lambda x, t: TABLES[layout](x, t[::-1]), rope, table=layout)
+
+
+def test_positions_may_be_given():
+    positions = [0.5, 3.25, 700.0, 12_345.0]
+    report = check_rotary(rotary(), RIGHT, positions=positions)
+    assert report and list(report.errors) == positions
+    truncated = check_rotary(lambda x, p: rotary()(x, np.round(p)), RIGHT, positions=positions)
+    assert truncated.causes == ("positions are rounded to whole numbers",)
+    sections = ra.Rope(axes.chunked(F, [4, 6, 6]), pairing="half")
+    places = np.asarray([[0, 0, 0], [5, 2, 9], [7, 1, 1], [900, 3, 40]])
+    assert check_rotary(sections.apply, sections, positions=places)
+    exchanged = check_rotary(lambda x, p: sections.apply(x, p[:, [0, 2, 1]]), sections, positions=places)
+    assert exchanged.causes == ("the axes of the positions are taken as 0, 2, 1",)
 
 
 REFUSED = {
-    "pairing": {"pairing": "neox"},
     "head_dim": {"head_dim": 31},
-    "head_dim, for rotary_dim": {"rotary_dim": 34},
-    "head_dim, beside case": {"case": cases()["plain"]},
-    "frequencies": {"base": 2.0, "frequencies": F},
-    "attention_factor": {"attention_factor": 0},
-    "longest": {"longest": 100},
+    "longest": {"longest": 10},
     "like": {"like": np.zeros(1, int)},
-    "case": {"case": "plain", "head_dim": None},
+    "shape": {"shape": "dhsb"},
+    "table": {"table": "vlm"},
+    "positions": {"positions": [[1, 2]]},
 }
 
 
 @pytest.mark.parametrize("argument", REFUSED)
 def test_wrong_arguments_are_refused_by_name(argument):
     with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError)) as raised:
-        check_rotary(rotary(), **(PLAIN | REFUSED[argument]))
-    assert raised.value.argument == argument.partition(",")[0] and "\n" not in str(raised.value)
+        check_rotary(rotary(), RIGHT, **REFUSED[argument])
+    assert raised.value.argument == argument and "\n" not in str(raised.value)
 
 
 @pytest.mark.thread_unsafe(reason="it sets the digits of mpmath for all threads")
 def test_the_reference_precision_is_thread_safe():
-    expected, done = check_rotary(rotary(), **PLAIN), threading.Event()
+    expected, done = check_rotary(rotary(), RIGHT), threading.Event()
 
     def few_digits():
         """Lower mpmath's global precision until the test ends."""
@@ -497,7 +575,7 @@ def test_the_reference_precision_is_thread_safe():
     with mpmath.workdps(15), ThreadPoolExecutor() as pool:
         pool.submit(few_digits)
         try:
-            found = check_rotary(rotary(), **PLAIN)
+            found = check_rotary(rotary(), RIGHT)
         finally:
             done.set()
     assert found.errors == expected.errors

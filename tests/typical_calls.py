@@ -78,7 +78,7 @@ def convert_and_check() -> None:
         """Return x rotated at positions."""
         return rope.apply(x, at)
 
-    report: Report = check_rotary(rotate_by_rope, pairing="half", head_dim=64, base=500_000.0)
+    report: Report = check_rotary(rotate_by_rope, CONFIG)
     assert converted.shape == weight.shape and len(cache) == 8
     assert report.passed
 

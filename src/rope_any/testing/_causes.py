@@ -440,7 +440,8 @@ def _ntk(base: float, r: Rotary) -> str:
         return ""
     # base · s^(n/(n − 1))  ⇒  s = (other / base)^((n − 1)/n)
     factor = float((base * r.frequencies[0, 1] ** r.pairs) ** ((r.pairs - 1) / r.pairs))
-    return f" (NTK scaling by {factor:.3g})" if abs(2 * factor - round(2 * factor)) < 1e-4 * factor != 1e-4 else ""
+    is_simple = factor > 1.25 and abs(2 * factor - round(2 * factor)) < 1e-4 * factor
+    return f" (NTK scaling by {factor:.3g})" if is_simple else ""
 
 
 def _other_scheme(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -648,13 +649,13 @@ MISTAKES = (
         "convert the positions to the dtype that the kernel reads",
     ),
     Mistake("positions run backwards within each call", _mapped(_reversed_in_call), "take positions in their order"),
+    Mistake("positions are {how}", _truncated, "keep real positions, and multiply before you divide"),
     Mistake(
         "positions are read as int16: from 32768 on they are negative",
         _mapped(lambda p: p.astype(np.int64).astype(np.int16).astype(np.float64)),
         "read the positions in the dtype that they have",
     ),
     Mistake("the axes of the positions are taken as {order}", _axis_order, "take the axes in their order"),
-    Mistake("positions are {how}", _truncated, "keep real positions, and multiply before you divide"),
     Mistake("positions one too large", lambda r, _: iter([({}, {"shift": r.shift + 1})]), "count from 0"),
     Mistake("positions one too small", lambda r, _: iter([({}, {"shift": r.shift - 1})]), "count from 0"),
     Mistake(

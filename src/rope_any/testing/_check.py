@@ -281,7 +281,7 @@ def _causes(
         diagnosis = find_causes(seen, bound=max(bound, ANGLE_NOISE))
         errors.append(diagnosis.error)
         for cause in diagnosis.faults:
-            where = "" if cause.text.startswith(ROUNDINGS) else wrong_among(of_kind > bound)
+            where = "" if cause.text.startswith(ROUNDINGS) else wrong_among(~(of_kind <= bound))
             found.setdefault(cause, []).append(" of ".join(filter(None, (where, name))))
     named = (
         cause._replace(text=f"{cause.text}, in {' and '.join(names)}") if names[0] else cause
@@ -311,11 +311,11 @@ def _other_axis(task: Task, run: tuple[Data, ...], bound: float) -> Diagnosis | 
 
 
 def _correct_range(task: Task, errors: dict[Any, float], bound: float) -> tuple[Fault, ...]:
-    """Return the position up to which errors are within `bound` (not all are); () if the first is not."""
+    """Return the position up to which errors are within `bound`; () if none or all are."""
     right = [*takewhile(lambda name: errors[name] <= bound, errors)]
-    if not right or task.given:
+    if not 0 < len(right) < len(errors) or task.given:
         return ()
-    wrong = list(errors)[len(right)]  # there is one
+    wrong = list(errors)[len(right)]
     last = task.runs[right[-1]].positions[-1].tolist()
     return (Fault(f"correct up to position {last}, wrong at {wrong}", "see whether a table ends there"),)
 

@@ -10,7 +10,7 @@ from rope_any._positions import as_position_array
 from rope_any.testing._causes import Seen
 from rope_any.testing._exact import Data, pair_errors, rotate_exactly
 from rope_any.testing._rotary import Fault
-from rope_any.testing._search import find_causes
+from rope_any.testing._search import Diagnosis, find_causes
 from rope_any.testing._subject import VIEWS, RefusedError, Subject, raised
 from rope_any.testing._task import ANGLE_NOISE, BATCH, ROTATION_BOUNDS, RUN_LENGTH, Task, by_axis
 
@@ -144,11 +144,9 @@ def _with_one_token(task: Task, wrong: Data, x: Data, y: Data, position: list[An
     """Return the mistake of calls with one token; x, y are of the rows and heads that are `wrong` (None: none)."""
     if task.by_head or not wrong.any():
         return None
-    positions = np.repeat(by_axis(np.asarray(position)), len(x), axis=0)
+    positions, among = np.repeat(by_axis(np.asarray(position)), len(x), axis=0), wrong_among(wrong)
     found = find_causes(Seen(task.right, task.rope.pairing, task.rope.blocks, x, positions, y), bound=ANGLE_NOISE)
-    text = "; ".join(fault.text for fault in found.faults) or "another result"
-    where = wrong_among(wrong)
-    return Fault(f"with one token: {text}{where and f', in {where}'}", "take the position and all rows where seq is 1")
+    return _joined(f"with one token{among and f', in {among}'}", found, unknown="another result than in a longer call")
 
 
 def wrong_among(wrong: Data) -> str:
@@ -230,11 +228,18 @@ def _gradient_error(task: Task, subject: Subject) -> tuple[float, Fault | None]:
         worst = max(worst, float(pair_errors(got, want, task.right.members).max()))
         runs.append((g[0, 0], by_axis(sample.positions), got[0, 0]))
     bound = max(ROTATION_BOUNDS[subject.dtype], ANGLE_NOISE)
+    if worst <= bound:
+        return 0.0, None
     x, positions, y = map(np.concatenate, zip(*runs, strict=True))
-    seen = Seen(task.right._replace(sign=-1), task.rope.pairing, task.rope.blocks, x, positions, y)
-    found = find_causes(seen, bound=bound).faults
-    text, remedy = ("; ".join(parts) for parts in zip(*found, strict=True)) if found else ("", "")
-    return (0.0 if worst <= bound else worst), Fault(f"in the gradient: {text}", remedy) if found else None
+    inverse = task.right._replace(sign=-1)
+    seen = Seen(inverse, task.rope.pairing, task.rope.blocks, x, positions, y, subject.dtype)
+    return worst, _joined("in the gradient", find_causes(seen, bound=bound))
+
+
+def _joined(where: str, found: Diagnosis, *, unknown: str = "") -> Fault | None:
+    """Return the mistakes of a diagnosis as one fault; `unknown` if there are none, or None if that is empty."""
+    text = "; ".join(fault.text for fault in found.faults) or unknown
+    return Fault(f"{where}: {text}", "; ".join(fault.remedy for fault in found.faults)) if text else None
 
 
 _Measure: TypeAlias = Callable[[Task, Subject], float | tuple[float, Fault | None]]

@@ -58,7 +58,7 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
         if (least := min(misses, default=np.inf)) <= bound:
             # two descriptions of the same rotation differ in their last digits
             return next(
-                Diagnosis(r.faults, off) for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-7
+                Diagnosis(r.faults, off) for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-6
             )
     # a reference that is close at the first positions, where rounding is small, has another mistake at larger ones
     close = [r for r, off in tried if off <= NEAR_TOLERANCE]
@@ -73,8 +73,8 @@ def _without(seen: Seen, kept: Data, bound: float) -> Diagnosis:
         what, remedy = "infinite or NaN values", "see where they come from: float16 ends at 65504"
     if not kept.any():
         return Diagnosis((Fault(what, remedy),))
-    begin = np.abs(seen.positions[~kept]).max(axis=1).min()
-    found = find_causes(seen.at(kept), bound=bound)
+    begin, rest = np.abs(seen.positions[~kept]).max(axis=1).min(), seen.at(kept)
+    found = find_causes(rest, bound=bound) if (off := _largest(seen.right, rest)) > bound else Diagnosis((), off)
     return Diagnosis((*found.faults, Fault(f"{what} from position {begin:.0f} on", remedy)), found.error)
 
 
