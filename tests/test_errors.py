@@ -289,7 +289,12 @@ CACHES = [
     (ValueError, "cache must have the shape", lambda: check(CACHE[:, :7])),
     (ValueError, r"cache must have a row or more; got shape \(0, ", lambda: check(CACHE[:0])),
     (TypeError, "cache must be a pair .*; got 3 of them", lambda: check((COS, SIN, COS), "onnxruntime")),
-    (TypeError, r"others\['a'\] must be a Rope; got tuple", lambda: check(others={"a": F})),
+    (TypeError, "part must not be given beside a Rope", lambda: check(part="text")),
+    (TypeError, "length must not be given beside positions", lambda: check(length=3, positions=[0, 1])),
+    (TypeError, "positions must not be given for .* mlx, which has", lambda: check(CACHE[0], "mlx", positions=[0])),
+    (ValueError, r"positions must have the shape \(rows,\) or \(rows, 1\)", lambda: check(positions=[[0, 1]])),
+    (ValueError, "positions must have the shape", lambda: check(positions=3)),
+    (ValueError, "positions must be those of the . rows of the cache; got 1 of them", lambda: check(positions=[0])),
     (TypeError, "base must not be given", lambda: check(base=3.0)),
     (TypeError, "cache must be of float32 for .* flashinfer", lambda: check(layout="flashinfer", dtype="bfloat16")),
 ]

@@ -1,6 +1,5 @@
 """``rope-any verify --cache``: compare an engine's rotary cache in a file with the rotation of a config."""
 
-from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ import typer
 from rope_any._checks import ArgumentValueError
 from rope_any._safetensors import read_tensor
 from rope_any.cli._common import echo_json, load_array, status
-from rope_any.cli._configs import explained_parts, naming, only, read_file, title
-from rope_any.config import Explanation
-from rope_any.config._recipe import longest_length
+from rope_any.cli._configs import naming, only, read_file
 from rope_any.layouts import layout_of
 from rope_any.testing import check_cache
 
@@ -33,7 +30,6 @@ def verify_cache(
     """
     Print the report on an engine's cache of rotary tables, read from files, against a config; return whether it passed.
 
-    It must have rows for `sequence_length`, or else for the length in the config; if there is none, the report says so.
     Raise if the layout needs another number of files or tensors, or if the config doesn't give exactly one rotation.
     """
     arrays = layout_of(layout).arrays
@@ -44,36 +40,19 @@ def verify_cache(
         hint = "or `tensor` twice, for one .safetensors file" if len(files) == 1 else ""
         raise ArgumentValueError("cache", wanted, [*map(str, files)], hint)
     files = files * (arrays // len(files))
+    which: dict[str, Any] = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
     read = read_file(config, **options)
     with naming(config):
-        read_as = read.explain(part=part, layer_type=layer_type, sequence_length=sequence_length)
-    rope, _ = only(config, read_as)
-    length = sequence_length or max((longest_length(one.facts) or 0 for one in read_as), default=0) or None
-    rotations = explained_parts(config, read, sequence_length=sequence_length)
-    others = {
-        f"{name}, {title(one)}": one.rope
-        for name, each in rotations.items()
-        for one in (() if isinstance(each, str) else each)
-        if one.rope is not None
-    }
+        only(config, read.explain(**which))
     with status(f"verifying {', '.join(map(str, files))}"):
         held = [_read_tensor(file, name) for file, name in zip_longest(files, tensors)]
         cache = held[0][0] if arrays == 1 else tuple(data for data, _ in held)
-        report = check_cache(cache, layout, rope, base=base, dtype=held[0][1], length=length, others=others)
+        report = check_cache(cache, layout, read, base=base, dtype=held[0][1], **which)
     if as_json:
         echo_json({"files": [*map(str, files)], "layout": layout, **report._asdict()})
     else:
         typer.echo(f"{', '.join(dict.fromkeys(map(str, files)))}: {report}")
-        if report.length is None and "seq" in layout_of(layout).names:
-            typer.echo("\n  not checked: the number of rows, as the config gives no length; give --sequence-length")
-        if sequence_length is None and (at := next(_lengths_of_rotation(read_as), None)):
-            typer.echo(f"\n  compared with the rotation for {at} tokens; for another length give --sequence-length")
     return report.passed
-
-
-def _lengths_of_rotation(read_as: Iterable[Explanation]) -> Iterator[int]:
-    """Yield the length in tokens that each rotation is for, if it depends on the length."""
-    return (int(one.facts["length"].value) for one in read_as if "length" in one.facts)
 
 
 def _read_tensor(file: Path, tensor: str | None) -> tuple[Any, str]:

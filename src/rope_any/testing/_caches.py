@@ -1,20 +1,19 @@
-"""Compare the rotary cache of an engine with exact numbers, row by row, and guess its mistakes."""
+"""Compare the rotary cache of an engine with exact numbers, row by row, and find its mistakes."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rope_any._arrays import require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32, no_rope
-from rope_any._frequencies import as_rows
+from rope_any._arrays import host, require_array
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32
+from rope_any._frequencies import as_rows, sum_over_axes
+from rope_any._pairing import Pairing
+from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.layouts import (
     DIGITS,
-    LAYOUTS,
     arrays_of,
     divided,
     layout_of,
@@ -23,25 +22,36 @@ from rope_any.layouts import (
     require_options,
     values_of,
 )
-from rope_any.testing._causes import POWERS, Seen
+from rope_any.testing._causes import MISTAKES, POWERS, Seen
 from rope_any.testing._exact import Data, features
-from rope_any.testing._rotary import rotary_of
-from rope_any.testing._search import find_causes
-from rope_any.testing._task import ANGLE_NOISE, TABLE_BOUND
+from rope_any.testing._readings import (
+    Reading,
+    error_if_right,
+    errors_of,
+    in_other_layouts,
+    in_own_layout,
+    starts_well,
+)
+from rope_any.testing._report import as_json, cause_lines, entry_lines
+from rope_any.testing._right import Right, right_of
+from rope_any.testing._rotary import Fault, rotary_of
+from rope_any.testing._search import Diagnosis, find_causes
+from rope_any.testing._task import ANGLE_NOISE
 
-RUN = 8  # consecutive rows that are compared with wrong references
-LONGEST_ANGLES = 1010  # rows: beyond, angles in float32 are too coarse to tell mistakes apart
+RUN = 8  # consecutive rows that are searched
+SPREAD = 40  # rows at equal distances that a cause must explain too
+LONGEST_ANGLES = 1010  # positions: beyond, angles in float32 are too coarse to tell mistakes apart
 WITHIN_BOUNDS = ("frequencies in float32", "angles in float32")  # no mistakes of a cache
-WORST = 3  # rows that are shown for their error
+SHOWN = 3  # rows that are shown for their error
 RUNS = 5  # runs of wrong rows that are named
-# The share of wrong rows up to which they are named, and no mistake is guessed that would make all wrong. A layout with
-# one number for each pair has no rows, and half of its pairs are right if frequencies are scaled by parts.
+# The share of wrong rows up to which they are named, and no mistake is looked for that would make all wrong. A layout
+# with one number for each pair has no rows, and half of its pairs are right if frequencies are scaled by parts.
 FEW = {"row": 0.5, "pair": 0.125}
-NOT_FINITE = "infinite or NaN values"
-TWICE: dict[str, Callable[[int], tuple[slice, slice]]] = {
-    "one time after the other": lambda n: (slice(n // 2), slice(n // 2, n)),
-    "side by side": lambda n: (slice(0, n, 2), slice(1, n, 2)),
-}
+NEIGHBOUR = next(mistake for mistake in MISTAKES if "{name}" in mistake.name)
+NOT_FINITE = Fault("infinite or NaN values", "see where they come from")
+COPIES_DIFFER = Fault("the two copies of a number differ", "write each number to both of its places")
+NEVER_WRITTEN = "fill it: its memory was reserved, but never written"
+LONGER = "make a row for each position of the longest sequence, or check for a shorter one"
 
 
 class CacheReport(NamedTuple):
@@ -54,8 +64,17 @@ class CacheReport(NamedTuple):
         The layout, the size and the dtype of the cache.
     passed : bool
         Whether all numbers are within their bounds, and there are enough rows.
+    causes : tuple of str
+        The likely mistakes, all of them together, or the rows that are wrong; or ().
+    remedies : tuple of str
+        What to do about each of `causes`.
+    unexplained : float or None
+        The largest difference from a cache with these mistakes, in the rows that were searched; None if they are no
+        mistakes of a rotation.
+    notes : tuple of str
+        What was not compared, and how to have it compared.
     errors : tuple of float
-        The largest error of each row: its index is the position, or the pair for divisors and reciprocals.
+        The largest error of each row, or of each pair for divisors and reciprocals.
     ratios : tuple of float
         The same as a multiple of the bound; infinite for nan.
     first_wrong : int or None
@@ -63,81 +82,95 @@ class CacheReport(NamedTuple):
     wrong : int
         The number of rows beyond their bounds.
     length : int or None
-        The number of rows that there must be; None if it is unknown or the layout has no rows.
-    causes : tuple of str
-        The likely mistakes, all of them together, or the rows that are wrong; or ().
+        The number of rows that there must be; None if it is unknown, or the rows have positions of their own.
     """
 
     subject: str
     passed: bool
+    causes: tuple[str, ...]
+    remedies: tuple[str, ...]
+    unexplained: float | None
+    notes: tuple[str, ...]
     errors: tuple[float, ...]
     ratios: tuple[float, ...]
     first_wrong: int | None
     wrong: int
     length: int | None
-    causes: tuple[str, ...]
 
     def __bool__(self) -> bool:
         """Return `passed`."""
         return self.passed
 
     def __str__(self) -> str:
-        """Return the report as text of several lines."""
+        """Return the report as text: the causes and what to do first, then the errors of some rows."""
         return "\n".join(_report_lines(self))
+
+    def json(self) -> str:
+        """Return the report as JSON, a dict of its attributes; numbers that are not finite are null."""
+        return as_json(self._asdict())
 
 
 def check_cache(
     cache: Any,
     layout: str,
-    rope: Rope,
+    rope: Any,
     /,
     *,
+    pairing: Pairing | None = None,
+    factor: float | None = None,
+    part: str | None = None,
+    layer_type: str | None = None,
+    sequence_length: int | None = None,
     base: float | None = None,
     dtype: str | None = None,
+    positions: Any = None,
     length: int | None = None,
-    others: Mapping[str, Rope] | None = None,
 ) -> CacheReport:
     """
-    Compare an engine's rotary cache with the exact numbers of a rotation, row by row, and guess its mistakes.
+    Compare an engine's rotary cache with the exact numbers of a rotation, row by row, and find its mistakes.
 
     Parameters
     ----------
     cache : array or pair of array
-        The cache; for a layout of two arrays cosines and sines. Row p belongs to position p.
+        The cache; for a layout of two arrays cosines and sines.
     layout : str
         A name in `rope_any.layouts.LAYOUTS`.
-    rope : Rope
-        The rotation that the cache should be for. With several axes, each pair must use only one of them, as in M-RoPE,
-        and row p is that of position p on all axes.
+    rope : Rope, Config, or what `rope_any.config.read` takes
+        The rotation that the cache should be for, or the config of the model that has it. With a config, the report
+        names its other rotations: of other layers, parts and lengths, without scaling, scaled twice, by another factor.
+    pairing, factor, part, layer_type, sequence_length : optional
+        For a config, as for `Rope.from_config`.
     base : float, optional
         Required for a layout of divisors: the base of the frequencies that the engine divides.
     dtype : str, optional
         The dtype that the numbers of the cache had, if its arrays have a wider one: "bfloat16" for NumPy.
+    positions : positions, optional
+        The positions of the rows, ``(rows,)`` or ``(rows, axes)``, also real ones; by default 0, 1, 2, ... on all axes.
+        They are needed if a pair of the Rope rotates by several axes.
     length : int, optional
-        The length of the longest sequence, in tokens, for which the cache must have rows.
-    others : mapping of str to Rope, optional
-        Other rotations that the cache may be for by mistake, by name, such as those of other layers.
+        The length of the longest sequence, in tokens, for which the cache must have rows. By default it is
+        `sequence_length`, or the longest that the config allows.
 
     Returns
     -------
     CacheReport
-        The errors of the rows, and the likely causes.
+        The likely causes and what to do about them, and the errors of the rows.
 
     Raises
     ------
     TypeError
         If an argument has a wrong type, or the cache a dtype that the layout lacks.
     ValueError
-        If the layout or `dtype` is unknown, or the cache has no rows, no values (on torch's meta device) or a shape
-        that fits no layout.
+        If the layout or `dtype` is unknown, the config doesn't give one rotation, or the cache has no rows, no values
+        (on torch's meta device) or a shape that fits no layout or `positions`.
 
     Notes
     -----
     Unlike `check_rotary`, this allows the error of an engine that computes correctly in float32. Rounding the frequency
     f of a pair and its product with the position p changes the angle by up to ``e = p f (4 + |ln f|) 2⁻²⁴``, or not at
-    all if f is a power of two and p is below 2²⁴. A cosine or a sine may be off by ``A (1.2e-7 + e)``, where A is the
-    attention factor, an angle by e, a divisor or a reciprocal by ``(4 + |ln f|) 2⁻²⁴`` of itself, and all but angles by
-    one rounding to the dtype.
+    all if f is a power of two and p is below 2²⁴; real positions and sums over axes add a rounding each. A cosine or a
+    sine may be off by ``A (1.2e-7 + e)``, where A is the attention factor, an angle by e, a divisor or a reciprocal by
+    ``(4 + |ln f|) 2⁻²⁴`` of itself, and all but angles by one rounding to the dtype.
 
     If up to half of the rows are wrong, the cause is a mistake of order, such as repeated rows, or the rows are named.
     If more are wrong, a cause is named only if it gives the numbers of the cache.
@@ -149,340 +182,235 @@ def check_cache(
     >>> cache = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
     >>> ra.testing.check_cache(cache, "vllm", rope).passed
     True
-    >>> other = ra.Rope(ra.frequencies(64, base=500_000.0), pairing="half")
-    >>> ra.testing.check_cache(cache, "vllm", other).causes
-    ('other frequencies: those of base 10000',)
+    >>> llama = {"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "max_position_embeddings": 8192}
+    >>> ra.testing.check_cache(cache, "vllm", llama).causes
+    ('4096 rows for 8192 tokens are too few', 'other frequencies: those of base 10000')
     """
-    row, rope = layout_of(layout), _on_one_axis("rope", rope)
-    if row.holds != "cos and sin":
-        plain_frequencies(layout, row, rope)
-    require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
-    length = None if length is None else int32("length", length, least=1)
-    others = {} if others is None else others
-    if not isinstance(others, Mapping):
-        raise ArgumentTypeError("others", "be a mapping from names to rotations", others)
-    for name, other in others.items():
-        if not isinstance(other, Rope):
-            raise no_rope(f"others[{name!r}]", other)
+    row = layout_of(layout)
+    which = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
     arrays = arrays_of(cache, layout)
+    right = right_of(rope, arrays[0].shape, pairing=pairing, factor=factor, **which)
+    require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
+    if length is not None and positions is not None:
+        raise ArgumentTypeError("length", "not be given beside positions, which say what rows there are", length)
+    length = right.length if length is None else int32("length", length, least=1)
     if dtype is None:
         dtype = require_array("cache", arrays[0]).dtype_name(arrays[0].dtype)
     if choice("dtype", dtype, DIGITS, f"be one of {', '.join(DIGITS)}") not in row.dtypes:
         raise ArgumentTypeError("cache", f"be of {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
     if not all(arrays[0].shape):
         raise ArgumentValueError("cache", "have a row or more", Text(f"shape {tuple(arrays[0].shape)}"))
+    places = None if positions is None else _positions_of_rows(positions, layout, right.rope)
+    ropes = _of_rows({"": right.rope, **right.neighbours}, places)
+    own = ropes.pop("")
+    if row.holds != "cos and sin":  # what a cache of frequencies doesn't hold can't be wrong
+        own = replace(own, attention_factor=1.0, start=0, blocks=1)
+        plain_frequencies(layout, row, own)
+    places = None if places is None else places[:, : len(as_rows(own.frequencies))]
+    given = Reading(layout, own, ropes, places, [values_of(x) for x in arrays], dtype, base)
     with np.errstate(all="ignore"):  # a cache of zeros or infinities gets a report, too
-        return _report(_Cache([values_of(x) for x in arrays], layout, rope, dtype, base), length, others)
+        return _report(given, None if positions is not None else length, right)
 
 
-def _on_one_axis(name: str, rope: object) -> Rope:
-    """Return `rope` with one axis, for positions equal on all; raise if a pair rotates by several axes, or no Rope."""
-    if not isinstance(rope, Rope):
-        raise no_rope(name, rope)
-    columns = [[f for f in column if f] or [0.0] for column in zip(*as_rows(rope.frequencies), strict=True)]
-    if max(map(len, columns)) > 1:
-        raise ArgumentValueError(name, "have one axis for each pair, as the rows of a cache", Text("several"))
-    return replace(rope, frequencies=tuple(column[0] for column in columns))
+def _positions_of_rows(positions: Any, layout: str, rope: Rope) -> Data:
+    """Return a user's positions of rows as ``(rows, axes)``, equal on all axes if ``(rows,)``; raise if unfit."""
+    if "seq" not in layout_of(layout).names:
+        raise ArgumentTypeError("positions", f"not be given for the layout {layout}, which has no rows", positions)
+    places, axes = np.asarray(host(as_position_array(positions, like=np.zeros(1)))), len(as_rows(rope.frequencies))
+    if not places.ndim or places.shape[1:] not in {(), (axes,)}:
+        raise ArgumentValueError("positions", f"have the shape (rows,) or (rows, {axes})", tuple(places.shape))
+    return np.broadcast_to(places.reshape(len(places), -1), (len(places), axes))
 
 
-# --- a cache, and ways to read it -------------------------------------------------------------------------
-
-
-class _Cache(NamedTuple):
-    """A cache of cosines and sines in NumPy, and what it should hold."""
-
-    arrays: list[Data]
-    layout: str
-    rope: Rope
-    dtype: str
-    base: float | None
-
-
-class _Reading(NamedTuple):
-    """The numbers of a cache of cosines and sines, as read in one layout."""
-
-    layout: str
-    values: Data
-    """``(parts, copies, batch, rows, pairs)``."""
-    base: float | None
-    """The base of divisors."""
-    note: str = ""
-    """What had to be undone to read it so."""
-
-    @property
-    def unit(self) -> str:
-        """What a report counts: "row", or "pair" if the layout has no rows."""
-        return "row" if "seq" in LAYOUTS[self.layout].names else "pair"
-
-    def largest(self, numbers: Data) -> Data:
-        """Return the largest of `numbers`, shaped like `values`: ``(rows,)``, or ``(pairs,)`` if there are no rows."""
-        return np.asarray(numbers.max(axis=(0, 1, 2, 4 if self.unit == "row" else 3)))
-
-
-def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
-    """Return a rotary cache's `arrays` as read in `layout` ("": its own), with a `note`; None if shapes don't fit."""
-    try:
-        parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
-    except ArgumentValueError:
-        return None
-    return _Reading(layout or cache.layout, np.stack(parts).astype(np.float64), cache.base, note)
-
-
-def _with_mistake_undone(cache: _Cache, own_reading: _Reading | None) -> Iterator[_Reading]:
-    """Yield readings in the layout of a cache, each with a mistake undone; `own_reading` is None for a wrong shape."""
-    if own_reading is not None:
-        values = own_reading.values
-        yield own_reading._replace(values=values[..., ::-1], note="the pairs are in reverse order")
-        if own_reading.unit == "pair":
-            yield own_reading._replace(values=1 / values, note="each number is the reciprocal of the right one")
-        for how, halves in TWICE.items():
-            first, second = (values[..., half, :] for half in halves(values.shape[-2]))
-            if np.array_equal(first, second):
-                yield own_reading._replace(values=first, note=f"the rows are repeated, {how}")
-        return
-    old, new = cache.arrays[0].shape, _shape_in_layout(cache, cache.layout)
-    mended: dict[str, list[Data]] = {}
-    for how, halves in TWICE.items() if old else ():
-        one, other = ([x[..., half] for x in cache.arrays] for half in halves(old[-1]))
-        if all(map(np.array_equal, one, other)):
-            mended[f"the numbers of each row are repeated, {how}"] = one
-    mended["the axes are in reverse order"] = [x.T for x in cache.arrays]
-    if new is not None:
-        mended[f"the shape is {old} rather than {new}"] = [x.reshape(new) for x in cache.arrays]
-    yield from filter(None, (_read_in_layout(cache, arrays, note=note) for note, arrays in mended.items()))
-
-
-def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
-    """Yield readings in other layouts of what the cache holds: that fit its shape or, if `reshaped`, only reshaped."""
-    own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
-    for name, row in LAYOUTS.items():
-        kinds, shape = {row.holds, own.holds}, _shape_in_layout(cache, name)
-        same_kind = len(kinds) == 1 or kinds == {"divisors", "reciprocals"}
-        is_other = (row.axes, row.parts, row.holds) != (own.axes, own.parts, own.holds)
-        if not (is_other and same_kind and row.arrays == own.arrays and cache.dtype in row.dtypes):
-            continue
-        if shape is None or (shape != given) != reshaped:
-            continue
-        base = _base_of_divisors(cache) if row.holds == "divisors" else None
-        note = f", of base {base:.6g}" if base else ", in another shape" if reshaped else ""
-        one = _read_in_layout(cache, [x.reshape(shape) for x in cache.arrays], note, name)
-        if one and (base or row.holds != "divisors"):
-            yield one._replace(base=base)
-
-
-def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
-    """Return the shape that an array of a cache would have in `layout`; None if its numbers don't fill whole rows."""
-    row = LAYOUTS[layout]
-    sizes = {"part": 2, "copy": 2, "1": 1, "batch": 1, "pair": len(cache.rope.frequencies)}
-    sizes["seq"] = cache.arrays[0].size // math.prod(sizes.get(name, 1) for name in row.names)
-    shape = tuple(math.prod(sizes[name] for name in axis.split("*")) for axis in row.axes.split())
-    return shape if math.prod(shape) == cache.arrays[0].size else None
-
-
-def _base_of_divisors(cache: _Cache) -> float | None:
-    """Return base B of a cache's numbers ``B^(-i/pairs) / f``, f the Rope's frequencies, by the last; None if unfit."""
-    f, given = np.asarray(cache.rope.frequencies), cache.arrays[0].astype(np.float64)
-    if len(f) < 2 or given.shape != f.shape or not f[-1] * given[-1] > 0:
-        return None
-    base = float((f[-1] * given[-1]) ** (-len(f) / (len(f) - 1)))  # each is base^(-i/pairs) / f
-    # divisors are 1, 8, ...; reciprocals of other frequencies come close to their base, and other numbers are below 1
-    return base if given.min() > 0.9 and given.max() < base < 1e12 else None
-
-
-# --- errors -----------------------------------------------------------------------------------------------
-
-
-def _reading_errors(cache: _Cache, reading: _Reading) -> tuple[Data, Data]:
-    """Return the error of each number of a reading, and error / bound of `check_cache`, both shaped like its values."""
-    row, f = LAYOUTS[reading.layout], np.asarray(cache.rope.frequencies)
-    count, pairs = reading.values.shape[-2:]
-    angle, roundoff = np.arange(count, dtype=np.float64)[:, None] * f, 2.0 ** -DIGITS[cache.dtype]
-    # the rounded exponent is an error of ln f, power and division of 3, the product with a position of 1 unit
-    share = (4 + np.abs(np.log(np.where(f, np.abs(f), 1)))) * 2.0**-24
-    is_exact = (np.frexp(np.abs(f))[0] == 0.5) & (angle == angle.astype(np.float32))
-    slack = np.where(is_exact, 0, np.abs(angle) * share)[None]
-    want: Data
-    if row.holds == "cos and sin":
-        table = cache.rope.table(range(count), like=np.zeros(1))
-        want = np.stack([getattr(table, part) for part in row.parts])
-        bound = cache.rope.attention_factor * (TABLE_BOUND + slack) + roundoff * np.abs(want)
-    elif row.holds == "angles":
-        want, bound = angle[None], slack
-    else:
-        want = (np.asarray(divided(row, pairs, reading.base)) / f)[None, None]
-        bound = np.abs(want) * (share + roundoff)
-    want, bound = want[:, None, None], bound[:, None, None]
-    error = np.where(reading.values == want, 0, np.abs(reading.values - want))
-    ratio = np.where(error == 0, 0, error / bound)
-    return error, np.where(np.isnan(ratio), np.inf, ratio)
-
-
-def _fits(cache: _Cache, reading: _Reading) -> bool:
-    """Whether the numbers of a rotary cache, as read, are the exact ones of its Rope, in bounds; first rows first."""
-    parts = (reading._replace(values=reading.values[..., :count, :]) for count in (RUN, None))
-    return all(_reading_errors(cache, part)[1].max() <= 1 for part in parts)
-
-
-def _starts_well(cache: _Cache, reading: _Reading) -> bool:
-    """Whether a reading seems right: row 0 (or pair 0) is in bounds, over 90% of all numbers equal their first copy."""
-    first = reading._replace(values=reading.values[..., :1, :])
-    agree = (reading.values == reading.values[:, :1]).mean() > 0.9
-    return bool(agree and reading.largest(_reading_errors(cache, first)[1])[0] <= 1)
+def _of_rows(ropes: dict[str, Rope], places: Data | None) -> dict[str, Rope]:
+    """Return rotations as the first, "": on one axis if rows have one position on all; raise if that is not known."""
+    f = as_rows(ropes[""].frequencies)
+    if places is None and (np.count_nonzero(f, axis=0) > 1).any():
+        hint = "give the positions of the rows by `positions`"
+        raise ArgumentValueError("rope", "have one axis for each pair", Text("several"), hint)
+    ropes = {name: rope for name, rope in ropes.items() if np.ndim(rope.frequencies) < 3}
+    if places is None or (places == places[:, :1]).all():
+        ropes = {name: replace(rope, frequencies=sum_over_axes(rope.frequencies)) for name, rope in ropes.items()}
+    shape = np.shape(ropes[""].frequencies)
+    return {name: rope for name, rope in ropes.items() if np.shape(rope.frequencies) == shape}
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
 
 
-def _report(cache: _Cache, length: int | None, others: Mapping[str, Rope]) -> CacheReport:
+def _report(given: Reading, length: int | None, right: Right) -> CacheReport:
     """Return the report of a cache in its layout, or if its shape doesn't fit, in the likeliest; raise if none is."""
-    given = best = _read_in_layout(cache, cache.arrays)
-    causes: tuple[str, ...] = ()
-    if given is None or not _fits(cache, given):
-        best, causes = _diagnose(cache, given, others)
-    shown: Any = given or best
-    if shown is None:  # no layout has this shape
-        parts_of(cache.arrays, cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
-    error, ratio = (shown.largest(numbers) for numbers in _reading_errors(cache, shown))
-    wrong = np.flatnonzero(ratio > 1)
-    count, pairs = shown.values.shape[-2:]
-    length = length if shown.unit == "row" else None
-    size = f"{count} rows of {pairs} pairs" if shown.unit == "row" else f"{pairs} pairs"
-    read_as = f", read as {shown.layout}" if shown.layout != cache.layout else ""
+    own = next(given.read(given.arrays), None)
+    shown, found = _diagnose(given, None, np.ones((1, 1), bool)) if own is None else (own, Diagnosis())
+    error, ratio = errors_of(shown)
+    if own is not None and ratio.max() > 1:
+        _, found = _diagnose(given, own, ratio > 1)
+    is_rows = shown.unit == "row"
+    error, ratio = (numbers.max(axis=1 if is_rows else 0) for numbers in (error, ratio))
+    wrong, count = np.flatnonzero(ratio > 1), len(ratio)
+    length = length if is_rows else None
+    few = (Fault(f"{count} rows for {length} tokens are too few", LONGER),) if count < (length or 0) else ()
+    faults = (*few, *found.faults)
+    read_as = f", read as {shown.layout}" if own is None and shown.layout != given.layout else ""
     return CacheReport(
-        subject=f"layout {cache.layout}{read_as}, {size}, {cache.dtype}",
-        passed=given is not None and not len(wrong) and count >= (length or 0),
+        subject=f"layout {given.layout}{read_as}, {f'{count} rows of ' * is_rows}{given.pairs} pairs, {given.dtype}",
+        passed=own is not None and not len(wrong) and not few,
+        causes=tuple(fault.text for fault in faults),
+        remedies=tuple(fault.remedy for fault in faults),
+        unexplained=found.error,
+        notes=tuple(_notes(right, count, length)) if is_rows and given.positions is None else (),
         errors=tuple(error.tolist()),
         ratios=tuple(ratio.tolist()),
         first_wrong=int(wrong[0]) if len(wrong) else None,
         wrong=len(wrong),
         length=length,
-        causes=causes,
     )
 
 
-def _diagnose(
-    cache: _Cache, own_reading: _Reading | None, others: Mapping[str, Rope]
-) -> tuple[_Reading | None, tuple[str, ...]]:
-    """Return the likeliest reading of a wrong cache, else `own_reading` (or None), and its likely mistakes as texts."""
-    if own_reading is not None and not own_reading.values.any():
-        return own_reading, ("all numbers are 0",)
-    few = own_reading and _wrong_rows_text(
-        own_reading.largest(_reading_errors(cache, own_reading)[1]) > 1, own_reading.unit, most=FEW[own_reading.unit]
-    )
-    of_shape, reshaped = (partial(_in_other_layouts, cache, reshaped=flag) for flag in (False, True))
-    own = partial(_with_mistake_undone, cache, own_reading)
-    for readings in (own,) if few else (of_shape, own, reshaped):
-        if fitting := [one for one in readings() if _fits(cache, one)]:
-            return fitting[0], _reading_cause(cache, fitting)
-    if own_reading is not None and few:
-        return own_reading, (few,) if np.isfinite(own_reading.values).all() else (few, NOT_FINITE)
-    if own_reading is not None and _starts_well(cache, own_reading):
-        return own_reading, _causes(cache, own_reading, others)
-    for readings in (of_shape, own, reshaped):
-        if likely := [one for one in readings() if _starts_well(cache, one)]:
-            best = likely[0]
-            alike = [one for one in likely[1:] if np.array_equal(one.values, best.values, equal_nan=True)]
-            return best, (*_reading_cause(cache, [best, *alike]), *_causes(cache, best, others))
-    return own_reading, () if own_reading is None else _causes(cache, own_reading, others)
+def _notes(right: Right, rows: int, length: int | None) -> Iterator[str]:
+    """Yield what is to know of the number of rows and of the length, beside the numbers."""
+    if right.regime is not None:
+        beyond = f"; its rows from {right.regime} on are beyond them" if rows > right.regime else ""
+        yield f"compared with the rotation of sequences of {right.regime} tokens; for others give their length{beyond}"
+    elif rows > (length or rows):
+        yield f"{rows} rows are more than the longest sequence has tokens, {length}: the others are not used"
+    if length is None and right.head_dim is not None:
+        yield "the number of rows is not checked, as the config gives no length: give that of the longest sequence"
 
 
-def _reading_cause(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
+def _diagnose(given: Reading, own: Reading | None, off: Data) -> tuple[Reading, Diagnosis]:
     """
-    Return (text,), the cause that `readings` show: their layouts, if the first is not read in the cache's own.
+    Return its own reading of a wrong cache, or else the likeliest, and its likely mistakes; raise if none fits.
 
-    If it is, the text is the note of the first; () if that is empty.
+    `off` says which pairs of which rows are wrong in its own reading, ``(rows, pairs)``.
     """
-    note, names = readings[0].note, [one.layout for one in readings]
-    if names[0] == cache.layout:
-        return (note,) if note else ()
-    return (f"several layouts fit{note}: {', '.join(names)}" if names[1:] else f'the layout is "{names[0]}"{note}',)
+    wrong = np.asarray(off.any(axis=0 if own is not None and own.unit == "pair" else 1))
+    few = own is not None and wrong.sum() <= FEW[own.unit] * (len(wrong) - 1)
+    ways = [in_own_layout(given, own)]
+    if not few:
+        ways = [in_other_layouts(given, reshaped=False), *ways, in_other_layouts(given, reshaped=True)]
+    readings = [one for way in ways for one in way]
+    best = next((one for one in readings if error_if_right(one) is not None), None)
+    if own is not None and best is None:
+        if (another := _another(own, wrong)).faults:
+            return own, another
+        if few:
+            not_finite = () if np.isfinite(own.values).all() else (NOT_FINITE,)
+            return own, Diagnosis((*_wrong_numbers(wrong, own.unit), *not_finite))
+        best = own if starts_well(own) else next(filter(starts_well, readings), own)
+    best = best or next(filter(starts_well, readings), None)
+    if best is None:
+        first, *_ = parts_of(given.arrays, given.layout, rotary_dim=2 * given.pairs)  # raises for its shape
+        wanted = f"be those of the {first.shape[-2]} rows of the cache"
+        raise ArgumentValueError("positions", wanted, Text(f"{len(given.places)} of them"))
+    found, undone = _causes(best, off if best is own else errors_of(best)[1] > 1), best.undone
+    if best.layout != given.layout:
+        alike = [one for one in readings if one.undone.text == undone.text]
+        names = [one.layout for one in alike if np.array_equal(one.values, best.values, equal_nan=True)]
+        several = f"several layouts fit{undone.text}: {', '.join(names)}"
+        undone = undone._replace(text=several if names[1:] else f'the layout is "{best.layout}"{undone.text}')
+    return own or best, found._replace(faults=(*((undone,) if undone.text else ()), *found.faults))
 
 
-def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
-    """Return "3 rows are wrong: 0, 4 to 5" for True in `wrong` ``(n,)``; "" if none is, or over ``most * (n - 1)``."""
+def _another(reading: Reading, wrong: Data) -> Diagnosis:
+    """Return the neighbour that a cache, or all from the first wrong row on, is for; or a second table; or none."""
+    for name, rope in reading.neighbours.items():
+        if (error := error_if_right(reading._replace(rope=rope))) is not None:
+            return Diagnosis((Fault(NEIGHBOUR.name.format(name=name), NEIGHBOUR.remedy),), error)
+    begin = int(wrong.argmax())
+    if reading.unit == "pair" or not begin:
+        return Diagnosis()
+    rest = reading.rows(slice(begin, None))
+    if not rest.values.any():
+        return Diagnosis((Fault(f"rows from {begin} on are 0", NEVER_WRITTEN),))
+    again = reading.places[: len(rest.places)]
+    for name, rope in {"": reading.rope, **reading.neighbours}.items():
+        of_name = name and f" of {name}"
+        for text, remedy, positions in (
+            (f"are those{of_name}", "make all rows by one rotation: that of the longest sequence", rest.positions),
+            (f"are a second table{of_name}", f"divide it at row {begin}, and check each part", again),
+        ):
+            if error_if_right(rest._replace(rope=rope, positions=positions)) is not None:
+                return Diagnosis((Fault(f"rows from {begin} on {text}", remedy),))
+    return Diagnosis()
+
+
+def _wrong_numbers(wrong: Data, unit: str) -> tuple[Fault, ...]:
+    """Return (fault,) with "3 rows are wrong: 0, 4 to 5" for True in `wrong` ``(n,)``."""
     found = np.flatnonzero(wrong)
-    if not len(found) or len(found) > most * (len(wrong) - 1):
-        return ""
     runs = np.split(found, np.flatnonzero(np.diff(found) > 1) + 1)
     texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:RUNS]]
     which = ", ".join(texts) + (", ..." if len(runs) > RUNS else "")
-    return f"{len(found)} {unit}s are wrong: {which}" if len(found) > 1 else f"1 {unit} is wrong: {which}"
+    many = f"{len(found)} {unit}s are wrong" if len(found) > 1 else f"1 {unit} is wrong"
+    return (Fault(f"{many}: {which}", f"see what wrote them: other {unit}s are right"),)
 
 
-def _causes(cache: _Cache, reading: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
-    """Return likely mistakes, as texts, of a cache read in the right layout, many rows wrong; () if none is known."""
-    ratio = _reading_errors(cache, reading)[1]
-    if ratio.max() <= 1:
-        return ()
-    for name, rope in others.items():
-        try:
-            other = cache._replace(rope=_on_one_axis("others", rope))
-        except ArgumentValueError:  # no cache has pairs of several axes
-            continue
-        if len(other.rope.frequencies) == reading.values.shape[-1] and _fits(other, reading):
-            return (f"the rotation is that of {name}",)
-    if reading.unit == "row" and not np.isfinite(reading.values).all():
-        return (NOT_FINITE,)
-    differ = ("the two copies of a number differ",) if (reading.values != reading.values[:, :1]).any() else ()
-    if found := differ or _guess(cache, reading):
+def _causes(reading: Reading, off: Data) -> Diagnosis:
+    """Return the likely mistakes of a cache as read, by the pairs that are `off` in each row; none if none is known."""
+    if not off.any():
+        return Diagnosis()
+    values, of_pairs, of_rows = reading.values, *(np.asarray(off.any(axis=axis)) for axis in (0, 1))
+    simple = {
+        Fault("all numbers are 0", NEVER_WRITTEN): not values.any(),
+        NOT_FINITE: reading.unit == "row" and not np.isfinite(values).all(),
+        COPIES_DIFFER: (values != values[:, :1]).any(),
+    }
+    found = Diagnosis(tuple(fault for fault, is_so in simple.items() if is_so)[:1])
+    if found.faults or (found := _search(reading)).faults:
         return found
-    pairs, wrong = ratio.max(axis=(0, 1, 2, 3)) > 1, reading.largest(ratio) > 1
-    named = _wrong_rows_text(pairs, "pair", most=0.5) or (
-        "" if wrong[1:].all() else _wrong_rows_text(wrong, reading.unit)
-    )
-    return (named,) if named else ()
+    if of_pairs.sum() <= len(of_pairs) // 2:
+        return Diagnosis(_wrong_numbers(of_pairs, "pair"))
+    return Diagnosis(() if of_rows[1:].all() else _wrong_numbers(of_rows, "row"))
 
 
-def _guess(cache: _Cache, reading: _Reading) -> tuple[str, ...]:
-    """Return the mistakes, of those that `check_rotary` knows, that give these numbers; or ()."""
-    f = np.asarray(cache.rope.frequencies)
-    rows, cos, sin = _sample(reading)
-    pairs, noise = len(f), ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[cache.dtype]
-    if LAYOUTS[reading.layout].holds != "cos and sin":
-        noise += float(np.abs(f).max() * rows[-1]) * 2.0**-22  # of a float32 angle
-    right = replace(cache.rope, pairing="half", start=0, blocks=1)
-    x = features(len(rows), 2 * pairs, bits=23)
-    a, b = x[:, :pairs], x[:, pairs:]
+def _search(reading: Reading) -> Diagnosis:
+    """Return the mistakes, of those that `check_rotary` knows, that give these numbers; or none."""
+    positions, cos, sin = _sample(reading)
+    right = rotary_of(replace(reading.rope, pairing="half", start=0, blocks=1))[0]
+    noise = ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[reading.dtype]
+    if reading.row.holds != "cos and sin":
+        noise += float(np.abs(positions @ right.frequencies).max()) * 2.0**-22  # of a float32 angle
+    x = features(len(positions), 2 * reading.pairs, bits=23)
+    a, b = np.split(x, 2, axis=1)
     y = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
-    found = find_causes(Seen(rotary_of(right)[0], "half", 1, x, rows[:, None], y), bound=noise).faults
-    return tuple(cause.text for cause in found if cause.text not in WITHIN_BOUNDS)
+    found = find_causes(Seen(right, "half", 1, x, positions, y, neighbours=reading.neighbours), bound=noise)
+    faults = tuple(cause for cause in found.faults if cause.text not in WITHIN_BOUNDS)
+    return Diagnosis() if found.error is None or not faults else found._replace(faults=faults)
 
 
-def _sample(reading: _Reading) -> tuple[Data, Data, Data]:
-    """Return some positions ``(n,)`` and the cos and sin there, ``(n, pairs)``, of a reading's table or frequencies."""
-    row, values = LAYOUTS[reading.layout], reading.values[:, 0, 0]
-    count = values.shape[-2] if reading.unit == "row" else LONGEST_ANGLES
-    count = count if row.holds == "cos and sin" else min(count, LONGEST_ANGLES)
-    starts = [0, *(p for p in POWERS[2:] if p < count), max(count - RUN, 0)]
-    rows = np.unique([p + i for p in starts for i in range(RUN) if p + i < count])
-    if row.holds == "cos and sin":
-        cos, sin = (values[row.parts.index(part)][rows] for part in ("cos", "sin"))
-        return rows, cos, sin
-    f = None if row.holds == "angles" else np.asarray(divided(row, values.shape[-1], reading.base)) / values[0, 0]
-    angle = values[0][rows] if f is None else rows[:, None] * f
-    return rows, np.cos(angle), np.sin(angle)
+def _sample(reading: Reading) -> tuple[Data, Data, Data]:
+    """Return some positions ``(n, axes)`` and the cos and sin there, ``(n, pairs)``, of a reading's numbers."""
+    row, values, holds = reading.row, reading.values[:, 0, 0], reading.row.holds
+    places = reading.places if reading.unit == "row" else np.arange(LONGEST_ANGLES)[:, None]
+    count, reach = len(places), np.abs(places).max(axis=1)
+    chosen = np.isin(np.arange(count), [p + i for p in (*POWERS, count - RUN) for i in range(RUN)])
+    chosen[np.linspace(0, count - 1, SPREAD).astype(int)] = True
+    # frequencies are measured at positions of which all but one are 0
+    chosen |= np.isin(reach, POWERS) & (np.count_nonzero(places, axis=1) < 2)
+    if holds == "cos and sin":
+        cos, sin = (values[row.parts.index(part)][chosen] for part in ("cos", "sin"))
+        return places[chosen], cos, sin
+    chosen &= reach < LONGEST_ANGLES
+    angles = values[0] if holds == "angles" else places * (divided(row, reading.pairs, reading.base) / values[0, 0])
+    angles = angles[chosen].astype(np.float32).astype(np.float64)  # no preciser than the numbers of a cache
+    return places[chosen], np.cos(angles), np.sin(angles)
 
 
 # --- the text ---------------------------------------------------------------------------------------------
 
 
 def _report_lines(report: CacheReport) -> Iterator[str]:
-    """Yield the lines of a report on a cos/sin cache: passed or not, errors by row (or pair), wrong rows, causes."""
+    """Yield the lines of a report on a cache: passed or not, causes and what to do, notes, errors by row (or pair)."""
     ratios, unit = np.asarray(report.ratios), "row" if " rows of " in report.subject else "pair"
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
+    if not report.passed:
+        yield from cause_lines(report.causes, report.remedies, report.unexplained, unknown="none of the known ones")
+    for note in report.notes:
+        yield from entry_lines("note", note)
     yield ""
     yield f"  {unit:<9} largest error  times its bound"
-    worst = np.argsort(-ratios, kind="stable")[:WORST].tolist()
     first = [] if report.first_wrong is None else [report.first_wrong]
-    for row in sorted({*(p for p in (*POWERS, len(ratios) - 1) if 0 <= p < len(ratios)), *worst, *first}):
-        fails = "  FAILS" if ratios[row] > 1 else ""
-        yield f"  {row:<9} {report.errors[row]:<14.1e} {ratios[row]:.1e}{fails}"
+    for row in sorted({0, len(ratios) - 1, *np.argsort(-ratios, kind="stable")[:SHOWN].tolist(), *first}):
+        yield f"  {row:<9} {report.errors[row]:<14.1e} {ratios[row]:.1e}{'  FAILS' if ratios[row] > 1 else ''}"
     if report.first_wrong is not None:
-        yield ""
         yield f"  {report.wrong} of {len(ratios)} {unit}s are wrong, first {unit} {report.first_wrong}"
-    if len(ratios) < (report.length or 0):
-        yield ""
-        yield f"  {len(ratios)} rows for {report.length} tokens are too few"
-    if report.wrong or report.causes:
-        yield ""
-        yield f"  likely cause: {'; '.join(report.causes) or 'none of the known ones'}"

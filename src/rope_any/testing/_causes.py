@@ -679,7 +679,9 @@ MISTAKES = (
     ),
     Mistake("the scaling of the frequencies applied twice", _twice_scaled, "scale them once"),
     Mistake(
-        "the rotation is that of {name}", _neighbour, "choose the part, the type of layers and the length of the model"
+        "the rotation is that of {name}",
+        _neighbour,
+        "choose the part, the layers, the length and the scaling of the config",
     ),
     Mistake(
         "sections of the axes: {how}",

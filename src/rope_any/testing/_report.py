@@ -16,15 +16,15 @@ def cause_lines(
     """Yield a line for each cause and what to do about it, and how well they explain the results."""
     yield ""
     for cause in causes or (unknown,):
-        yield from _entry("cause", cause)
+        yield from entry_lines("cause", cause)
     for remedy in dict.fromkeys(filter(None, remedies)):
-        yield from _entry("change", remedy)
+        yield from entry_lines("change", remedy)
     if unexplained is not None:
         which = "this mistake" if len(causes) == 1 else "these mistakes"
         yield f"  {'left':<7} the results are those of a rotation with {which}, to {unexplained:.1e}"
 
 
-def _entry(name: str, text: str) -> Iterator[str]:
+def entry_lines(name: str, text: str) -> Iterator[str]:
     """Yield the lines of a text with a name before the first."""
     first, *rest = wrap(text, WIDTH - 10, break_on_hyphens=False) or [""]
     yield f"  {name:<7} {first}"
