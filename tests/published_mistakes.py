@@ -149,7 +149,7 @@ MISTAKES = {
     "huggingface/transformers 27226": Mistake(
         by(powers(64, 1e4 * 7 ** (64 / 62))),
         DYNAMIC,
-        ("other frequencies: those of base 74534.83 (NTK scaling by 7)",),
+        ("the rotation is that of a sequence of 8192 tokens",),
         options={"sequence_length": 1024},
     ),
     "ml-explore/mlx-lm 1553": Mistake(
@@ -180,12 +180,12 @@ MISTAKES = {
             pairing="half",
         ).apply(x, p),
         LLAMA,
-        ("other frequencies: those of Llama 3, factor 32, base 500000, original length 8192",),
+        ("the rotation is that of factor 32",),
     ),
     "ggml-org/llama.cpp 24823": Mistake(
         by(powers(96) / LONG, factor=math.sqrt(1 + math.log(32) / math.log(4096))),
         PHI,
-        ("the rotation is that of a sequence of 4097 tokens",),
+        ("the rotation is that of the long list, for more than 4096 tokens",),
         options={"sequence_length": 4096},
     ),
     "unslothai/unsloth 3699": Mistake(by(powers(64), at=lambda p: p + 5), plain(), ("all positions are off by +5",)),

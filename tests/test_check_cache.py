@@ -63,7 +63,7 @@ HALF_ROWS = vllm(angles(rows=1024))
 # name -> cache, cause, first wrong row
 WRONG = {
     "base": (OTHER, OTHER_BASE, 1),
-    "linear": (vllm(angles(np.asarray(G) / 4)), "all frequencies times 0.25", 1),
+    "linear": (vllm(angles(np.asarray(G) / 4)), "other frequencies: those of base 500000 times 0.25", 1),
     "by parts": (vllm(angles(SCALED)), BY_PARTS, 1),
     "factor": (RIGHT * np.float32(1.2), "an attention factor of 1.2 rather than 1", 0),
     "bfloat16": (rounded(RIGHT, ml_dtypes.bfloat16), "the table in bfloat16", 1),

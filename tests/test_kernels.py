@@ -98,8 +98,7 @@ FIRST_ROW = "with one token, in rows 1 (of 0 to 1): nothing is rotated, as if al
 INDEPENDENT = "tokens, heads, rows are independent"
 LESS = ra.Rope(ra.frequencies(6), pairing="half")
 LONGER = dataclasses.replace(ROPE, attention_factor=1.1)
-# function, options of check_rotary, and the right rotation if it is not ROPE, cause that is named (or ""), property that
-# fails (or "")
+# function, options of check_rotary (with the right rotation if it is not ROPE), cause (or ""), failing property (or "")
 FAULTS = [
     (one_token_path, {}, FIRST_ROW, INDEPENDENT),
     (contiguous_read, {}, "the strides of x are ignored", "strides of x don't matter"),
