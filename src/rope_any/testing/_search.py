@@ -54,7 +54,7 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
             for rounding, dtypes in _precisions()
             if len(r.faults) + len(rounding) == count and _may_explain(dtypes, off, near, bound)
         ]
-        misses = [_closest(r, seen, bound) for r in wrong]
+        misses = [_closest(r, near, seen, bound) for r in wrong]
         if (least := min(misses, default=np.inf)) <= bound:
             # two descriptions of the same rotation differ in their last digits
             return next(
@@ -115,11 +115,14 @@ def _misses(r: Rotary, seen: Seen, slack: float = 0.0) -> Data:
     return np.where(np.isnan(most), np.inf, most)  # float16 overflows
 
 
-def _closest(r: Rotary, seen: Seen, bound: float) -> float:
+def _closest(r: Rotary, near: Seen, seen: Seen, bound: float) -> float:
     """Return the largest error in `_misses`, with each pair's best ulps (if float32); above `bound` if none fits."""
-    if r.frequency_dtype != "float32":
-        return _largest(r, seen)
-    if (least := float(np.max(_misses(r, seen, _RADIANS_OF_ULPS)))) > bound:
+    slack, least = _RADIANS_OF_ULPS if r.frequency_dtype == "float32" else 0.0, np.inf
+    for part in (near, seen):
+        least = float(np.max(_misses(r, part, slack)))
+        if least > bound:
+            return least
+    if not slack:
         return least
     some = seen.at(np.arange(len(seen.x)) % 8 == 0)
     # powers in float32 differ by method
