@@ -34,10 +34,19 @@ def rows(x, positions):
     return right(x, positions[0] if positions.ndim == 2 else positions)
 
 
+def tabled(x, cache):
+    """Rotate x, whose first axis is that of the tokens, by a cache in the layout of vLLM."""
+    return ra.Rope(F, pairing="half").apply(x, ra.layouts.unpack(cache, "vllm"), seq_axis=0)
+
+
+def chunked(x, positions):
+    """Rotate by positions of three axes."""
+    return ra.Rope(ra.testing.cases()["chunked"].frequencies, pairing="half").apply(x, positions)
+
+
 def axes(x, positions):
     """Rotate all axes by the positions of the first."""
-    rope = ra.Rope(ra.testing.cases()["chunked"].frequencies, pairing="half")
-    return rope.apply(x, np.broadcast_to(positions[:, :1], positions.shape))
+    return chunked(x, np.broadcast_to(positions[:, :1], positions.shape))
 
 
 def compiled(x, positions):

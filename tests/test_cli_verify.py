@@ -14,6 +14,8 @@ import rope_any as ra
 pytestmark = pytest.mark.thread_unsafe(reason="changes the working directory")
 
 F = ra.frequencies(16, base=500_000.0)
+LLAMA = {"model_type": "llama", "head_dim": 16, "hidden_size": 64, "num_attention_heads": 4, "rope_theta": 5e5}
+OTHER = {"model_type": "other", "head_dim": 32, "rope_theta": 1e4, "partial_rotary_factor": 1.0}
 
 # --- a function -----------------------------------------------------------------------------------------------
 
@@ -23,6 +25,7 @@ def mine(tmp_path):
     """Return a folder with a module of rotaries and some that can't be imported; unload all of them afterwards."""
     shutil.copy(Path(__file__).parent / "rotaries.py", tmp_path / "mine.py")
     (tmp_path / "noisy.py").write_text("print('imported')\nfrom mine import exiting, printing")
+    write_configs(tmp_path, config=LLAMA | {"head_dim": 32, "rope_theta": 1e4}, other=OTHER)
     (tmp_path / "strict.py").write_text("raise ValueError('base must be odd\\n  in two lines')")
     yield tmp_path
     for name in ("mine", "noisy"):
@@ -46,14 +49,32 @@ def test_verify_passes_a_correct_function_of_another_library(mine):
 
 
 def test_verify_reports_errors_and_their_cause(mine):
-    args = ["verify", "mine:careless", "--pairing", "half", "--head-dim", 32, "--longest", 4095]
-    assert failing(*args, cwd=mine).endswith("likely cause: angles in float32\n")
+    args = ["verify", "mine:careless", "--config", "config.json", "--longest", 4095]
+    shown = failing(*args, cwd=mine)
+    assert "float32 of numpy\n\n  cause   angles in float32\n  change  multiply position and frequency in" in shown
     found = json.loads(failing(*args, "--json", cwd=mine))
     assert (found["passed"], found["causes"], found["refusals"]) == (False, ["angles in float32"], {})
     assert list(found["errors"]) == ["0", "10", "100", "1000", "4088"]
     assert found["properties"]["preserves lengths"]["holds"] is True
-    shown = failing("verify", "mine:careless", "--pairing", "half", "--case", "plain", cwd=mine)
-    assert "raised ArgumentValueError" in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "shown"),
+    [
+        ("right --config config.json", "0\n\n1, \n2.5", "  2.5 "),
+        ("right --config config.json --longest 4095", "7\n4095", "  4095 "),
+        ("chunked --pairing half --case chunked", "1 2,5\n3\t4 0", "  (3, 4, 0) "),
+        ("chunked --pairing half --case chunked", None, "  (2147483647, 131071, 4095) "),
+        ("chunked --pairing half --case chunked --longest 4095", None, "  axes apart "),
+        ("tabled --config config.json --table vllm --shape sbhd", None, "  2147483640 "),
+        ("right --config other.json --pairing half --head-dim 64", None, "  2147483640 "),
+        ("right --pairing half --rotary-dim 32", None, "  2147483640 "),
+    ],
+)
+def test_verify_takes_positions_tables_and_any_rotation(args, text, shown, mine):
+    places = [] if text is None else ["--positions", "-"]
+    target, *options = args.split()
+    assert f"\n{shown}" in output("verify", f"mine:{target}", *options, *places, cwd=mine, stdin=text)
 
 
 def test_verify_prints_json_if_the_function_prints_or_raises(mine):
@@ -69,12 +90,18 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
     ("args", "message"),
     [
         ("mine", "TARGET must be like package.module:function or file.py:function; got 'mine'"),
-        ("mine:left", "'left'; it has ..., rows, axes, compiled, printing, exiting"),
+        ("mine:left", "'left'; it has ..., chunked, axes, compiled, printing, exiting"),
         ("mine:rigth", "TARGET must exist; got 'mine:rigth'; there is no 'rigth'; did you mean right?"),
         ("strict:f --base 5", "strict can't be imported: ValueError: base must be odd in two lines"),
         ("mine:number", "TARGET must be callable, as function(x, positions); got int 3"),
-        ("mine:right --head-dim 31", "--head-dim must leave an even number of features from --start 0 on"),
-        ("mine:right --case plain --base 5", "--base must not be given beside --case, which has its own"),
+        ("mine:right --head-dim 31", "--rotary-dim must be even and from 2 to 1048576; got 31; 30 leaves"),
+        ("mine:right --start 130 --rotary-dim 64", "--head-dim must hold the features that rotate, 194 at least"),
+        ("mine:right --case plain --base 5", "--base must not be given beside --case; leave out one of the two"),
+        ("mine:right --config config.json --start 4", "--start must not be given beside --config; leave out one"),
+        ("mine:right --config config.json --part vision", "--part must be one that the config has (text)"),
+        ("mine:right --part vision", "--part must not be given without --config or --cache"),
+        ("mine:right --positions mine.py", "--positions must be a .npy file, or a text of numbers, with a line"),
+        ("mine:right --table llama.cpp", "--table must be a layout of cosines and sines: vllm, "),
         ("mine:right --library pytorch", "array_api_strict; got 'pytorch'; did you mean torch?"),
         ("mine:right --dtype fp16", "'float64'; got 'fp16'; did you mean float16; see"),
     ],
@@ -88,7 +115,7 @@ def test_verify_refuses_a_wrong_function_or_option(args, message, mine):
     [
         ("Holder.other", "--head-dim 32", "the other pairing"),
         ("rows", "--head-dim 32 --rows", "the positions of the first"),
-        ("axes", "--case chunked", "all axes take the positions of the first"),
+        ("axes", "--case chunked", "the axes of the positions are taken as 0, 0, 0"),
         ("autocast", "--head-dim 32 --library torch --longest 9999", "angles in bfloat16"),
     ],
 )
@@ -96,14 +123,12 @@ def test_verify_names_the_causes_on_the_page_of_symptoms(target, options, cause,
     if "torch" in options:
         pytest.importorskip("torch", reason="torch is not installed")
     shown = failing("verify", f"mine.py:{target}", "--pairing", "half", *options.split(), cwd=mine)
-    assert cause in shown.partition("likely cause: ")[2]
+    assert cause in shown.partition("\n  cause   ")[2]
     page = Path(__file__).parents[1] / "docs" / "something-is-wrong.md"
     assert f"| `{cause}` |" in page.read_text(encoding="utf-8")
 
 
 # --- a cache --------------------------------------------------------------------------------------------------
-
-LLAMA = {"model_type": "llama", "head_dim": 16, "hidden_size": 64, "num_attention_heads": 4, "rope_theta": 5e5}
 
 
 @pytest.fixture
@@ -203,10 +228,11 @@ SEVERAL = CACHE.replace("vllm.npy", "several.safetensors")
     ("args", "message"),
     [
         ("--layout vllm --config config.json", "TARGET must be given, or --cache"),
-        ("mine:f", "--pairing must be given for TARGET"),
-        ("mine:f --pairing half --layout vllm", "--layout must not be given for TARGET"),
-        ("--cache vllm.npy --config config.json", "--layout must be given for --cache"),
-        (f"{CACHE} --head-dim 8", "--head-dim must not be given for --cache"),
+        ("mine:f", "--config must be given, or --pairing for a rotation without a config"),
+        ("mine:f --case plain", "--pairing must be given beside --case"),
+        ("mine:f --pairing half --layout vllm", "--layout must not be given without --config or --cache"),
+        ("--cache vllm.npy --config config.json", "--layout must be given beside --cache"),
+        (f"{CACHE} --head-dim 8", "--head-dim must not be given beside --cache; leave out one of the two"),
         (CACHE.replace("vllm.npy", "half.pt"), "half.pt must be a .npy file of one array of numbers or "),
         (CACHE.replace("vllm.npy", "empty.safetensors"), "empty.safetensors must contain a tensor"),
         (CACHE.replace("vllm.npy", "cos.npy"), "--cache must have the shape (seq, 16) for the layout vllm"),
