@@ -37,6 +37,7 @@ COMMANDS: dict[str, dict[Callable[..., None], tuple[str, ...]]] = {
     "Check": {
         verify: (
             "rope-any verify mine.py:rotary --config config.json",
+            "rope-any verify mine.py:rotary --pairing half --head-dim 128",
             "rope-any verify --cache cache.npy --layout vllm --config config.json",
         ),
         check: ("rope-any check",),
