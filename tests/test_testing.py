@@ -440,10 +440,8 @@ def test_a_fault_of_every_call_is_reported_once(refusal):
 # The hint for a function of other arguments is the feature.
 HINTS = {
     "a function that writes into x needs in_place=True, on the command line --in-place": lambda x, _: x.fill(0),
-    "function(q, k, positions) needs keys=True (--keys), function(x, cos, sin) table= (--table)": lambda q, k, _: (
-        q,
-        k,
-    ),
+    "function(q, k, positions) needs keys=True (--keys), function(x, cos, sin) table= (--table)": lambda q, k, _: q + k,
+    "function(q, k, cos, sin) needs keys=True and table= (--keys, --table)": lambda q, k, c, s: (q * c, k * s),
     "a function of torch needs like=torch.empty(0), on the command line --library torch": lambda x, _: x.to(0),
 }
 
@@ -531,6 +529,10 @@ def test_a_function_may_take_a_table(layout):
     rope = ADJACENT if layout == "meta" else RIGHT
     assert check_rotary(TABLES[layout], rope, table=layout)
     assert not check_rotary(lambda x, t: TABLES[layout](x, t[::-1]), rope, table=layout)
+    packed = check_rotary(
+        lambda x, t: TABLES[layout](x.swapaxes(0, 1), t).swapaxes(0, 1), rope, table=layout, shape="thd"
+    )
+    assert packed, str(packed)
 
 
 def test_positions_may_be_given():

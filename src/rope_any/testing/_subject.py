@@ -99,15 +99,14 @@ class Subject(NamedTuple):
 
     def _places(self, positions: Array, *, rows: int) -> tuple[Any, ...]:
         """Return what the function takes after x: the positions, or tables of them in its layout."""
-        if self.table is not None:
-            made = pack(self.rope.table(positions, like=self.like), self.table)
-            return made if isinstance(made, tuple) else (made,)
-        if self.shape != "thd":
+        if self.shape == "thd":  # the positions of the tokens of one row after those of another
+            xp, axes = self.lib.xp, min(np.ndim(self.rope.frequencies), 2)
+            by_row = positions if positions.ndim > axes else xp.concat([positions] * rows)
+            positions = xp.reshape(by_row, (-1, *by_row.shape[by_row.ndim - axes + 1 :]))
+        if self.table is None:
             return (positions,)
-        # the positions of the tokens of one row after those of another
-        xp, axes = self.lib.xp, min(np.ndim(self.rope.frequencies), 2)
-        by_row = positions if positions.ndim > axes else xp.concat([positions] * rows)
-        return (xp.reshape(by_row, (-1, *by_row.shape[by_row.ndim - axes + 1 :])),)
+        made = pack(self.rope.table(positions, like=self.like), self.table)
+        return made if isinstance(made, tuple) else (made,)
 
     def __call__(self, data: Data, positions: Any, *, view: "View | None" = None, dtype: str | None = None) -> Data:
         """
@@ -151,6 +150,8 @@ class Subject(NamedTuple):
         """Yield texts on the option of `check_rotary` that a function may need; `why` is its failure."""
         if "missing 1 required positional argument" in why and _takes_three(self.function):
             yield "function(q, k, positions) needs keys=True (--keys), function(x, cos, sin) table= (--table)"
+        if "missing 2 required positional arguments" in why:
+            yield "function(q, k, cos, sin) needs keys=True and table= (--keys, --table)"
         if why.startswith("returned NoneType") and "in_place" not in self.asked:
             yield "a function that writes into x needs in_place=True, on the command line --in-place"
         if why.startswith("raised") and "numpy.ndarray" in why and isinstance(self.like, np.ndarray):
