@@ -59,6 +59,9 @@ _HUNYUAN_DIT = GridModel(
 )
 _WAN = GridModel(sizes=rules.sixths, covers=_SELF_ATTENTION, grid=rules.from_zero, unread=("rope_max_seq_len",))
 _OWN_WAN = _WAN._replace(head=(value("dim", default=2048), value("num_heads", default=16)), unread=())
+_LONGCAT_VIDEO = _WAN._replace(
+    head=(value("hidden_size", default=4096), value("num_heads", default=32)), layers=("depth",), unread=()
+)
 _COGVIDEOX = GridModel(
     sizes=rules.quarters,
     covers=_VISUAL,
@@ -296,6 +299,12 @@ _CLASSES = {
     ),
     # Wan's own code, whose keys are dim and num_heads: Wan-Video/Wan2.1 9737cba, wan/modules/model.py.
     "WanModel VaceWanModel CausalWanModel": _OWN_WAN,
+    # meituan-longcat/LongCat-Video 6b3f4b8, longcat_video/modules
+    "LongCatVideoTransformer3DModel": _LONGCAT_VIDEO,
+    "LongCatVideoAvatarTransformer3DModel": _LONGCAT_VIDEO._replace(
+        covers="self-attention; a reference has a time of its own, and attention to several speakers its own rotation",
+        grid=None,
+    ),
     "WanModel_S2V WanAnimateModel": _OWN_WAN._replace(
         covers="generated frames; those of references and of earlier motion have their own offsets", grid=None
     ),

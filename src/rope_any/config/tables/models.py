@@ -244,7 +244,11 @@ _ROWS = {
     ),
     "higgs_audio_v2": Model(needs_parameters=True, sizes={"head_dim": 128}),
     "laguna mellum": _LAGUNA,
-    "hrm_text internlm3 iquestcoder qwen3_omni_moe_talker_code_predictor seed_oss": Model(sizes={"head_dim": 128}),
+    """
+    hrm_text internlm3 iquestcoder qwen3_omni_moe_talker_code_predictor qwen3_tts_talker_code_predictor seed_oss
+    """: Model(sizes={"head_dim": 128}),
+    # ACE-Step 1.5, whose code comes with the weights: its encoders have other numbers of layers, and the same rotation.
+    "acestep": Model(base=1_000_000.0, alone="audio", sizes={"head_dim": 128}),
     "hunyuan hunyuan_v1_dense hunyuan_v1_moe": _HUNYUAN._replace(older=_NULL_HEAD, ignored=("attention_head_dim",)),
     "hy_v3": Model(base=11_158_840.0, sizes={"head_dim": 128}),
     "hyperclovax": Model(score=Score(partial(rules.by_key, key="attention_multiplier"))),
@@ -444,7 +448,7 @@ _ROWS = {
     "qwen2_5_vl_text qwen2_vl_text": _QWEN2_VL._replace(sizes=_whole(8192, heads=64, layers=80)),
     "qwen3_5_moe_text": _QWEN3_5._replace(sizes={"head_dim": 256, **_whole(2048, heads=16, layers=40)}),
     "qwen3_5_text": _QWEN3_5._replace(sizes={"head_dim": 256, **_whole(4096, heads=16, layers=32)}),
-    "qwen3_omni_moe_talker_text": _QWEN3_VL,
+    "qwen3_omni_moe_talker_text qwen3_tts_talker": _QWEN3_VL,
     "qwen3_omni_moe_text": _QWEN3_VL._replace(base=1_000_000.0),
     "qwen3_vl_moe_text": _QWEN3_VL._replace(base=500_000.0, sizes=_whole(2048, heads=16, layers=24)),
     "qwen3_vl_text": _QWEN3_VL._replace(base=500_000.0, sizes={"head_dim": 128, **_whole(4096, heads=32, layers=32)}),
@@ -632,6 +636,12 @@ _ROWS = {
     ),
     "falcon": Model(switch=Switch("alibi", value=False, default=False)),
     "gptj": _CODEGEN._replace(switch=Switch("rotary", value=True, default=True)),
+    # allenai/OLMo, olmo/config.py and olmo/model.py; transformers has the weights of olmo
+    "hf_olmo": Model(
+        switch=Switch("rope", value=True, default=False),
+        ignored=("rope_parameters", "rope_scaling"),
+        unread=("rope_full_precision",),
+    ),
     "granitemoehybrid": Model(switch=Switch("position_embedding_type", value="rope"), score=_MULTIPLIED),
     "RefinedWeb RefinedWebModel": Model(switch=Switch("alibi", value=False, default=False), score=_FOREIGN),
     "seamless_m4t": _WAV2VEC2._replace(
@@ -643,6 +653,7 @@ _ROWS = {
     "wav2vec2-conformer": _WAV2VEC2,
     "zamba2": Model(
         keys={"head_dim": "attention_head_dim"},
+        computed=rules.twice_as_wide,
         pattern=partial(rules.attending, key="hybrid_layer_ids"),
         switch=Switch("use_mem_rope", value=True, default=False),
         score=Score(rules.by_half_a_head),
@@ -770,12 +781,18 @@ _ROWS = {
 _OTHERS = {
     # --- Model types whose own rotation is unknown here, or is that of a tower ------------------------------
     "chmv2": Model(parts={"backbone_config": "dinov3_vit"}, apart=True),
+    "deepseek_ref": Model(instead=rules.type_by_its_class),
     "colqwen2": Model(parts={"vlm_config.vision_config": "qwen2_vl_vision"}),
     "esmfold2": Model(
         parts={
             "atom_encoder": "esmfold2_atom_encoder",
             "structure_head.diffusion_module.atom_encoder": "esmfold2_atom_encoder",
         },
+        apart=True,
+    ),
+    # QwenLM/Qwen3-TTS, modeling_qwen3_tts.py
+    "qwen3_tts": Model(
+        parts={"talker_config": "*_talker", "talker_config.code_predictor_config": "*_talker_code_predictor"},
         apart=True,
     ),
     "qwen2_5_omni_token2wav": Model(parts={"dit_config": "qwen2_5_omni_dit"}, apart=True),
@@ -794,35 +811,52 @@ _OTHERS = {
     """
     aimv2 aimv2_text_model aimv2_vision_model align_text_model align_vision_model altclip_text_model
     altclip_vision_model apertus1p5_vision_tokenizer audio-spectrogram-transformer audioflamingo3_encoder autoformer
-    beit blip_2_qformer blip_2_vision_model blip_text_model blip_vision_model bridgetower_text_model
-    bridgetower_vision_model canine chameleon_vqgan chinese_clip_text_model chinese_clip_vision_model clap_audio_model
-    clap_text_model clip_text_model clip_vision_model clipseg_text_model clipseg_vision_model cosmos3_edge_vision cvt
-    dac data2vec-audio data2vec-text data2vec-vision davit decision_transformer deepseek_ocr2_sam_vision_model deit
-    dinov2 dinov3_convnext donut-swin dpr efficientnet emu3_vqgan encodec eomt fastspeech2_conformer
-    fastspeech2_conformer_hifigan flava_image_codebook flava_image_model flava_multimodal_model flava_text_model
-    florence2_language florence_vision fun_asr_nano_encoder gemma3n_audio gemma3n_vision gemma4_audio
-    gemma4_unified_audio gemma4_unified_vision git_vision_model glm_image_vision glm_image_vqmodel glpn got_ocr2_vision
-    granite_docling_vision granite_speech5_encoder granite_speech_encoder granite_speech_plus_encoder
-    groupvit_text_model groupvit_vision_model hgnet_v2 hubert hunyuan_vl_vision hy_v4_vl_vision idefics2_perceiver
-    idefics2_vision idefics3_vision idefics_vision ijepa imagegpt informer inkling_audio inkling_text inkling_vision
-    instructblip_qformer instructblip_vision_model instructblipvideo_qformer instructblipvideo_vision_model
-    intern_vit_6b internvl_vision janus_vision_model janus_vqgan kosmos_2_5_text_model kosmos_2_5_vision_model
-    kosmos_2_text_model kosmos_2_vision_model layoutlmv2 layoutxlm levit lw_detr_vit lxmert markuplm
+    bark beit bit blip_2_qformer blip_2_vision_model blip_text_model blip_vision_model bridgetower_text_model
+    bridgetower_vision_model bros canary canary_decoder canine chameleon_vqgan chinese_clip_text_model
+    chinese_clip_vision_model clap_audio_model clap_text_model clip_text_model clip_vision_model clipseg_text_model
+    clipseg_vision_model conditional_detr convnext convnextv2 cosmos3_edge_vision cvt d_fine dab-detr dac data2vec-audio
+    data2vec-text data2vec-vision davit decision_transformer deepseek_ocr2_sam_vision_model deformable_detr deimv2 deit
+    depth_anything depth_pro detr dinat dinov2 dinov2_with_registers dinov3_convnext donut-swin dpr dpt
+    edgetam_mask_decoder edgetam_prompt_encoder edgetam_video_mask_decoder edgetam_video_prompt_encoder efficientnet
+    emu3_vqgan encodec eomt fastspeech2_conformer fastspeech2_conformer_hifigan fastspeech2_conformer_with_hifigan
+    flava_image_codebook flava_image_model flava_multimodal_model flava_text_model florence2_language florence_vision
+    focalnet fun_asr_nano_encoder gemma3n_audio gemma3n_vision gemma4_assistant gemma4_audio gemma4_unified_audio
+    gemma4_unified_vision git git_vision_model glm_image_vision glm_image_vqmodel glpn got_ocr2_vision
+    granite_docling_vision granite_speech5_ctc granite_speech5_encoder granite_speech_encoder
+    granite_speech_plus_encoder groupvit_text_model groupvit_vision_model hgnet_v2 hiera higgs_audio_v2_tokenizer hubert
+    hunyuan_vl_vision hy_v4_vl_vision idefics2_perceiver idefics2_vision idefics3_vision idefics_vision ijepa imagegpt
+    informer inkling_audio inkling_text inkling_vision instructblip_qformer instructblip_vision_model
+    instructblipvideo_qformer instructblipvideo_vision_model intern_vit_6b internvl_vision janus_vision_model
+    janus_vqgan kosmos_2_5_text_model kosmos_2_5_vision_model kosmos_2_text_model kosmos_2_vision_model layoutlmv2
+    layoutlmv3 layoutxlm levit lilt lw_detr lw_detr_vit lxmert markuplm mask2former maskformer maskformer-swin
     metaclip_2_text_model metaclip_2_vision_model mgp-str minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision
     mllama_vision_model mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 molmo2_adapter molmo2_vision
-    moonshine_streaming_encoder moss_transcribe_diarize_audio muse_spark_audio nemotron_asr_streaming_encoder
-    omniasr_audio openai-gpt ovis2_vision owlv2_text_model owlv2_vision_model owlvit_text_model owlvit_vision_model
-    parakeet_encoder patchtsmixer patchtst perceiver phi4_multimodal_audio phi4_multimodal_vision pix2struct_text_model
-    pix2struct_vision_model poolformer pop2piano pp_chart2table_vision pp_formulanet_text pp_formulanet_vision pp_lcnet
-    pp_lcnet_v3 pp_lcnet_v4 pvt qianfan_ocr_vision qwen2_5_omni_audio_encoder qwen2_5_omni_bigvgan qwen2_audio_encoder
-    qwen3_asr_audio_encoder qwen3_asr_encoder qwen3_omni_moe_audio_encoder radio reformer regnet sam2_vision_model
-    sam_hq_vision_model sam_vision_model seamless_m4t_v2 segformer seggpt sew sew-d siglip siglip2_text_model
-    siglip2_vision_model siglip_text_model siglip_vision_model slanext_vision smolvlm_vision speech_to_text speecht5
-    speecht5_hifigan splinter superpoint swiftformer swin swin2sr tapas time_series_transformer timesfm timesformer
-    tipsv2_vision_model unispeech unispeech-sat univnet unlimited_ocr_sam_vision_model unlimited_ocr_vision_encoder
-    uvdoc_backbone vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_encoder vibevoice_diffusion videomae
-    videomt videoprism_vision_model vilt vision visual_bert vit vit_mae vit_msn vitdet vitpose_backbone vits vivit
-    voxtral_encoder wav2vec2 wavlm wavtokenizer_encoder xclip_vision_model yolos
+    moonshine_streaming_encoder moss_transcribe_diarize_audio muse_spark_audio musicgen_decoder musicgen_melody
+    musicgen_melody_decoder nemotron3_5_asr nemotron_asr_streaming nemotron_asr_streaming_encoder omniasr_audio
+    omniasr_ctc oneformer openai-gpt ovis2_vision owlv2_text_model owlv2_vision_model owlvit_text_model
+    owlvit_vision_model parakeet_ctc parakeet_encoder parakeet_rnnt parakeet_tdt patchtsmixer patchtst perceiver
+    phi4_multimodal_audio phi4_multimodal_vision pix2struct_text_model pix2struct_vision_model pixio poolformer
+    pop2piano pp_chart2table_vision pp_doclayout_v3 pp_doclayout_v4 pp_formulanet_text pp_formulanet_vision pp_lcnet
+    pp_lcnet_v3 pp_lcnet_v4 pp_ocrv5_mobile_det pp_ocrv5_mobile_rec pp_ocrv5_server_det pp_ocrv5_server_rec
+    pp_ocrv6_medium_det pp_ocrv6_small_det pp_ocrv6_small_rec pp_ocrv6_tiny_rec prompt_depth_anything pvt pvt_v2
+    qianfan_ocr_vision qwen2_5_omni_audio_encoder qwen2_5_omni_bigvgan qwen2_audio_encoder qwen3_asr_audio_encoder
+    qwen3_asr_encoder qwen3_omni_moe_audio_encoder radio rag reformer regnet resnet rf_detr rf_detr_dinov2 rt_detr
+    rt_detr_resnet rt_detr_v2 sam sam2 sam2_hiera_det_model sam2_mask_decoder sam2_prompt_encoder
+    sam2_video_mask_decoder sam2_video_prompt_encoder sam2_vision_model sam3_detr_decoder sam3_detr_encoder
+    sam3_geometry_encoder sam3_lite_text_detr_decoder sam3_lite_text_detr_encoder sam3_lite_text_geometry_encoder
+    sam3_lite_text_mask_decoder sam3_lite_text_text_model sam3_mask_decoder sam3_tracker_mask_decoder
+    sam3_tracker_prompt_encoder sam3_tracker_video_mask_decoder sam3_tracker_video_prompt_encoder sam_hq
+    sam_hq_mask_decoder sam_hq_prompt_encoder sam_hq_vision_model sam_mask_decoder sam_prompt_encoder sam_vision_model
+    sapiens2_head seamless_m4t_v2 segformer seggpt sew sew-d siglip siglip2_text_model siglip2_vision_model
+    siglip_text_model siglip_vision_model slanet slanext slanext_vision smolvlm_vision speech_to_text speecht5
+    speecht5_hifigan splinter superglue superpoint swiftformer swin swin2sr swinv2 table-transformer tapas textnet
+    time_series_transformer timesfm timesformer tipsv2 tipsv2_dpt tipsv2_text_model tipsv2_vision_model tvp udop
+    unispeech unispeech-sat univnet unlimited_ocr_sam_vision_model unlimited_ocr_vision_encoder upernet uvdoc
+    uvdoc_backbone vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_decoder
+    vibevoice_acoustic_tokenizer_encoder vibevoice_diffusion videomae videomt videoprism videoprism_text_model
+    videoprism_vision_model vilt vision visual_bert vit vit_mae vit_msn vitdet vitmatte vitpose vitpose_backbone vits
+    vivit voxtral_encoder wav2vec2 wavlm wavtokenizer wavtokenizer_encoder xclip xclip_text_model xclip_vision_model
+    xcodec yolos zoedepth
     """: Model(rotary=False),
     """
     blt deepseek_ocr2_vision dia lasr_ctc nemotron3_5_transcribe_audio nemotron3_diarization

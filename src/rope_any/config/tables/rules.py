@@ -273,6 +273,15 @@ def of_yuan(part: Part) -> dict[str, Fact]:
     return {"head_dim": head, "rotary_dim": Fact(hidden.value // heads.value, f"{hidden.source} // {heads.source}")}
 
 
+def twice_as_wide(part: Part) -> dict[str, Fact]:
+    """Return the width of a head of attention that takes two concatenated vectors, if both sizes are given."""
+    hidden, heads = part.get("hidden_size"), part.get("num_attention_heads")
+    if hidden is None or heads is None:
+        return {}
+    n, count = integer(hidden.source, hidden.value), between(1, MOST_HEADS)(heads.source, heads.value)
+    return {"head_dim": Fact(2 * n // count, f"2 * {hidden.source} // {heads.source}")}
+
+
 def of_clvp(part: Part) -> dict[str, Fact]:
     """Return how many features rotate in CLVP: at least 32."""
     whole, heads = (value(key).read(part, between(2, MOST_HEADS)) for key in ("projection_dim", "num_attention_heads"))
@@ -353,10 +362,23 @@ def no_slices(part: Part) -> dict[str, Fact]:
 
 
 def type_of_eagle(keys: Mapping[str, Any]) -> str:
-    """Return the type of Qwen2.5-VL for an EAGLE-3 draft of it, which has the architecture of Llama; else ""."""
-    objects = (keys.get(key) for key in ("rope_scaling", "rope_parameters"))
-    is_mrope = any(isinstance(each, Mapping) and "mrope_section" in each for each in objects)
-    return "qwen2_5_vl_text" if is_mrope and keys.get("architectures") == ["LlamaForCausalLMEagle3"] else ""
+    """
+    Return a type that rotates as an EAGLE-3 draft of Qwen-VL does, which has the architecture of Llama; else "".
+
+    Raise if programs differ: the code that trains the drafts of AngelSlim strides sections, whatever their config says.
+    """
+    objects = {key: keys.get(key) for key in ("rope_scaling", "rope_parameters")}
+    given = [(key, each) for key, each in objects.items() if isinstance(each, Mapping) and "mrope_section" in each]
+    classes = keys.get("architectures")
+    name = classes[0] if isinstance(classes, list) and classes else ""
+    if not given or name not in ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM"):
+        return ""
+    if any(each.get("mrope_interleaved") is True for _, each in given):
+        return "qwen3_omni_moe_talker_text"
+    if name == "LlamaForCausalLMEagle3":
+        return "qwen2_5_vl_text"
+    wanted = f"be true for {name}: the code that trains it strides in any case, engines only with this key"
+    raise ArgumentValueError(f"{given[0][0]}.mrope_interleaved", wanted)
 
 
 def type_of_minicpm_v(keys: Mapping[str, Any]) -> str:
@@ -374,6 +396,11 @@ def type_of_jina(keys: Mapping[str, Any]) -> str:
     """Return the type of jina-embeddings-v3 for an XLM-RoBERTa with rotary embedding; else ""."""
     is_rotary = keys.get("position_embedding_type") == "rotary" or keys.get("rotary_emb_base") is not None
     return "jina_embeddings_v3" if is_rotary else ""
+
+
+def type_by_its_class(keys: Mapping[str, Any]) -> str:
+    """Return the type of DeepSeek V4 for one of its files that names another type beside its class; else ""."""
+    return "deepseek_v4" if keys.get("architectures") == ["DeepseekV4ForCausalLM"] else ""
 
 
 def type_of_aria(keys: Mapping[str, Any]) -> str:

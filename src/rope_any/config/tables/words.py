@@ -72,6 +72,7 @@ OTHER_KEYS: Mapping[str, str] = {
 
 OTHER_VALUES: Mapping[str, str] = {
     **dict.fromkeys(("llama2", "llama3"), "llama"),
+    "qwen2.5": "qwen2",
     "global": "full_attention",
     "local": "sliding_attention",
 }
