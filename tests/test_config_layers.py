@@ -229,6 +229,13 @@ def test_layers_are_counted():
     assert [one.layers for one in config.read(step).explain()] == [(1,), (0,)]
 
 
+def test_a_block_of_layers_does_not_give_their_number():
+    gemma = {"model_type": "recurrent_gemma", "head_dim": 64, "block_types": ["recurrent", "recurrent", "attention"]}
+    assert config.read(gemma).explain()[0].layers is None
+    with pytest.raises(ValueError, match="num_hidden_layers must be given"):
+        config.read(gemma).layers()
+
+
 def test_unused_keys_can_have_any_value():
     listed = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
     exaone = {"model_type": "exaone4", "head_dim": 64, "sliding_window": None, "sliding_window_pattern": 0} | listed

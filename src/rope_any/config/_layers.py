@@ -455,7 +455,9 @@ def _listed_types(part: Part) -> Fact | None:
     for i, kind in enumerate(fact.value):
         _require_layer_type(part, f"{fact.source}[{i}]", kind)
     if "block_types" in name:  # one block of layers, which is repeated
-        count = layer_count(part) if first_value(part, LAYERS) else len(fact.value)
+        if first_value(part, LAYERS) is None:
+            return None
+        count = layer_count(part)
         return fact._replace(value=(fact.value * count)[:count])
     types = [RENAMED_TYPES.get(kind, kind) for kind in fact.value]
     return fact._replace(value=_cut_to_layer_count(part, fact.source, types, exact=True))
