@@ -6,6 +6,7 @@ import rope_any as ra
 
 QWEN = {"model_type": "qwen2", "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 32_768}
 GEMMA = {"model_type": "gemma3_text", "head_dim": 256, "num_hidden_layers": 6}
+DBRX = {"model_type": "dbrx", "d_model": 256, "n_heads": 2, "attn_config": {"rope_theta": 5e5}}
 
 
 def yarn(original, factor=4.0, key="rope_scaling", **others):
@@ -29,6 +30,7 @@ FOUND = [
     ("published:phi-3-mini-128k", "use long_factor for short sequences too", "set that maximum to 4096"),
     (QWEN | yarn(8_192, truncate=False), "llama.cpp rounds the ends of the ramp, since", "GGUF"),
     (QWEN | yarn(8_192, attention_factor=1.0), "itself, since it does not read rope_scaling.att", "GGUF"),
+    (DBRX, "transformers 5.24 does not read attn_config.rope_theta: pairs rotate up to", "rope_theta outside too"),
     ("published:kimi-k2", "has a ramp from 32 turns to 1", "GGUF"),
     (QWEN | {"model_type": "qwen2_vl"} | yarn(8_192, mrope_section=[16, 24, 24]), "makes the ramp for 4 times", "vLLM"),
 ]
@@ -44,6 +46,7 @@ def test_a_caution_says_what_is_given_and_what_was_meant(config, text, meant):
 
 PLAIN = [
     *(QWEN | yarn(8_192), QWEN | {"rope_parameters": {"rope_type": "default"}}, {"model_type": "gptj", "head_dim": 64}),
+    DBRX | {"rope_theta": 5e5},
     *("published:llama-3.1-8b", "published:deepseek-v3", "published:mistral-nemo", "published:gemma-4-e2b-it"),
 ]
 

@@ -192,6 +192,14 @@ def _keys_by_transformers_4(kind: _Kind) -> Readings:
     yield text, kind.made, theirs, "as_transformers(version=4) writes the keys that it reads"
 
 
+def _object_by_transformers(kind: _Kind) -> Readings:
+    """Yield the reading by transformers 5 without a base in an object of the model's own, which it does not read."""
+    name = kind.part.name(kind.part.model.keys.get(BASE, ""))
+    if "." in kind.part.model.keys.get(BASE, "") and kind.given(BASE) == name:
+        theirs = kind.changed(**{BASE: class_defaults(kind.part, kind.group.label)[BASE].value})
+        yield f"transformers 5.24 does not read {name}", kind.made, theirs, f"give the same {BASE} outside too"
+
+
 def _factor_by_transformers_4(kind: _Kind) -> Readings:
     """Yield the reading of YaRN by versions of transformers 4 that derive the factor even if it is given."""
     original, longest, factor = map(kind.number, (ORIGINAL, LENGTHS[0], "factor"))
@@ -252,6 +260,7 @@ def _ramp_by_vllm(kind: _Kind) -> Readings:
 _RULES: tuple[Callable[[_Kind], Found], ...] = (_scaled_lengths, _two_lengths, _base_by_class, _elsewhere)
 _READINGS: tuple[Callable[[_Kind], Readings], ...] = (
     _keys_by_transformers_4,
+    _object_by_transformers,
     _factor_by_transformers_4,
     _lists_elsewhere,
     _dynamic_elsewhere,
