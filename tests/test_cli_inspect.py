@@ -98,6 +98,10 @@ SHOWN = {  # configs, and texts in the order in which they are shown
         ["text 2 128 of 128 48, 64 / 8 half 10000"],
     ),
     "one key head": (PUBLISHED["google/gemma-3-1b-it"], ["text 4 full_attention 256 of 256 4 / 1 half 1000000"]),
+    "no rotary in a class": (
+        {"_class_name": "DiTTransformer2DModel"},
+        ["transformer 0 no rotary", "transformer, no layer: no rotary"],
+    ),
     "no rotary": (BEAM, ["text 0 full_attention no rotary", "full_attention: no rotary"]),
 }
 

@@ -74,7 +74,7 @@ def explained(
 def explained_parts(file: Path, config: Config, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
     """Return for each part what `Config.explain` returns, or its error as text; raise that of the only part."""
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
-    for part in config.parts or ("text",):
+    for part in config.parts or [next(iter(readers_of(config)), "text")]:
         try:
             explanations[part] = config.explain(part=part, **options)
         except (TypeError, ValueError) as error:
