@@ -222,7 +222,7 @@ def test_wrong_layer_types_of_models_without_rotary_are_refused(model, wrong, er
 
 def test_an_unknown_model_needs_its_pairing_base_share_and_layers():
     bare = {"model_type": "llama_our", "head_dim": 64, "num_hidden_layers": 2}
-    listed = r"`pairing`, rope_theta, partial_rotary_factor and layer_types be given; got 'llama_our'; if the"
+    listed = r"`pairing`, rope_theta, partial_rotary_factor and layer_types be given; got 'llama_our'; if it rotates"
     with pytest.raises(ValueError, match=f"rotation is known, or {listed}"):
         Rope.from_config(bare)
     unknown = bare | STATED | {"layer_types": ["full_attention"] * 2}
@@ -251,7 +251,7 @@ def test_a_config_of_an_unknown_model_must_have_no_words_of_its_own():
     stated = {"rope_theta": 1e4 * 50, "partial_rotary_factor": 0.5, "layer_types": ["full_attention"] * 28}
     own = sizes | {"kv_channels": 128, "original_rope": True, "rope_ratio": 50}
     for written, message in (
-        (own, "got 'unheard_of'; if the model rotates"),
+        (own, "got 'unheard_of'; if it rotates"),
         (own | stated, "kv_channels must equal head_dim, which alone is read for an unknown model"),
         (own | stated | {"head_dim": 128}, "original_rope must not be given for an unknown model_type"),
     ):

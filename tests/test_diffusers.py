@@ -692,7 +692,8 @@ WRONG = [
     ("ZImageTransformer2DModel", {"n_heads": 7}, "dim must be a multiple of the 7 heads; got 3840"),
     ("MiniMaxH3Transformer3DModel", {"rope_freq_dim": 30}, "at most a sixth of the head dimension, 128"),
     ("FluxPipeline", {}, "; give the folder of the pipeline, or the config.json of its transformer"),
-    ("FluxTransformer3DModel", {}, "by hand: Rope(axes.axial(…), pairing=…); did you mean FluxTransformer"),
+    ("FluxTransfomer2DModel", {}, "by hand: Rope(axes.axial(…), pairing=…); did you mean FluxTransformer2DModel?"),
+    ("Transformer2DModel", {"rope_theta": 1e6}, "rope_theta must not be given for Transformer2DModel of diffusers"),
     (7, {}, "_class_name must be a name"),
 ]
 

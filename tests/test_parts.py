@@ -107,6 +107,7 @@ for _ in range(2000):
     DEEP = [DEEP]
 NO_INDEXER = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "index_topk": 4}
 UNHEARD_OF = QWEN | {"vision_config": {"model_type": "unheard_of", "hidden_size": 64}}
+ROTATING_SIGLIP = QWEN | {"vision_config": {"model_type": "siglip_vision_model", "rope_theta": 1e4}}
 PIXTRAL = MISTRAL | {"vision_encoder": {"hidden_size": 64, "rope_theta": 1e4}}
 GGUF = {"general.architecture": "llama", "llama.embedding_length": 4096, "llama.attention.head_count": 32}
 
@@ -125,6 +126,11 @@ GGUF = {"general.architecture": "llama", "llama.embedding_length": 4096, "llama.
         (FLUX, {"factor": 8.0}, "factor must be left out"),
         (QWEN, {"part": "vision", "layer_type": "x"}, "layer_type must be one that the config has .it has none"),
         (UNHEARD_OF, {"part": "vision"}, "vision_config.model_type must be one"),
+        (
+            ROTATING_SIGLIP,
+            {"part": "vision"},
+            "rope_theta must not be given for siglip_vision_model, which has no rotary",
+        ),
         (PIXTRAL, {"part": "vision"}, "vision_encoder must have"),
         (LLAMA | {"no_rope_freq": 4}, {}, "no_rope_freq must be left out: .*it is of Megatron"),
         (LLAMA | {"mla_use_nope": True}, {}, "mla_use_nope must be False, the only supported value"),

@@ -76,10 +76,11 @@ def form_of(keys: Keys, forms: Sequence[Form], /) -> Form | None:
     several = [key for key in _DECIDING if key in keys]
     if "_class_name" in keys and not (isinstance(kind := keys.get("model_type"), str) and kind in ALL):
         several = [key for key in several if key != "model_type"]  # Wan's own is a kind of task, such as t2v
-    if form is None and "model_type" in keys and (other := _only_form({**keys, "model_type": None}, forms)):
-        several.append(other.name)
+    other = _only_form({**keys, "model_type": None}, forms) if form is None and "model_type" in keys else None
+    several += [other.name] if other else []
     if len(several) > 1:
-        raise ArgumentValueError("config", "be of one form", Text(f"keys of several: {' and '.join(several)}"))
+        hint = "a config.json calls sizes hidden_size, num_attention_heads and num_hidden_layers" if other else ""
+        raise ArgumentValueError("config", "be of one form", Text(f"keys of several: {' and '.join(several)}"), hint)
     return form
 
 

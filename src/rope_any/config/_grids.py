@@ -12,7 +12,7 @@ from typing import Any
 
 from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, choice, positive
 from rope_any._frequencies import as_rows
-from rope_any._names import did_you_mean
+from rope_any._names import did_you_mean, misspelt
 from rope_any._rope import Rope
 from rope_any.config._layers import Layers, all_layers
 from rope_any.config._load import Fact, grid_shape, require_names, same, typed
@@ -85,11 +85,11 @@ def _class_hint(name: str) -> str:
         return why
     if name.endswith("Pipeline"):
         return "give the folder of the pipeline, or the config.json of its transformer"
-    if not may_rotate(name):
+    near = did_you_mean(name, [*diffusers.CLASSES, *diffusers.REFUSED, *diffusers.UNROTATED], find=misspelt)
+    if not near and not may_rotate(name):
         return "it is no transformer of diffusers"
     by_hand = "make the Rope of another class by hand: Rope(axes.axial(…), pairing=…)"
-    known = [*diffusers.CLASSES, *diffusers.REFUSED, *diffusers.UNROTATED]
-    return "; ".join(filter(None, (by_hand, did_you_mean(name, known))))
+    return "; ".join(filter(None, (by_hand, near)))
 
 
 # --- reading a config -------------------------------------------------------------------------------------
@@ -115,6 +115,10 @@ def _not_read(part: Part, value: object, source: str) -> ArgumentValueError:
 def canonical(part: Part, rotation: str | None = None, /) -> tuple[Layers, ...]:
     """Return a part's layers as one group; without rotary, only `unrotated`. Raise for a refused class or key."""
     if rotation is not None and part.model_type in diffusers.UNROTATED:
+        for value, source in unread(part, ()):
+            wanted = f"not be given for {part.model_type} of diffusers, which has no rotary embedding"
+            hint = "a class of another program with this name may rotate: only its code says how"
+            raise ArgumentValueError(source, wanted, value, hint)
         return (Layers(unrotated=f"{part.model_type} has no rotary embedding"),)
     row = _row(part, rotation)
     _require_read(part, row)

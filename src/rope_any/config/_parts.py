@@ -185,7 +185,7 @@ def rotates(reader: PartReader, /) -> bool:
 
 def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
     """Return the part `name`; for None text, the only part, the only rotating one, or the only main one. Else raise."""
-    if name is not None:
+    if name is not None and parts:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
     if "text" in parts or len(parts) == 1:
         return parts.get("text") or next(iter(parts.values()))
@@ -215,16 +215,17 @@ def _sub_config_readers(
             continue
         model_type = _type_of(inner, path, outer)
         row, known = MODELS.get(model_type, Model(rotary=False)), ALL.get(model_type, UNKNOWN)
+        rotary = any(isinstance(key, str) and ROTARY.search(key) for key in inner)
         if _is_tower(model_type):
             yield path, _tower_reader(inner, path, model_type, pairing)
-        elif row.rotary and not row.text:
+        elif (row.rotary and not row.text) or (rotary and not known.rotary):  # the latter refuses keys that it lacks
             yield path, _other_text(inner, path, model_type, pairing)
-        elif not (model_type in MODELS or not known.rotary or known.apart):
-            rotary = any(isinstance(key, str) and ROTARY.search(key) for key in inner)
-            if (model_type and (rotary or path[-1] in _NAMES)) or (rotary and path[-1] in _NAMES):
-                name = ".".join((*path, "model_type"))
-                error = ArgumentValueError(name, "be one whose rotation is known", model_type)
-                yield path, _refusing_reader(inner, error, path)
+        elif model_type in MODELS or not known.rotary or known.apart:
+            continue
+        elif bool(model_type) + rotary + (path[-1] in _NAMES) >= 2:
+            name = ".".join((*path, "model_type"))
+            error = ArgumentValueError(name, "be one whose rotation is known", model_type)
+            yield path, _refusing_reader(inner, error, path)
 
 
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:

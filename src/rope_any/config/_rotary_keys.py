@@ -59,7 +59,8 @@ def several_axes_hint(model_type: str | None, /) -> str:
     """Return what to write instead of a value of M-RoPE for a model type whose positions have one axis."""
     near = f"{model_type}_vl_text"
     example = f", such as {near}" if near in MODELS and MODELS[near].axes else ""
-    return f"leave it out, or give a model_type whose positions have several axes{example}"
+    kind = f"give a model_type whose positions have several axes{example}"
+    return f"{kind}; or leave it out for text alone, where all axes have equal positions"
 
 
 @cache
@@ -132,7 +133,7 @@ def _unread(part: Part, key: str) -> ArgumentValueError:
     if part.model is UNKNOWN:
         wanted = "not be given for an unknown model_type: only the model's code says what it does"
         hint = f"leave it out, with its effect in {BASE}, {SHARE} and {OBJECTS[0]}"
-    elif key in _keys_of_any_model():
+    elif not part.model.rotary or key in _keys_of_any_model():
         why = "does not read it" if part.model.rotary else "has no rotary embedding"
         wanted, hint = f"not be given for {part.model_type}, which {why}", "" if meant == key else hint
     return ArgumentValueError(part.name(key), wanted, part.keys[key], hint)

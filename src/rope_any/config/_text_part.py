@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rope_any._checks import NOTHING, ArgumentValueError
-from rope_any._names import did_you_mean
+from rope_any._names import did_you_mean, misspelt
 from rope_any._pairing import Pairing
 from rope_any.config._load import Fact, agreed, is_name, require_names, same
 from rope_any.config._part import BASE, COUNT, HIDDEN, LAYERS, OBJECTS, SHARE, TYPES, Part, model_type_of
@@ -37,9 +37,9 @@ _OF_OTHER_FILES = {
 }
 """Keys that show what an object without `model_type` is, and what to say of it."""
 _IN_ITS_CODE = (
-    "If the model rotates as a known model does, write that model_type, such as llama; "
-    "if not, find these values in its code, if it rotates: partial_rotary_factor is 1 for a whole head, "
-    'layer_types has "full_attention" for each layer that rotates'
+    "If it rotates as a known model, write that model_type (llama pairs i and i + d/2, cohere 2i and 2i + 1, "
+    "bert none); if not, take these from its code: partial_rotary_factor 1 is a whole head, "
+    'layer_types has "full_attention" for layers that rotate'
 )
 
 
@@ -62,7 +62,7 @@ def part_of(keys: Mapping[str, Any], pairing: Pairing | None = None, /) -> Part:
         keys, path = keys[inner], (*path, inner)
         require_names(keys)
     written = model_type_of(keys, path)
-    by_class = "" if written in ALL or _text_part_of(outer) else _type_by_class(keys)
+    by_class = "" if written or _text_part_of(outer) else _type_by_class(keys)
     model_type = by_class or written or _text_part_of(outer) or None
     model_type = _text_part_of(model_type) or model_type
     instead = ALL.get(model_type or "", UNKNOWN).instead
@@ -188,11 +188,7 @@ def _require_known_model(
     classes = keys.get("architectures")
     given = model_type or next(filter(is_name, classes if isinstance(classes, list) else ()), "")
     stem = re.sub("for(causallm|conditionalgeneration)$|model$", "", given.lower())  # of a class's name
-    from difflib import get_close_matches  # slow to import, and only errors need it
-
-    # a name that begins or extends another one is that of another model
-    known = [OTHER_VALUES.get(each, each) for each in get_close_matches(stem, [*MODELS, *OTHER_VALUES], 1, cutoff=0.8)]
-    near = did_you_mean(stem, known, OTHER_VALUES)
+    near = did_you_mean(stem, MODELS, OTHER_VALUES, misspelt)
     code = _IN_ITS_CODE if missing != ["`pairing`"] else ""
     hint = f"{near} {code}".strip() if near else code.replace("If", "if", 1)
     if model_type is not None:
