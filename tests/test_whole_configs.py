@@ -28,6 +28,8 @@ REFUSED = {
     "adept/fuyu-8b": "rope_theta must be in text_config: only that part is read",  # transformers takes another base
     "inclusionAI/Ming-UniVision-16B-A3B": "rope_scaling.type must be one of",
     "gemma3 0eeac48b": "layer_types must have 4 entries",  # which are 62
+    "ACE-Step/ACE-Step-v1-3.5B transformer": "rope_theta must not be given for Transformer2DModel",  # it is no rotation
+    "AngelSlim qwen2.5-vl-3b eagle3": "rope_scaling.mrope_interleaved must be true",  # its engines don't stride
 }
 """Files whose text is refused although its model is known, and the reason."""
 
@@ -199,7 +201,8 @@ LLAMA = ("half", lambda c: pairs(head(c), c.get("rope_theta", 1e4)), everywhere)
 # d78bf58, and of the first sglang 0.5.23; bunny-phi, BAAI/Bunny; fish_qwen3_omni, fishaudio/fish-speech; logics,
 # alibaba/Logics-Thinking 37c023b; maple, llama.cpp 0c1e570 maple.cpp; mimo_v2, vllm 0.33.0 mimo_v2.py; mobilellm,
 # facebookresearch/MobileLLM 8b9769d; naive_n05_flash, modeling_naive_n05_flash.py; nemotron_labs_diffusion,
-# modeling_ministral.py; spark2_5, sglang 0.5.23 spark2_5.py.
+# modeling_ministral.py; spark2_5, sglang 0.5.23 spark2_5.py; acestep, modeling_acestep_v15_turbo.py; the drafts of
+# AngelSlim 67394ce, llama_eagle3.py.
 FORMULAS = {
     "qwen": (
         "half",
@@ -215,13 +218,15 @@ FORMULAS = {
     "minicpmv": ("half", of_minicpm_v, everywhere),
     "minimax_m3": ("half", lambda c: pairs(c["rotary_dim"], c["rope_theta"]), everywhere),
     "new": ("half", of_gte, everywhere),
-    **dict.fromkeys(("qwen3_asr", "vibevoice", "vibepod"), LLAMA),
+    **dict.fromkeys(("acestep", "kugelaudio", "qwen3_asr", "vibevoice", "vibepod"), LLAMA),
     # Rhymes' Aria has a base of 10000
     "aria": ("half", lambda c: pairs(head(c), c.get("rope_theta", 5e5 if "max_seq_len" in c else 1e4)), everywhere),
     **dict.fromkeys(
         ("bailing_moe_linear", "bunny-phi"),
         ("half", lambda c: pairs(int(head(c) * c["partial_rotary_factor"]), c["rope_theta"]), everywhere),
     ),
+    # transformers 4 reads the object, 5.24 does not
+    "dbrx": ("half", lambda c: pairs(head(c, "d_model", "n_heads"), c["attn_config"]["rope_theta"]), everywhere),
     "fish_qwen3_omni": ("interleaved", lambda c: pairs(c["head_dim"], c["rope_base"]), everywhere),
     "maple": ("half", lambda c: pairs(64, c["rope_theta"]), lambda c, i: c["layer_types"][i] == "sliding_attention"),
     **dict.fromkeys(("mimo_v2", "naive_n05_flash"), ("half", of_mimo_v2, everywhere)),
@@ -256,7 +261,7 @@ def text_of(keys):
 def formula_of(keys):
     """Return the formula of a file's text; None if transformers has its class, or it is of another form."""
     classes, scaling = keys.get("architectures") or [], keys.get("rope_scaling") or {}
-    if classes == ["LlamaForCausalLMEagle3"] and "mrope_section" in scaling:
+    if classes in (["LlamaForCausalLMEagle3"], ["Eagle3LlamaForCausalLM"]) and "mrope_section" in scaling:
         return LLAMA
     return next(filter(None, (FORMULAS.get(each.get("model_type")) for each in (keys, text_of(keys)))), None)
 
@@ -294,6 +299,8 @@ HF = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4, "r
 HALF, STEP3 = {**HF, "partial_rotary_factor": 0.5}, {**HF, "head_dim": 256}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 8192}
+TTS = FILES["Qwen/Qwen3-TTS-12Hz-1.7B-Base"]["config"]
+TTS_CODES = TTS["talker_config"]["code_predictor_config"]
 # name: (a file, the config of a known form, the pairing of the file)
 OTHER_FORMS = {
     "Wan": ({"_class_name": "WanModel", "model_type": "t2v", **WAN}, ("WanTransformer3DModel", WAN_OF_DIFFUSERS), None),
@@ -352,6 +359,28 @@ OTHER_FORMS = {
         FILES["kyutai/moshiko 7B"]["config"],
         ("llama", {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}),
         "interleaved",
+    ),
+    "LongCat-Video": (
+        FILES["meituan-longcat/LongCat-Video dit"]["config"],
+        ("WanTransformer3DModel", {"num_attention_heads": 32, "attention_head_dim": 128, "num_layers": 48}),
+        None,
+    ),
+    "LongCat-Video-Avatar": (
+        FILES["meituan-longcat/LongCat-Video-Avatar dit"]["config"],
+        ("WanTransformer3DModel", {"num_attention_heads": 32, "attention_head_dim": 128, "num_layers": 48}),
+        None,
+    ),
+    "Qwen3-TTS": (TTS["talker_config"], ("qwen3_omni_moe_talker_text", TTS["talker_config"]), None),
+    "Qwen3-TTS's codes": (TTS_CODES, ("qwen3", TTS_CODES), None),
+    "Zamba2": (
+        {"model_type": "zamba2", "use_mem_rope": True, **HF},
+        ("zamba2", {"use_mem_rope": True, **HF, "attention_head_dim": 256}),
+        None,
+    ),
+    "OLMo": (
+        {"model_type": "hf_olmo", "rope": True, "d_model": 4096, "n_heads": 32, "n_layers": 4, "rope_theta": 5e5},
+        ("olmo", HF),
+        None,
     ),
     "Kimi-VL's tower": ({"model_type": "moonvit", **VIT}, ("kimi_k25_vision", VIT), "interleaved"),
     "Ming's tower": ({"model_type": "qwen3_moe_vit", **VIT}, ("qwen3_vl_moe_vision", VIT), None),
@@ -441,6 +470,12 @@ def test_zaya_of_its_own_code_rotates_in_every_second_layer():
     ("keys", "message"),
     [
         ({"model_type": "step3p5", "rope_scaling": LLAMA3}, "the code of the weights scales all layers"),
+        (
+            {"model_type": "zamba2", "attention_head_dim": 128, **HF},
+            "must agree with 2 \\* hidden_size // num_attention",
+        ),
+        ({"model_type": "hf_olmo", "d_model": 64, "n_heads": 2}, "config must have rotary embedding"),
+        ({"model_type": "deepseek_ref", **HF}, "got 'deepseek_ref'"),
         ({"model_type": "gte", "position_embedding_type": "absolute"}, "position_embedding_type must be rope"),
         ({"model_type": "gte", "logn_attention_scale": True}, "logn_attention_scale must be False"),
         ({"model_type": "mimo_v2", "rope_theta": 1e6} | HF, "swa_rope_theta must be given"),
