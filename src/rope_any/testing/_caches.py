@@ -22,7 +22,7 @@ from rope_any.layouts import (
     require_options,
     values_of,
 )
-from rope_any.testing._causes import MISTAKES, POWERS, Seen
+from rope_any.testing._causes import MISTAKES, NEIGHBOUR, POWERS, Seen
 from rope_any.testing._exact import Data, features
 from rope_any.testing._readings import (
     Reading,
@@ -47,7 +47,6 @@ RUNS = 5  # runs of wrong rows that are named
 # The share of wrong rows up to which they are named, and no mistake is looked for that would make all wrong. A layout
 # with one number for each pair has no rows, and half of its pairs are right if frequencies are scaled by parts.
 FEW = {"row": 0.5, "pair": 0.125}
-NEIGHBOUR = next(mistake for mistake in MISTAKES if "{name}" in mistake.name)
 NOT_FINITE = Fault("infinite or NaN values", "see where they come from")
 COPIES_DIFFER = Fault("the two copies of a number differ", "write each number to both of its places")
 NEVER_WRITTEN = "fill it: its memory was reserved, but never written"
@@ -316,7 +315,7 @@ def _another(reading: Reading, wrong: Data) -> Diagnosis:
     """Return the neighbour that a cache, or all from the first wrong row on, is for; or a second table; or none."""
     for name, rope in reading.neighbours.items():
         if (error := error_if_right(reading._replace(rope=rope))) is not None:
-            return Diagnosis((Fault(NEIGHBOUR.name.format(name=name), NEIGHBOUR.remedy),), error)
+            return Diagnosis((Fault(NEIGHBOUR.format(name=name), MISTAKES[NEIGHBOUR][1]),), error)
     begin = int(wrong.argmax())
     if reading.unit == "pair" or not begin:
         return Diagnosis()

@@ -16,7 +16,6 @@ from rope_any._rope import Rope
 from rope_any.axes import strided_axes
 from rope_any.testing._exact import Data, Members, pair_errors, pair_lengths
 from rope_any.testing._rotary import (
-    Fault,
     Rotary,
     measure_frequencies,
     measure_positions,
@@ -100,24 +99,9 @@ Make: TypeAlias = Callable[[Rotary, Seen], Iterator[Wrong]]
 """A function that yields the ways in which a mistake can be made in a `Rotary`."""
 
 
-class Mistake(NamedTuple):
-    """A mistake that a rotary may have."""
-
-    name: str
-    """What it is, with ``{places}`` for what `make` found."""
-    make: Make
-    remedy: str
-    """What to do about it."""
-
-    def made(self, r: Rotary, seen: Seen) -> Iterator[Rotary]:
-        """Yield `r` with this mistake too, in each way in which it can be made."""
-        for details, fields in self.make(r, seen):
-            yield r._replace(**fields, faults=(*r.faults, Fault(self.name.format(**details), self.remedy, self.name)))
-
-
-def always(**fields: Any) -> Make:
+def _one(change: Callable[[Rotary], dict[str, Any]]) -> Make:
     """Return a `Make` of one way, which needs nothing from the results."""
-    return lambda _r, _seen: iter([({}, fields)])
+    return lambda r, _: iter([({}, change(r))])
 
 
 # --- features -----------------------------------------------------------------------------------------------
@@ -327,7 +311,7 @@ def _multiples(positions: Data, *, of: int) -> Data:
 
 def _times(change: Callable[[Data], Data]) -> Make:
     """Return a `Make` of one way: frequencies changed by a function."""
-    return lambda r, _: iter([({}, {"frequencies": change(r.frequencies)})])
+    return _one(lambda r: {"frequencies": change(r.frequencies)})
 
 
 def _inverted(r: Rotary, _: Seen) -> Iterator[Wrong]:
@@ -356,60 +340,60 @@ def _neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
             yield {"name": name}, {"frequencies": one.frequencies, "factor": one.factor}
 
 
+def _sections(r: Rotary) -> list[int]:
+    """Return the number of pairs of each of two to four axes; [] if there are others, or a pair has several."""
+    own = r.frequencies != 0
+    return own.sum(axis=1).tolist() if 1 < len(own) < 5 and (own.sum(axis=0) < 2).all() else []
+
+
+def _on_axes(row: Data, axis_of: Data, axes: int) -> Data:
+    """Return frequencies ``(pairs,)``, each on its own of the axes: ``(axes, pairs)``."""
+    return np.where(np.arange(axes)[:, None] == axis_of, row, 0)
+
+
 def _arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield other ways to divide the pairs among axes: in chunks or in turns, in any order, or as measured."""
-    axes, row = len(r.frequencies), r.frequencies.sum(axis=0)
-    if not 1 < axes < 5 or (np.count_nonzero(r.frequencies, axis=0) > 1).any():
+    if not (sizes := _sections(r)):
         return
-    sizes, falling = np.count_nonzero(r.frequencies, axis=1).tolist(), np.sort(row)[::-1]
-    ways: list[tuple[str, Any, Data]] = []
+    axes, row = len(sizes), r.frequencies.sum(axis=0)
+    falling = np.sort(row)[::-1]
+    ways = list[tuple[str, Any, Data]]()
     for order in dict.fromkeys(permutations(sizes)):
         ways += [("in chunks", np.repeat(range(axes), order), each) for each in (row, falling)]
         ways.append(("in turns", np.asarray(strided_axes(r.pairs, order)), row))
     # each axis takes every n-th frequency
-    turns = np.concatenate([np.full(len(falling[axis::axes]), axis) for axis in range(axes)])
-    ways.append(
-        ("in chunks, of frequencies in turns", turns, np.concatenate([falling[axis::axes] for axis in range(axes)]))
-    )
+    turns = np.argsort(np.arange(r.pairs) % axes, kind="stable")
+    ways.append(("in chunks, of frequencies in turns", turns % axes, falling[turns]))
     if (f := seen.measured(r)) is not None:
         ways.append(("as measured", np.abs(f).argmax(axis=0), row))
     for how, axis_of, each in ways:
         if len(axis_of) == r.pairs:
-            f = np.where(np.arange(axes)[:, None] == axis_of, each, 0)
+            f = _on_axes(each, axis_of, axes)
             yield {"how": f"{np.count_nonzero(f, axis=1).tolist()} {how}"}, {"frequencies": f}
 
 
 def _by_feature(r: Rotary, _: Seen) -> Iterator[Wrong]:
     """Yield sections counted in features of a table as wide as x: twice the right ones in order, or equal ones."""
-    axes, row = len(r.frequencies), r.frequencies.sum(axis=0)
-    if not 1 < axes < 5 or (np.count_nonzero(r.frequencies, axis=0) > 1).any() or (np.diff(r.features) > 1).any():
+    sizes, row = _sections(r), r.frequencies.sum(axis=0)
+    if not sizes or (np.diff(r.features) > 1).any():
         return
-    equal = [len(each) for each in np.array_split(np.arange(2 * r.pairs), axes)]
-    for sizes in ([2 * n for n in np.count_nonzero(r.frequencies, axis=1)], equal):
-        if sum(sizes) != 2 * r.pairs:
-            continue
-        axis_of = np.repeat(range(axes), sizes)
-        first, second = (
-            np.where(np.arange(axes)[:, None] == axis_of[each - r.features[0]], row, 0) for each in r.members
-        )
-        yield {"sizes": ", ".join(map(str, sizes))}, {"frequencies": first, "second": second}
-
-
-def _axis_scale(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield a number that multiplies the positions of one axis, as measured."""
-    if len(r.frequencies) > 1 and (f := seen.measured(r)) is not None:
-        for axis, (got, want) in enumerate(zip(f, r.frequencies, strict=True)):
-            for scale in _rounded_numbers(_ratio(got, want)):
-                scales = np.where(np.arange(len(f)) == axis, scale, 1)[:, None]
-                yield {"axis": axis, "scale": f"{scale:.6g}"}, {"frequencies": r.frequencies * scales}
+    equal = [len(each) for each in np.array_split(r.features, len(sizes))]
+    for each in ([2 * n for n in sizes], equal):
+        axis_of = np.repeat(range(len(sizes)), each)
+        if len(axis_of) == len(r.features):
+            first, second = (_on_axes(row, axis_of[at - r.features[0]], len(sizes)) for at in r.members)
+            yield {"sizes": ", ".join(map(str, each))}, {"frequencies": first, "second": second}
 
 
 def _scaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield a number that multiplies all frequencies of one axis, as measured."""
-    for f in _measured(r, seen):
-        for scale in _rounded_numbers(_ratio(f, r.frequencies[0])):
-            if abs(scale - 1) > 1e-6 and 1e-6 < scale < 1e3:
-                yield {"scale": f"{scale:.6g}"}, {"frequencies": scale * r.frequencies}
+    """Yield a number that multiplies all frequencies of an axis, as measured."""
+    f = seen.measured(r)
+    for axis, row in enumerate(() if f is None else f):
+        own = np.arange(len(r.frequencies))[:, None] == axis
+        for scale in _rounded_numbers(_ratio(row, r.frequencies[axis])):
+            if abs(scale - 1) > 1e-6 and 1e-6 < abs(scale) < 1e3:
+                what = f"positions of axis {axis}" if len(r.frequencies) > 1 else "all frequencies"
+                yield {"what": what, "scale": f"{scale:.6g}"}, {"frequencies": np.where(own, scale, 1) * r.frequencies}
 
 
 def _ratio(got: Data, want: Data) -> float:
@@ -420,8 +404,8 @@ def _ratio(got: Data, want: Data) -> float:
     return float(np.median(got[which] / want[which])) if which.any() else 1.0
 
 
-def _other_base(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the base closest to the measured frequencies of one axis, to few digits and to all."""
+def _other_frequencies(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the base closest to the measured frequencies of one axis, to few digits and to all, and close schemes."""
     for f in _measured(r, seen):
         for base in _bases(f / f[0]):
             plain = np.asarray([frequencies(2 * r.pairs, base=base)])
@@ -432,6 +416,9 @@ def _other_base(r: Rotary, seen: Seen) -> Iterator[Wrong]:
                 if not np.allclose(scale * plain, r.frequencies, rtol=1e-6, atol=0):
                     which = f"those of base {base:.8g}{_ntk(base, r)}{times}"
                     yield {"which": which}, {"frequencies": scale * plain}
+        for text, row in _schemes(tuple(f.tolist())):
+            if np.allclose(row, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()):
+                yield {"which": f"those of {text}"}, {"frequencies": np.asarray([row])}
 
 
 def _ntk(base: float, r: Rotary) -> str:
@@ -442,14 +429,6 @@ def _ntk(base: float, r: Rotary) -> str:
     factor = float((base * r.frequencies[0, 1] ** r.pairs) ** ((r.pairs - 1) / r.pairs))
     is_simple = factor > 1.25 and abs(2 * factor - round(2 * factor)) < 1e-4 * factor
     return f" (NTK scaling by {factor:.3g})" if is_simple else ""
-
-
-def _other_scheme(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the schemes that come close to the measured frequencies of one axis: factors and lengths as published."""
-    for f in _measured(r, seen):
-        for text, row in _schemes(tuple(f.tolist())):
-            if np.allclose(row, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()):
-                yield {"which": f"those of {text}"}, {"frequencies": np.asarray([row])}
 
 
 def _twice_scaled(r: Rotary, _: Seen) -> Iterator[Wrong]:
@@ -529,27 +508,18 @@ def _schemes(f: tuple[float, ...]) -> list[tuple[str, Data]]:
     return found
 
 
-def _yarn(turns: tuple[float, float], *, truncate: bool) -> Callable[..., Any]:
-    """Return `scaling.yarn` with these numbers of turns at the ends of the ramp, rounded or not."""
-    fast, slow = turns
-    return partial(scaling.yarn, beta_fast=fast, beta_slow=slow, truncate=truncate)
+def _without_base(scheme: Callable[..., Any], **turns: float) -> Callable[..., Any]:
+    """Return a scheme that is called as `scaling.yarn` is, but has no base, with these numbers of turns."""
+    return lambda f, s, *, base, original_length: scheme(f, s, original_length=original_length, **turns)  # noqa: ARG005
 
 
-def _by_turns(turns: tuple[float, float]) -> Callable[..., Any]:
-    """Return `scaling.ntk_by_parts`, which has no base, with these numbers of turns at the ends of the ramp."""
-    high, low = turns
-    return lambda f, s, *, base, original_length: scaling.ntk_by_parts(  # noqa: ARG005  # called as all schemes are
-        f, s, original_length=original_length, alpha=low, beta=high
-    )
-
-
-_BY_PARTS = {
-    "YaRN": _yarn((32, 1), truncate=True),
-    "YaRN, its ramp not rounded": _yarn((32, 1), truncate=False),
-    "YaRN of 64 to 1 turns": _yarn((64, 1), truncate=True),
-    "YaRN of 128 to 1 turns": _yarn((128, 1), truncate=True),
-    "Llama 3": _by_turns((4, 1)),
-    "NTK by parts": _by_turns((32, 1)),
+_BY_PARTS: dict[str, Callable[..., Any]] = {
+    "YaRN": scaling.yarn,
+    "YaRN, its ramp not rounded": partial(scaling.yarn, truncate=False),
+    "YaRN of 64 to 1 turns": partial(scaling.yarn, beta_fast=64),
+    "YaRN of 128 to 1 turns": partial(scaling.yarn, beta_fast=128),
+    "Llama 3": _without_base(scaling.llama3, low_freq_factor=1, high_freq_factor=4),
+    "NTK by parts": _without_base(scaling.ntk_by_parts),
 }
 """Schemes that scale slow pairs alone, with their usual numbers of turns."""
 
@@ -589,120 +559,96 @@ def _rest_factor(_: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
 
-# In this order: a mistake is made in what those before it leave, and numbers are measured last.
-MISTAKES = (
-    Mistake(
-        "the other pairing: {other}",
+NEIGHBOUR = "the rotation is that of {name}"
+# By name, with {places} for what is found: how it is made, and what to do about it. In this order: a mistake is made in
+# what those before it leave, and numbers are measured last.
+MISTAKES: dict[str, tuple[Make, str]] = {
+    "the other pairing: {other}": (
         _other_pairing,
         "rotate the pairs of the checkpoint, or reorder its weights by rope_any.weights.convert",
     ),
-    Mistake(
-        "another slice: features {first} to {last} are rotated", _other_slice, "rotate the slice that the model rotates"
-    ),
-    Mistake(
-        "another rotary_dim, {width}: features {first} to {last} are rotated",
+    "another slice: features {first} to {last} are rotated": (_other_slice, "rotate the slice that the model rotates"),
+    "another rotary_dim, {width}: features {first} to {last} are rotated": (
         _other_width,
         "take rotary_dim from the config: partial_rotary_factor, rotary_pct or rotary_dim",
     ),
-    Mistake(
-        "the rotary part is too small: {which}", _fewer_pairs, "rotate all pairs: frequencies has one number for each"
-    ),
-    Mistake(
-        "features i and i + {gap} form a pair, rather than i and i + {own}",
+    "the rotary part is too small: {which}": (_fewer_pairs, "rotate all pairs: frequencies has one number for each"),
+    "features i and i + {gap} form a pair, rather than i and i + {own}": (
         _other_partner,
         "take features half of rotary_dim apart; half of head_dim if the model pads its frequencies with zeros",
     ),
-    Mistake(
-        "pairs are formed within {count} blocks of features", _other_blocks, "form pairs as `blocks` of the Rope says"
-    ),
-    Mistake("features are returned in the order {other}", _other_order, "write each feature back to its own place"),
-    Mistake(
-        "tables in the feature order of {other}",
+    "pairs are formed within {count} blocks of features": (_other_blocks, "form pairs as `blocks` of the Rope says"),
+    "features are returned in the order {other}": (_other_order, "write each feature back to its own place"),
+    "tables in the feature order of {other}": (
         _other_columns,
         "repeat each number of a table twice in succession for interleaved pairs, the whole table for half",
     ),
-    Mistake(
-        "the opposite sign: pairs rotate backwards",
-        lambda r, _: iter([({}, {"sign": -r.sign})]),
+    "the opposite sign: pairs rotate backwards": (
+        _one(lambda r: {"sign": -r.sign}),
         "rotate by +angle: a·c − b·s and b·c + a·s",
     ),
-    Mistake("cosines and sines exchanged", always(exchanged=True), "exchange them back"),
-    Mistake("the minus left out: a·c + b·s", always(minus=False), "compute a·c − b·s and b·c + a·s"),
-    Mistake(
-        "the second feature is computed from the rotated first",
-        always(overwritten=True),
+    "cosines and sines exchanged": (_one(lambda _: {"exchanged": True}), "exchange them back"),
+    "the minus left out: a·c + b·s": (_one(lambda _: {"minus": False}), "compute a·c − b·s and b·c + a·s"),
+    "the second feature is computed from the rotated first": (
+        _one(lambda _: {"overwritten": True}),
         "keep the first feature until the second is computed",
     ),
-    Mistake("nothing is rotated, as if all positions were 0", _unrotated, "pass the positions on, and use the result"),
-    Mistake("positions ignored: all tokens are rotated as at 1", _mapped(np.ones_like), "use the positions"),
-    Mistake(
-        "positions ignored: each call counts from 0",
+    "nothing is rotated, as if all positions were 0": (_unrotated, "pass the positions on, and use the result"),
+    "positions ignored: all tokens are rotated as at 1": (_mapped(np.ones_like), "use the positions"),
+    "positions ignored: each call counts from 0": (
         _mapped(_index_in_call),
         "use the positions: with a cache a call begins at the length of the cache",
     ),
-    Mistake(
-        "all tokens of a call are rotated as its first", _mapped(_first_of_call), "give each token its own position"
-    ),
-    Mistake(
-        "int64 positions are read as int32: every second one is 0",
+    "all tokens of a call are rotated as its first": (_mapped(_first_of_call), "give each token its own position"),
+    "int64 positions are read as int32: every second one is 0": (
         _mapped(_as_int32),
         "convert the positions to the dtype that the kernel reads",
     ),
-    Mistake("positions run backwards within each call", _mapped(_reversed_in_call), "take positions in their order"),
-    Mistake("positions are {how}", _truncated, "keep real positions, and multiply before you divide"),
-    Mistake(
-        "positions are read as int16: from 32768 on they are negative",
+    "positions run backwards within each call": (_mapped(_reversed_in_call), "take positions in their order"),
+    "positions are {how}": (_truncated, "keep real positions, and multiply before you divide"),
+    "positions are read as int16: from 32768 on they are negative": (
         _mapped(lambda p: p.astype(np.int64).astype(np.int16).astype(np.float64)),
         "read the positions in the dtype that they have",
     ),
-    Mistake("the axes of the positions are taken as {order}", _axis_order, "take the axes in their order"),
-    Mistake("positions one too large", lambda r, _: iter([({}, {"shift": r.shift + 1})]), "count from 0"),
-    Mistake("positions one too small", lambda r, _: iter([({}, {"shift": r.shift - 1})]), "count from 0"),
-    Mistake(
-        "all positions are off by {by}", _shifted, "count from the first token: no offset of padding or of an embedding"
-    ),
-    Mistake("positions {how}", _elsewhere, "make tables as long as the longest sequence"),
-    Mistake("all frequencies times π/180: angles treated as degrees", _times(np.deg2rad), "compute in radians"),
-    Mistake("all frequencies times 180/π: angles converted to degrees", _times(np.rad2deg), "compute in radians"),
-    Mistake("all frequencies times 2π: treated as turns", _times(lambda f: 2 * np.pi * f), "compute in radians"),
-    Mistake("frequencies inverted: positive powers of the base", _inverted, "divide by the powers of the base"),
-    Mistake("frequencies in reverse order", _times(lambda f: f[:, ::-1]), "begin with the fastest pair"),
-    Mistake(
-        "rotated twice",
-        lambda r, _: iter([({}, {"frequencies": 2 * r.frequencies, "factor": r.factor**2})]),
+    "the axes of the positions are taken as {order}": (_axis_order, "take the axes in their order"),
+    "positions one too large": (_one(lambda r: {"shift": r.shift + 1}), "count from 0"),
+    "positions one too small": (_one(lambda r: {"shift": r.shift - 1}), "count from 0"),
+    "all positions are off by {by}": (_shifted, "count from the first token: no offset of padding or of an embedding"),
+    "positions {how}": (_elsewhere, "make tables as long as the longest sequence"),
+    "all frequencies times π/180: angles treated as degrees": (_times(np.deg2rad), "compute in radians"),
+    "all frequencies times 180/π: angles converted to degrees": (_times(np.rad2deg), "compute in radians"),
+    "all frequencies times 2π: treated as turns": (_times(lambda f: 2 * np.pi * f), "compute in radians"),
+    "frequencies inverted: positive powers of the base": (_inverted, "divide by the powers of the base"),
+    "frequencies in reverse order": (_times(lambda f: f[:, ::-1]), "begin with the fastest pair"),
+    "rotated twice": (
+        _one(lambda r: {"frequencies": 2 * r.frequencies, "factor": r.factor**2}),
         "rotate in one place: q and k in the cache may be rotated already",
     ),
-    Mistake(
-        "exponents over {width} rather than rotary_dim",
-        _exponents,
-        "divide exponents by the number of rotated features",
-    ),
-    Mistake("the scaling of the frequencies applied twice", _twice_scaled, "scale them once"),
-    Mistake(
-        "the rotation is that of {name}",
-        _neighbour,
-        "choose the part, the layers, the length and the scaling of the config",
-    ),
-    Mistake(
-        "sections of the axes: {how}",
+    "exponents over {width} rather than rotary_dim": (_exponents, "divide exponents by the number of rotated features"),
+    "the scaling of the frequencies applied twice": (_twice_scaled, "scale them once"),
+    NEIGHBOUR: (_neighbour, "choose the part, the layers, the length and the scaling of the config"),
+    "sections of the axes: {how}": (
         _arrangement,
         "divide the pairs as the config says: mrope_section, and interleaved",
     ),
-    Mistake("sections of the axes are taken for features: {sizes}", _by_feature, "divide pairs, not features"),
-    Mistake("the features that pass through times {factor}", _rest_factor, "leave them as they are"),
-    Mistake("the attention factor {how}", _factor_twice, "multiply cosine and sine by it once, for q and for k"),
-    Mistake("an attention factor of {factor} rather than {own}", _other_factor, "take it from the config"),
-    Mistake("other frequencies: {which}", _other_base, "take the base and the scaling from the config"),
-    Mistake("all frequencies times {scale}", _scaled, "take the factor of linear scaling from the config"),
-    Mistake("positions of axis {axis} times {scale}", _axis_scale, "take the positions as the model counts them"),
-    Mistake("other frequencies: {which}", _other_scheme, "take the factor, the lengths and the scheme from the config"),
-    Mistake(
-        "the ramp of the scaling runs from pair {ends}, rather than {own}",
+    "sections of the axes are taken for features: {sizes}": (_by_feature, "divide pairs, not features"),
+    "the features that pass through times {factor}": (_rest_factor, "leave them as they are"),
+    "the attention factor {how}": (_factor_twice, "multiply cosine and sine by it once, for q and for k"),
+    "an attention factor of {factor} rather than {own}": (_other_factor, "take it from the config"),
+    "other frequencies: {which}": (
+        _other_frequencies,
+        "take the base, and the scheme, the factor and the lengths of the scaling, from the config",
+    ),
+    "{what} times {scale}": (
+        _scaled,
+        "take the scale of positions from the config: the factor of linear scaling, the tokens per second",
+    ),
+    "the ramp of the scaling runs from pair {ends}, rather than {own}": (
         _other_ramp,
         "take the base, the original length, beta_fast, beta_slow and truncate from the config",
     ),
-    Mistake("frequencies of some pairs: {which}", _as_measured, "compare its frequencies with those of the Rope"),
-)
+    "frequencies of some pairs: {which}": (_as_measured, "compare its frequencies with those of the Rope"),
+}
 """All mistakes that are looked for but roundings."""
 
 

@@ -131,11 +131,13 @@ def _closest(r: Rotary, near: Seen, seen: Seen, bound: float) -> float:
 
 
 def _changed(r: Rotary, seen: Seen) -> Iterator[Rotary]:
-    """Yield a rotation with one more of `MISTAKES`, of those after its own."""
-    names = [mistake.name for mistake in MISTAKES]
+    """Yield a rotation with one more of `MISTAKES`, of those after its own, in each way in which it can be made."""
+    names = list(MISTAKES)
     begin = names.index(r.faults[-1].name) + 1 if r.faults else 0
-    for mistake in MISTAKES[begin:]:
-        yield from mistake.made(r, seen)
+    for name in names[begin:]:
+        make, remedy = MISTAKES[name]
+        for details, fields in make(r, seen):
+            yield r._replace(**fields, faults=(*r.faults, Fault(name.format(**details), remedy, name)))
 
 
 def _precisions() -> Iterator[tuple[tuple[Fault, ...], dict[str, Any]]]:
