@@ -64,13 +64,8 @@ class Seen(NamedTuple):
 
     def members(self, *, pairing: Pairing | None = None, start: int | None = None, pairs: int | None = None) -> Members:
         """Return the members of pairs, as they should be but for the options."""
-        own = pairs is None or pairs % self.blocks == 0
-        return members_of(
-            pairing or self.pairing,
-            self.start if start is None else start,
-            self.right.pairs if pairs is None else pairs,
-            blocks=self.blocks if own else 1,
-        )
+        begin, count = self.start if start is None else start, self.right.pairs if pairs is None else pairs
+        return members_of(pairing or self.pairing, begin, count, blocks=1 if count % self.blocks else self.blocks)
 
     def keeps_lengths(self, r: Rotary) -> bool:
         """Whether the results can be a rotation of the pairs of `r`: all are longer or shorter by one factor."""
@@ -231,12 +226,6 @@ def _reversed_in_call(positions: Data) -> Data:
     return np.concatenate([run[::-1] for run in np.split(positions, begins[1:])])
 
 
-def _unrotated(_: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield position 0 for all tokens, if nothing outside the right features changes."""
-    if {*seen.moved} <= {*seen.right.features.tolist()}:
-        yield {}, {"map_positions": np.zeros_like}
-
-
 def _axis_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the axes of the positions in each other order, and one axis for all."""
     count = seen.positions.shape[1]
@@ -314,12 +303,6 @@ def _times(change: Callable[[Data], Data]) -> Make:
     return _one(lambda r: {"frequencies": change(r.frequencies)})
 
 
-def _inverted(r: Rotary, _: Seen) -> Iterator[Wrong]:
-    """Yield the reciprocals of the frequencies of one axis."""
-    if len(r.frequencies) == 1 and r.frequencies.all():
-        yield {}, {"frequencies": 1 / r.frequencies}
-
-
 def _exponents(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield exponents over the width of the head, if it is larger than the rotated slice; and from 0 to 1."""
     if has_base(r.frequencies):
@@ -333,10 +316,7 @@ def _neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the other rotations that may have been taken, by name, if they have as many pairs and axes."""
     for name, rope in seen.neighbours.items():
         one = rotary_of(rope)[0]
-        if one.frequencies.shape == r.frequencies.shape and (one.factor, *one.frequencies.flat) != (
-            r.factor,
-            *r.frequencies.flat,
-        ):
+        if one.frequencies.shape == r.frequencies.shape:
             yield {"name": name}, {"frequencies": one.frequencies, "factor": one.factor}
 
 
@@ -466,10 +446,8 @@ def _as_measured(r: Rotary, seen: Seen) -> Iterator[Wrong]:
         return
     own = np.isclose(f, r.frequencies, rtol=1e-4, atol=1e-9).all(axis=0)
     pairs = np.flatnonzero(~own)
-    yield (
-        {"which": f"pairs {pairs[0]} to {pairs[-1]} differ" if len(pairs) > 1 else f"pair {pairs[0]} differs"},
-        {"frequencies": np.where(own, r.frequencies, f)},
-    )
+    which = f"pairs {pairs[0]} to {pairs[-1]} differ" if len(pairs) > 1 else f"pair {pairs[0]} differs"
+    yield {"which": which}, {"frequencies": np.where(own, r.frequencies, f)}
 
 
 def _measured(r: Rotary, seen: Seen) -> Iterator[Data]:
@@ -549,9 +527,8 @@ def _other_factor(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 def _rest_factor(_: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the factor of the features that should pass through, if it is one for all."""
-    rest = [i for i in range(seen.x.shape[1]) if i not in set(seen.right.features.tolist())]
-    ratio = seen.y[:, rest] / seen.x[:, rest]
-    if rest and np.ptp(ratio) < 1e-5 < abs(ratio[0, 0] - 1):
+    ratio = np.delete(seen.y / seen.x, seen.right.features, axis=1)
+    if ratio.size and np.ptp(ratio) < 1e-5 < abs(ratio[0, 0] - 1):
         yield {"factor": f"{np.median(ratio):.6g}"}, {"rest": float(np.median(ratio))}
 
 
@@ -593,7 +570,10 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         _one(lambda _: {"overwritten": True}),
         "keep the first feature until the second is computed",
     ),
-    "nothing is rotated, as if all positions were 0": (_unrotated, "pass the positions on, and use the result"),
+    "nothing is rotated, as if all positions were 0": (
+        _mapped(np.zeros_like),
+        "pass the positions on, and use the result",
+    ),
     "positions ignored: all tokens are rotated as at 1": (_mapped(np.ones_like), "use the positions"),
     "positions ignored: each call counts from 0": (
         _mapped(_index_in_call),
@@ -618,7 +598,7 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     "all frequencies times π/180: angles treated as degrees": (_times(np.deg2rad), "compute in radians"),
     "all frequencies times 180/π: angles converted to degrees": (_times(np.rad2deg), "compute in radians"),
     "all frequencies times 2π: treated as turns": (_times(lambda f: 2 * np.pi * f), "compute in radians"),
-    "frequencies inverted: positive powers of the base": (_inverted, "divide by the powers of the base"),
+    "frequencies inverted: positive powers of the base": (_times(np.reciprocal), "divide by the powers of the base"),
     "frequencies in reverse order": (_times(lambda f: f[:, ::-1]), "begin with the fastest pair"),
     "rotated twice": (
         _one(lambda r: {"frequencies": 2 * r.frequencies, "factor": r.factor**2}),
