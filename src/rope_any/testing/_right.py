@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
-from rope_any._frequencies import Row, as_rows
+from rope_any._frequencies import Row
 from rope_any._rope import Rope
 
 FACTORS = (2, 4, 8, 16, 32, 40, 64)  # of published configs
@@ -130,13 +130,10 @@ def _other_scalings(one: Any) -> Iterator[tuple[str, Rope]]:
 
 def _placed(rope: Rope, name: str, row: Row, factor: float) -> Iterator[tuple[str, Rope]]:
     """Yield `rope` by name with the frequencies of `row`, each on the axis that the pair has, if it has as many."""
-    own = () if np.ndim(rope.frequencies) > 2 else as_rows(rope.frequencies)
-    rows = tuple(
-        tuple(f if was else 0.0 for f, was in zip(row, each, strict=True)) for each in own if len(each) == len(row)
-    )
-    if rows:
-        freqs = rows if isinstance(rope.frequencies[0], tuple) else row
-        yield name, replace(rope, frequencies=freqs, attention_factor=factor)
+    shape = np.shape(rope.frequencies)
+    if len(shape) < 3 and shape[-1] == len(row):
+        placed = np.where(rope.frequencies, row, 0.0).tolist()
+        yield name, replace(rope, frequencies=placed, attention_factor=factor)
 
 
 def _title(one: Any) -> str:
