@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,10 @@ import numpy.typing as npt
 from rope_any._arrays import Array, Library, State, is_array, require_array, type_name
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
+_Put: TypeAlias = Callable[[Any], Array]
+_Get: TypeAlias = Callable[[Array], Any]
+_Probes: TypeAlias = dict[str, Callable[[], bool]]
+"""Tests of what a record does, by name."""
 _BOUND, _WITHOUT_FLOAT64, _HALF = 5e-6, 2e-4, 1e-3
 """The largest accepted differences from results in float64, relative to numbers beyond 1; the last of float16."""
 
@@ -179,7 +183,7 @@ def _shown(error: Exception) -> str:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def _fault(name: str, given: list[Array], get: Callable[[Array], Any], bound: float) -> str | None:
+def _fault(name: str, given: list[Array], get: _Get, bound: float) -> str | None:
     """Return what is wrong with the result of a call on arrays of the library; None if nothing is."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "fused=True falls back", RuntimeWarning)
@@ -260,7 +264,7 @@ _OF_NAMESPACE: dict[str, Callable[..., Any]] = {
 }
 
 
-def _wrong_fields(lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]) -> dict[str, str]:
+def _wrong_fields(lib: Library, put: _Put, get: _Get) -> dict[str, str]:
     """Return the fields of a record that raise or return something else than they should, and what they do."""
     found = _failing(_probes_of_arrays(lib, put, get) | _namespace_probes(lib, put, get))
     operations = _failing(_probes_of_operations(lib, put, get))
@@ -271,7 +275,7 @@ def _wrong_fields(lib: Library, put: Callable[[Any], Array], get: Callable[[Arra
     return found | operations
 
 
-def _failing(probes: dict[str, Callable[[], bool]]) -> dict[str, str]:
+def _failing(probes: _Probes) -> dict[str, str]:
     """Return the names of the probes that return False or raise, and what is wrong."""
     found = {}
     for name, probe in probes.items():
@@ -294,9 +298,7 @@ def _equal(found: Any, wanted: npt.NDArray[Any]) -> bool:
     return same_kind and bool(np.allclose(found, wanted, atol=1e-5))
 
 
-def _namespace_probes(
-    lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]
-) -> dict[str, Callable[[], bool]]:
+def _namespace_probes(lib: Library, put: _Put, get: _Get) -> _Probes:
     """Return a test of each function in `_OF_NAMESPACE`, by its name."""
     samples = _samples()
 
@@ -310,9 +312,7 @@ def _namespace_probes(
     return {name: partial(probe, function) for name, function in named.items()}
 
 
-def _probes_of_arrays(
-    lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]
-) -> dict[str, Callable[[], bool]]:
+def _probes_of_arrays(lib: Library, put: _Put, get: _Get) -> _Probes:
     """Return a test of each field that tells what arrays are, by its name."""
     data, counts = _samples()
     x, i = put(data.copy()), put(counts.copy())
@@ -353,9 +353,7 @@ def _probes_of_arrays(
     }
 
 
-def _probes_of_operations(
-    lib: Library, put: Callable[[Any], Array], get: Callable[[Array], Any]
-) -> dict[str, Callable[[], bool]]:
+def _probes_of_operations(lib: Library, put: _Put, get: _Get) -> _Probes:
     """Return a test of each field that computes, by its name."""
     data, counts = _samples()
     x, i, xp = put(data.copy()), put(counts.copy()), lib.xp
