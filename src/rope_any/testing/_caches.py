@@ -32,7 +32,7 @@ from rope_any.testing._readings import (
     in_own_layout,
     starts_well,
 )
-from rope_any.testing._report import as_json, cause_lines, entry_lines
+from rope_any.testing._report import as_json, entry_lines, head_lines
 from rope_any.testing._right import Right, right_of
 from rope_any.testing._rotary import Fault, rotary_of
 from rope_any.testing._search import Diagnosis, find_causes
@@ -401,9 +401,7 @@ def _sample(reading: Reading) -> tuple[Data, Data, Data]:
 def _report_lines(report: CacheReport) -> Iterator[str]:
     """Yield the lines of a report on a cache: passed or not, causes and what to do, notes, errors by row (or pair)."""
     ratios, unit = np.asarray(report.ratios), "row" if " rows of " in report.subject else "pair"
-    yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
-    if not report.passed:
-        yield from cause_lines(report.causes, report.remedies, report.unexplained, unknown="none of the known ones")
+    yield from head_lines(report, unknown="none of the known ones")
     for note in report.notes:
         yield from entry_lines("note", note)
     yield ""

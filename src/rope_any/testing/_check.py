@@ -13,7 +13,7 @@ from rope_any.layouts import LAYOUTS
 from rope_any.testing._causes import Seen
 from rope_any.testing._exact import Data, pair_errors, rotate_exactly
 from rope_any.testing._properties import Property, properties_of, wrong_among
-from rope_any.testing._report import as_json, cause_lines, error_text, refusal_texts
+from rope_any.testing._report import as_json, error_text, head_lines, refusal_texts
 from rope_any.testing._right import right_of
 from rope_any.testing._rotary import Fault, Rotary, rotate_wrongly
 from rope_any.testing._search import ROUNDINGS, Diagnosis, find_causes
@@ -325,11 +325,9 @@ def _correct_range(task: Task, errors: dict[Any, float], bound: float) -> tuple[
 
 def _report_lines(report: Report) -> Iterator[str]:
     """Yield the lines of a report: passed or failed, the causes, the errors, and the properties that fail."""
-    yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
-    if not report.passed:
-        wrong = not all(error <= report.bound for error in report.errors.values())
-        unknown = "none of the known ones" if wrong else "not the angles, which are correct; see the failures below"
-        yield from cause_lines(report.causes, report.remedies, report.unexplained, unknown=unknown)
+    wrong = not all(error <= report.bound for error in report.errors.values())
+    unknown = "none of the known ones" if wrong else "not the angles, which are correct; see the failures below"
+    yield from head_lines(report, unknown=unknown)
     if report.errors or len(set(report.refusals.values())) > 1:
         yield from _report_tables(report)
 

@@ -3,25 +3,26 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import Any
 
 WIDTH = 100  # of a line of text
 
 
-def cause_lines(
-    causes: Sequence[str], remedies: Sequence[str], unexplained: float | None, *, unknown: str
-) -> Iterator[str]:
-    """Yield a line for each cause and what to do about it, and how well they explain the results."""
+def head_lines(report: Any, *, unknown: str) -> Iterator[str]:
+    """Yield lines on whether a report has passed, each cause and what to do about it, and how well they explain all."""
+    yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
+    if report.passed:
+        return
     yield ""
-    for cause in causes or (unknown,):
+    for cause in report.causes or (unknown,):
         yield from entry_lines("cause", cause)
-    for remedy in dict.fromkeys(filter(None, remedies)):
+    for remedy in dict.fromkeys(filter(None, report.remedies)):
         yield from entry_lines("change", remedy)
-    if unexplained is not None:
-        which = "this mistake" if len(causes) == 1 else "these mistakes"
-        yield f"  {'left':<7} the results are those of a rotation with {which}, to {unexplained:.1e}"
+    if report.unexplained is not None:
+        which = "this mistake" if len(report.causes) == 1 else "these mistakes"
+        yield f"  {'left':<7} the results are those of a rotation with {which}, to {report.unexplained:.1e}"
 
 
 def entry_lines(name: str, text: str) -> Iterator[str]:
