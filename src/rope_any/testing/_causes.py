@@ -407,7 +407,7 @@ def _ntk(base: float, r: Rotary) -> str:
         return ""
     # base · s^(n/(n − 1))  ⇒  s = (other / base)^((n − 1)/n)
     factor = float((base * r.frequencies[0, 1] ** r.pairs) ** ((r.pairs - 1) / r.pairs))
-    is_simple = factor > 1.25 and abs(2 * factor - round(2 * factor)) < 1e-4 * factor
+    is_simple = 1.25 < factor < 100 and abs(2 * factor - round(2 * factor)) < 1e-4 * factor
     return f" (NTK scaling by {factor:.3g})" if is_simple else ""
 
 

@@ -199,13 +199,8 @@ def _fault(name: str, given: list[Array], get: _Get, bound: float) -> str | None
 def _references(name: str) -> tuple[list[Any], list[Any]]:
     """Return the results of a call in NumPy, and those of its arrays in float64."""
     function, arrays, reads = calls()[name]
-    exact = arrays if reads else [_widened(array) for array in arrays]
+    exact = [x.astype(np.float64) if x.dtype.kind == "f" and not reads else x for x in arrays]
     return _flat(function(*arrays)), _flat(function(*exact))
-
-
-def _widened(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array of real numbers in float64, and others unchanged."""
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def _flat(result: Any) -> list[Any]:
@@ -227,8 +222,9 @@ def _difference(got: Any, like: Any, wanted: Any, bound: float) -> str | None:
 
 # --- fields of the record ---------------------------------------------------------------------------------------------
 
-# Functions of the namespace, and operators, of a float32 array (2, 3, 4) and the int32 numbers 0 to 3, and keywords for
-# the device of new arrays; NumPy has them too.
+_DATA, _COUNTS = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4), np.arange(4, dtype=np.int32)
+# Functions of the namespace, and operators, of these two arrays, and keywords for the device of new arrays; NumPy has
+# them too.
 _OF_NAMESPACE: dict[str, Callable[..., Any]] = {
     "%": lambda _, __, i, **___: (i - 2) % 3,
     "&": lambda _, __, i, **___: (i - 2) & 7,
@@ -287,11 +283,6 @@ def _failing(probes: _Probes) -> dict[str, str]:
     return found
 
 
-def _samples() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return a float32 array ``(2, 3, 4)`` and int32 numbers ``(4,)``."""
-    return np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4), np.arange(4, dtype=np.int32)
-
-
 def _equal(found: Any, wanted: npt.NDArray[Any]) -> bool:
     """Whether an array of NumPy has the shape, the dtype and the numbers of another."""
     same_kind = found.dtype == wanted.dtype and found.shape == wanted.shape
@@ -300,13 +291,12 @@ def _equal(found: Any, wanted: npt.NDArray[Any]) -> bool:
 
 def _namespace_probes(lib: Library, put: _Put, get: _Get) -> _Probes:
     """Return a test of each function in `_OF_NAMESPACE`, by its name."""
-    samples = _samples()
 
     def probe(function: Callable[..., Any]) -> bool:
         """Whether a function has the same result for the library as for NumPy."""
-        given = [put(sample.copy()) for sample in samples]
+        given = [put(_DATA.copy()), put(_COUNTS.copy())]
         with np.errstate(all="ignore"):
-            return _equal(get(function(lib.xp, *given, **lib.device_kwargs(given[0]))), function(np, *samples))
+            return _equal(get(function(lib.xp, *given, **lib.device_kwargs(given[0]))), function(np, _DATA, _COUNTS))
 
     named = {name if name[0] in "%&*/>" else f"xp.{name}": function for name, function in _OF_NAMESPACE.items()}
     return {name: partial(probe, function) for name, function in named.items()}
@@ -314,8 +304,7 @@ def _namespace_probes(lib: Library, put: _Put, get: _Get) -> _Probes:
 
 def _probes_of_arrays(lib: Library, put: _Put, get: _Get) -> _Probes:
     """Return a test of each field that tells what arrays are, by its name."""
-    data, counts = _samples()
-    x, i = put(data.copy()), put(counts.copy())
+    x, i = put(_DATA.copy()), put(_COUNTS.copy())
 
     def has_parts_of_state() -> bool:
         """Whether the state of x is one, and the record has the part that it needs."""
@@ -325,7 +314,7 @@ def _probes_of_arrays(lib: Library, put: _Put, get: _Get) -> _Probes:
     def tells_apart() -> bool:
         """Whether the facts of arrays are the same for the same kind, and others for another dtype or shape."""
         facts = list[tuple[Any, ...]]()
-        for array in (x, put(data.copy()), put(data.astype(np.int32)), x[:1, ...]):
+        for array in (x, put(_DATA.copy()), put(_DATA.astype(np.int32)), x[:1, ...]):
             found: list[Any] = []
             if not lib.add_facts((array,), found):
                 return array is x
@@ -347,16 +336,15 @@ def _probes_of_arrays(lib: Library, put: _Put, get: _Get) -> _Probes:
         "add_facts": tells_apart,
         "placement": lambda: bool(lib.placement(x) == lib.placement(i)),
         "dtype_name": lambda: [lib.dtype_name(a.dtype) for a in (x, i)] == ["float32", "int32"],
-        "get": lambda: _equal(lib.get(x), data),
-        "device_kwargs": lambda: _equal(get(makes_like()), data[0, 0, :1] + 1),
+        "get": lambda: _equal(lib.get(x), _DATA),
+        "device_kwargs": lambda: _equal(get(makes_like()), _DATA[0, 0, :1] + 1),
         "why_read_only": can_be_written,
     }
 
 
 def _probes_of_operations(lib: Library, put: _Put, get: _Get) -> _Probes:
     """Return a test of each field that computes, by its name."""
-    data, counts = _samples()
-    x, i, xp = put(data.copy()), put(counts.copy()), lib.xp
+    x, i, xp = put(_DATA.copy()), put(_COUNTS.copy()), lib.xp
 
     def is_like(made: Array, wanted: npt.NDArray[Any]) -> bool:
         """Whether an array of the library equals one of NumPy."""
@@ -367,19 +355,19 @@ def _probes_of_operations(lib: Library, put: _Put, get: _Get) -> _Probes:
         if not lib.has_float64(x):
             return True
         cosines = get(xp.cos(xp.astype(x, xp.float64)))
-        return cosines.dtype == np.float64 and bool(np.max(np.abs(cosines - np.cos(data.astype(np.float64)))) < bound)
+        return cosines.dtype == np.float64 and bool(np.max(np.abs(cosines - np.cos(_DATA.astype(np.float64)))) < bound)
 
     return {
         "has_float64": lambda: has_cosine(bound=1e-6),
         "has_float64_cosine": lambda: not lib.has_float64_cosine or has_cosine(bound=1e-15),
-        "astype": lambda: is_like(lib.astype(i, xp.float32), counts.astype(np.float32)),
-        "concat": lambda: is_like(lib.concat([x, x[..., :1]]), np.concatenate([data, data[..., :1]], -1)),
-        "stack": lambda: is_like(lib.stack([x, x], axis=-2), np.stack([data, data], -2)),
-        "matmul": lambda: is_like(lib.matmul(x, put(data[0].T.copy())), data @ data[0].T),
-        "cumulative_sum": lambda: is_like(lib.cumulative_sum(x, axis=1), np.cumsum(data, 1, dtype=np.float32)),
-        "cumulative_max": lambda: is_like(lib.cumulative_max(i), counts),
-        "reshape_last_axes": lambda: is_like(lib.reshape_last_axes(x, 1, 2, 2), data.reshape(2, 3, 2, 2)),
-        "broadcast_to_rank": lambda: is_like(lib.broadcast_to_rank(x[0, 0, :], 3) + x, data[0, 0] + data),
-        "xp.searchsorted": lambda: bool(np.array_equal(get(lib.count_at_or_below(i, i)), counts + 1)),
-        "empty_like": lambda: get(lib.empty_like(x)).dtype == data.dtype,
+        "astype": lambda: is_like(lib.astype(i, xp.float32), _COUNTS.astype(np.float32)),
+        "concat": lambda: is_like(lib.concat([x, x[..., :1]]), np.concatenate([_DATA, _DATA[..., :1]], -1)),
+        "stack": lambda: is_like(lib.stack([x, x], axis=-2), np.stack([_DATA, _DATA], -2)),
+        "matmul": lambda: is_like(lib.matmul(x, put(_DATA[0].T.copy())), _DATA @ _DATA[0].T),
+        "cumulative_sum": lambda: is_like(lib.cumulative_sum(x, axis=1), np.cumsum(_DATA, 1, dtype=np.float32)),
+        "cumulative_max": lambda: is_like(lib.cumulative_max(i), _COUNTS),
+        "reshape_last_axes": lambda: is_like(lib.reshape_last_axes(x, 1, 2, 2), _DATA.reshape(2, 3, 2, 2)),
+        "broadcast_to_rank": lambda: is_like(lib.broadcast_to_rank(x[0, 0, :], 3) + x, _DATA[0, 0] + _DATA),
+        "xp.searchsorted": lambda: bool(np.array_equal(get(lib.count_at_or_below(i, i)), _COUNTS + 1)),
+        "empty_like": lambda: get(lib.empty_like(x)).dtype == _DATA.dtype,
     }
