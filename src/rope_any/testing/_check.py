@@ -200,8 +200,7 @@ def _report(task: Task, subject: Subject, neighbours: Mapping[str, Any]) -> Repo
         except RefusedError as refusal:
             refusals[name] = str(refusal)
             continue
-        exact = sample if task.by_head is None else _for_heads(sample, task.heads)
-        off = pair_errors(y, rotate_exactly(x, exact, places, factor=task.right.factor), places)
+        off = pair_errors(y, rotate_exactly(x, sample, places, factor=task.right.factor), places)
         beside = np.abs(y - x)[..., subject.passthrough].max(axis=(2, 3), initial=0)
         worst = np.maximum(worst, np.maximum(off.max(axis=(2, 3)), beside))
         errors |= _by_position(sample.positions, off) if task.given else {name: float(off.max())}
@@ -233,12 +232,6 @@ def _report(task: Task, subject: Subject, neighbours: Mapping[str, Any]) -> Repo
         property_bound=property_bound,
         refusals=refusals,
     )
-
-
-def _for_heads(sample: Any, heads: int) -> Any:
-    """Return the sample of heads that have frequencies of their own, as often as q and k have these heads."""
-    times = heads // len(sample.cos)
-    return sample._replace(cos=np.tile(sample.cos, (times, 1, 1)), sin=np.tile(sample.sin, (times, 1, 1)))
 
 
 def _by_position(positions: Data, off: Data) -> dict[Any, float]:

@@ -71,17 +71,19 @@ def task_of(right: Right, *, head_dim: Any, longest: Any, positions: Any, keys: 
     if dim < least:
         raise ArgumentValueError("head_dim", f"hold the features that rotate, {least} at least", dim)
     last = LONGEST if longest is None else int32("longest", longest, least=LEAST)
-    heads = HEADS if len(rotaries) == 1 else len(rotaries) * (2 if keys else 1)
+    # heads with frequencies of their own: as often as q and k have them
+    freqs = rope.frequencies * (2 if keys and len(rotaries) > 1 else 1)
+    heads = HEADS if len(rotaries) == 1 else len(freqs)
     task = Task(rope, rotaries, dim, heads, {}, positions is not None, last)
     if positions is not None:
-        return task._replace(runs={"positions": exact(_given_positions(positions, task, like), rope.frequencies)})
+        return task._replace(runs={"positions": exact(_given_positions(positions, task, like), freqs)})
     begins = [0, *(p for p in POWERS[2:] if p + RUN_LENGTH <= last - RUN_LENGTH), last - RUN_LENGTH + 1]
     runs: dict[Any, Any] = {p: _places(p, task.axes) for p in begins}
     if task.axes and task.axes > 1:
         powers = [p for p in POWERS if p <= last]
         alone = [p * row for row in np.eye(task.axes, dtype=np.int64) for p in powers[1:]]
         runs[APART] = np.stack([0 * alone[0], *alone])
-    return task._replace(runs={name: exact(places, rope.frequencies) for name, places in runs.items()})
+    return task._replace(runs={name: exact(places, freqs) for name, places in runs.items()})
 
 
 def _places(begin: int, axes: int | None) -> Data:
