@@ -318,7 +318,7 @@ def test_the_scale_gives_the_scores_of_classes_without_an_attention_function(mon
     monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, **how: scores.append(x) or softmax(x, **how))
     attention(torch.randn(1, SEQ, HEAD * HEADS))
     q, k = (made[name].view(1, SEQ, HEADS, HEAD).transpose(1, 2) for name in names.split())
-    ours = config.read({"model_type": model_type, **SMALL}).score_scale()
+    ours = config.read({"model_type": model_type, "projection_dim": HEAD * HEADS, **SMALL}).score_scale()
     torch.testing.assert_close(scores[0], ours * before * q @ k.mT)
 
 

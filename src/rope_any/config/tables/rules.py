@@ -339,7 +339,7 @@ def of_zaya(part: Part) -> dict[str, Fact]:
 
     Each layer has either attention ("a" in ``zaya_layers``, or an even index) or experts.
     """
-    if part.get("rope_parameters") is not None:
+    if part.get("rope_parameters") is not None or part.get("rope_theta") is None:
         return {}
     base, share = value("rope_theta").read(part, positive), value("partial_rotary_factor").read(part, positive)
     count = optional("num_hidden_layers", default=80).read(part, between(1, MOST_LAYERS))
