@@ -71,6 +71,11 @@ _GPT_NEOX = Model(
 _MLA = Model(
     "interleaved", sizes={"qk_rope_head_dim": 64}, score=Score(partial(rules.with_mscale, plain=128)), latent="half"
 )
+_LONGCAT = _MLA._replace(
+    base=10_000_000.0,
+    keys={"qk_rope_head_dim": "head_dim"},
+    score=_MLA.score._replace(besides="q and the latent of k are multiplied before the rotation"),
+)
 _MLA_64 = _MLA._replace(score=Score(partial(rules.with_mscale, plain=64)))
 _MLA_192 = _MLA._replace(score=Score(partial(rules.with_mscale, plain=192)))
 _GLM4V = Model("interleaved", partial=1.0, axes="chunked", sections=(8, 12, 12))
@@ -337,7 +342,7 @@ _ROWS = {
     # --- A rotary slice of the head (MLA) -------------------------------------------------------------------
     # The classes take pairs of adjacent features and write the results as halves. The scores equal those of
     # "interleaved".
-    "youtu_llm": _MLA._replace(base=1_600_000.0, flag_sets_pairing=True),
+    "youtu_llm": _MLA._replace(base=1_600_000.0, flag_sets_pairing=True, latent=None),
     "axk1 deepseek_v3 youtu": _MLA._replace(keys={"qk_rope_head_dim": "head_dim"}, flag_sets_pairing=True),
     "kimi_k2": _MLA._replace(flag_sets_pairing=True, latent=None),
     "axk2": _MLA_64._replace(sizes={"qk_rope_head_dim": 32}, indexer=Indexer("half")),
@@ -400,11 +405,8 @@ _ROWS = {
         sections=(12, 10, 10),
         indexer=Indexer("interleaved", last=True, layers=_FULL_LAYERS),
     ),
-    "longcat_flash longcat_flash_ngram": _MLA._replace(
-        base=10_000_000.0,
-        keys={"qk_rope_head_dim": "head_dim"},
-        score=_MLA.score._replace(besides="q and the latent of k are multiplied before the rotation"),
-    ),
+    "longcat_flash": _LONGCAT,
+    "longcat_flash_ngram": _LONGCAT._replace(latent=None),  # its code comes with its weights
     "minicpm3": _MLA_64._replace(pairing="half", sizes={"qk_rope_head_dim": 32}),
     "mistral4": _MLA._replace(
         needs_parameters=True,
