@@ -22,7 +22,7 @@ from rope_any.layouts import (
     require_options,
     values_of,
 )
-from rope_any.testing._causes import MISTAKES, NEIGHBOUR, POWERS, Seen
+from rope_any.testing._causes import MISTAKES, NEIGHBOUR
 from rope_any.testing._exact import Data, features
 from rope_any.testing._readings import (
     Reading,
@@ -36,6 +36,7 @@ from rope_any.testing._report import as_json, entry_lines, head_lines
 from rope_any.testing._right import Right, right_of
 from rope_any.testing._rotary import Fault, rotary_of
 from rope_any.testing._search import Diagnosis, find_causes
+from rope_any.testing._seen import POWERS, Seen
 from rope_any.testing._task import ANGLE_NOISE
 
 RUN = 8  # consecutive rows that are searched

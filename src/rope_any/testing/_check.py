@@ -10,13 +10,13 @@ from rope_any._arrays import Array, require_array
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, choice, flag
 from rope_any._pairing import Pairing
 from rope_any.layouts import LAYOUTS
-from rope_any.testing._causes import Seen
 from rope_any.testing._exact import Data, pair_errors, rotate_exactly
 from rope_any.testing._properties import Property, properties_of, wrong_among
 from rope_any.testing._report import as_json, error_text, head_lines, refusal_texts
 from rope_any.testing._right import right_of
 from rope_any.testing._rotary import Fault, Rotary, rotate_wrongly
 from rope_any.testing._search import ROUNDINGS, Diagnosis, find_causes
+from rope_any.testing._seen import Seen
 from rope_any.testing._subject import SHAPES, RefusedError, Subject
 from rope_any.testing._task import ANGLE_NOISE, BATCH, ROTATION_BOUNDS, Task, by_axis, task_of
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from rope_any._positions import as_position_array
-from rope_any.testing._causes import Seen
 from rope_any.testing._exact import Data, pair_errors, rotate_exactly
 from rope_any.testing._rotary import Fault
 from rope_any.testing._search import Diagnosis, find_causes
+from rope_any.testing._seen import Seen
 from rope_any.testing._subject import VIEWS, RefusedError, Subject, raised
 from rope_any.testing._task import ANGLE_NOISE, BATCH, ROTATION_BOUNDS, RUN_LENGTH, Task, by_axis
 

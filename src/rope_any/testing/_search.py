@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rope_any.testing._causes import MISTAKES, Seen
+from rope_any.testing._causes import MISTAKES
 from rope_any.testing._exact import Data, pair_errors
 from rope_any.testing._rotary import Fault, Rotary, rotate_wrongly, rounded
+from rope_any.testing._seen import Seen
 
 # The share of tokens at which each pair must match: a cosine with an error in its last digit may round differently.
 MATCHING_SHARE = 0.97
 _RADIANS_OF_ULPS = 12 * 2.0**-23  # error of an angle of 1 radian by 8 ulps of its frequency, and by its rounding
 NEAR_TOLERANCE = 1e-5  # error of float32 angles at the first positions
 _ULPS = (0, *(sign * n for n in range(1, 9) for sign in (1, -1)))  # of a frequency, computed in float32
-_WORST = (
-    0.1  # error that rounding can explain at all: 7 · 2⁻⁷ radians is the largest of bfloat16 at the first positions
-)
+# The largest error that rounding can explain: bfloat16 leads to 7 · 2⁻⁷ radians at the first positions.
+_WORST = 0.1
 _ELSEWHERE = Fault("something else at larger positions", "see the errors by position")
 
 

@@ -8,10 +8,10 @@ from rope_any._arrays import Array, host
 from rope_any._checks import ArgumentValueError, int32, integer
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any.testing._causes import POWERS
 from rope_any.testing._exact import Data, Sample, exact
 from rope_any.testing._right import Right
 from rope_any.testing._rotary import Rotary, rotary_of
+from rope_any.testing._seen import POWERS
 
 TABLE_BOUND = 1.2e-7  # the largest error of a float32 table at integer positions
 # Largest accepted error of a rotated pair, relative to its length. In float32 it is that of a float32 table,

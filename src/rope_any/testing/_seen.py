@@ -1,0 +1,87 @@
+"""The results of a function beside what they should be, and what can be measured from them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from rope_any._pairing import Pairing
+from rope_any._rope import Rope
+from rope_any.testing._exact import Data, Members, pair_lengths
+from rope_any.testing._rotary import Rotary, measure_frequencies, members_of
+
+POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are measured
+
+
+class Seen(NamedTuple):
+    """The results of a function, and what they should be."""
+
+    right: Rotary
+    pairing: Pairing
+    blocks: int
+    x: Data
+    """``(n, head_dim)``."""
+    positions: Data
+    """``(n, axes)``."""
+    y: Data
+    dtype: str = "float64"
+    """That of the results."""
+    neighbours: Mapping[str, Rope] = MappingProxyType({})
+    """Other rotations that may have been taken by mistake, by name."""
+
+    @property
+    def start(self) -> int:
+        """The first feature that should be rotated."""
+        return int(self.right.features[0])
+
+    def at(self, which: Data) -> "Seen":
+        """Return the results at the tokens of a mask ``(n,)`` alone."""
+        return self._replace(x=self.x[which], positions=self.positions[which], y=self.y[which])
+
+    @property
+    def moved(self) -> range:
+        """The range from the first to the last feature that differs in x and y; maybe empty."""
+        where = np.flatnonzero((self.y != self.x).any(axis=0))
+        return range(where[0], where[-1] + 1) if len(where) else range(0)
+
+    def members(self, *, pairing: Pairing | None = None, start: int | None = None, pairs: int | None = None) -> Members:
+        """Return the members of pairs, as they should be but for the options."""
+        begin, count = self.start if start is None else start, self.right.pairs if pairs is None else pairs
+        return members_of(pairing or self.pairing, begin, count, blocks=1 if count % self.blocks else self.blocks)
+
+    def keeps_lengths(self, r: Rotary) -> bool:
+        """Whether the results can be a rotation of the pairs of `r`: all are longer or shorter by one factor."""
+        with np.errstate(all="ignore"):
+            ratios = pair_lengths(self.y, r.written or r.members) / pair_lengths(self.x, r.members)
+        return bool(np.ptp(ratios) < 0.05 * np.median(ratios))
+
+    def measured(self, r: Rotary) -> Data | None:
+        """Return the frequencies ``(axes, pairs)`` of the results, for the members of `r`; None without the rows."""
+        found = []
+        if not self.keeps_lengths(r):
+            return None
+        for axis in range(self.positions.shape[1]):
+            alone = (np.delete(self.positions, axis, axis=1) == 0).all(axis=1)
+            rows = [row[0] for p in POWERS if len(row := np.flatnonzero(alone & (self.positions[:, axis] == p)))]
+            places = self.positions[rows, axis]
+            if not {0, 1} <= {*places.tolist()}:
+                return None
+            found.append(measure_frequencies(r, self.x[rows], self.y[rows], places))
+        return np.asarray(found)
+
+
+Wrong: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+"""What to write into the name of a mistake, and the changed fields of a `Rotary`."""
+Make: TypeAlias = Callable[[Rotary, Seen], Iterator[Wrong]]
+"""A function that yields the ways in which a mistake can be made in a `Rotary`."""
+
+
+def one_way(change: Callable[[Rotary], dict[str, Any]]) -> Make:
+    """Return a `Make` of one way, which needs nothing from the results."""
+    return lambda r, _: iter([({}, change(r))])
+
+
+def has_base(f: Data) -> bool:
+    """Whether frequencies ``(axes, pairs)`` are powers of a base; False for several axes or a single pair."""
+    return f.shape[0] == 1 and f.shape[1] > 1 and np.allclose(f[0], f[0, 1] ** np.arange(f.shape[1]))

@@ -1,0 +1,229 @@
+"""The mistakes in frequencies: how each is made, and how its numbers are measured."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+
+from rope_any import scaling
+from rope_any._frequencies import frequencies
+from rope_any.axes import strided_axes
+from rope_any.testing._exact import Data
+from rope_any.testing._rotary import Rotary, rotary_of
+from rope_any.testing._seen import Make, Seen, Wrong, has_base, one_way
+
+LENGTHS = (*(2**n for n in range(8, 21)), 40960, 128_000, 163_840, 196_608, 202_752, 204_800, 393_216)
+"""Trained lengths of published configs."""
+DIGITS = (3, 6, 17)  # to which a measured number is rounded: the fewest that give the same results are right
+_CLOSE = 1e-3  # relative difference of frequencies that are compared with the results
+
+
+def times(change: Callable[[Data], Data]) -> Make:
+    """Return a `Make` of one way: frequencies changed by a function."""
+    return one_way(lambda r: {"frequencies": change(r.frequencies)})
+
+
+def exponents(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield exponents over the width of the head, if it is larger than the rotated slice; and from 0 to 1."""
+    if has_base(r.frequencies):
+        # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
+        if 2 * r.pairs < seen.x.shape[1]:
+            yield {"width": "head_dim"}, {"frequencies": r.frequencies ** (2 * r.pairs / seen.x.shape[1])}
+        yield {"width": "rotary_dim - 2"}, {"frequencies": r.frequencies ** (r.pairs / (r.pairs - 1))}
+
+
+def neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the other rotations that may have been taken, by name, if they have as many pairs and axes."""
+    for name, rope in seen.neighbours.items():
+        one = rotary_of(rope)[0]
+        if one.frequencies.shape == r.frequencies.shape:
+            yield {"name": name}, {"frequencies": one.frequencies, "factor": one.factor}
+
+
+def _sections(r: Rotary) -> list[int]:
+    """Return the number of pairs of each of two to four axes; [] if there are others, or a pair has several."""
+    own = r.frequencies != 0
+    return own.sum(axis=1).tolist() if 1 < len(own) < 5 and (own.sum(axis=0) < 2).all() else []
+
+
+def _on_axes(row: Data, axis_of: Data, axes: int) -> Data:
+    """Return frequencies ``(pairs,)``, each on its own of the axes: ``(axes, pairs)``."""
+    return np.where(np.arange(axes)[:, None] == axis_of, row, 0)
+
+
+def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield other ways to divide the pairs among axes: in chunks or in turns, in any order, or as measured."""
+    if not (sizes := _sections(r)):
+        return
+    axes, row = len(sizes), r.frequencies.sum(axis=0)
+    falling = np.sort(row)[::-1]
+    ways = list[tuple[str, Any, Data]]()
+    for order in dict.fromkeys(permutations(sizes)):
+        ways += [("in chunks", np.repeat(range(axes), order), each) for each in (row, falling)]
+        ways.append(("in turns", np.asarray(strided_axes(r.pairs, order)), row))
+    # each axis takes every n-th frequency
+    turns = np.argsort(np.arange(r.pairs) % axes, kind="stable")
+    ways.append(("in chunks, of frequencies in turns", turns % axes, falling[turns]))
+    if (f := seen.measured(r)) is not None:
+        ways.append(("as measured", np.abs(f).argmax(axis=0), row))
+    for how, axis_of, each in ways:
+        if len(axis_of) == r.pairs:
+            f = _on_axes(each, axis_of, axes)
+            yield {"how": f"{np.count_nonzero(f, axis=1).tolist()} {how}"}, {"frequencies": f}
+
+
+def by_feature(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield sections counted in features of a table as wide as x: twice the right ones in order, or equal ones."""
+    sizes, row = _sections(r), r.frequencies.sum(axis=0)
+    if not sizes or (np.diff(r.features) > 1).any():
+        return
+    equal = [len(each) for each in np.array_split(r.features, len(sizes))]
+    for each in ([2 * n for n in sizes], equal):
+        axis_of = np.repeat(range(len(sizes)), each)
+        if len(axis_of) == len(r.features):
+            first, second = (_on_axes(row, axis_of[at - r.features[0]], len(sizes)) for at in r.members)
+            yield {"sizes": ", ".join(map(str, each))}, {"frequencies": first, "second": second}
+
+
+def scaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield a number that multiplies all frequencies of an axis, as measured."""
+    f = seen.measured(r)
+    for axis, row in enumerate(() if f is None else f):
+        own = np.arange(len(r.frequencies))[:, None] == axis
+        for scale in _rounded_numbers(_ratio(row, r.frequencies[axis])):
+            if abs(scale - 1) > 1e-6 and 1e-6 < abs(scale) < 1e3:
+                what = f"positions of axis {axis}" if len(r.frequencies) > 1 else "all frequencies"
+                yield {"what": what, "scale": f"{scale:.6g}"}, {"frequencies": np.where(own, scale, 1) * r.frequencies}
+
+
+def _ratio(got: Data, want: Data) -> float:
+    """Return the median of got / want, of frequencies that are precise, and a small part of a turn if some are."""
+    precise = want > 1e-3
+    slow = precise & (want < 0.1)
+    which = slow if slow.any() else precise
+    return float(np.median(got[which] / want[which])) if which.any() else 1.0
+
+
+def other_frequencies(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the base closest to the measured frequencies of one axis, to few digits and to all, and close schemes."""
+    for f in _measured(r, seen):
+        for base in _bases(f / f[0]):
+            plain = np.asarray([frequencies(2 * r.pairs, base=base)])
+            # schemes by parts leave the second pair unscaled
+            same = r.pairs > 1 and np.isclose(plain[0, 1], r.frequencies[0, 1], rtol=1e-6)
+            for scale in _rounded_numbers(f[0]):
+                times = f" times {scale:.6g}" if scale != 1 else ", without scaling" if same else ""
+                if not np.allclose(scale * plain, r.frequencies, rtol=1e-6, atol=0):
+                    which = f"those of base {base:.8g}{_ntk(base, r)}{times}"
+                    yield {"which": which}, {"frequencies": scale * plain}
+        for text, row in _schemes(tuple(f.tolist())):
+            if np.allclose(row, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()):
+                yield {"which": f"those of {text}"}, {"frequencies": np.asarray([row])}
+
+
+def _ntk(base: float, r: Rotary) -> str:
+    """Return by which factor NTK scaling leads from the base of `r` to another one; "" if it is no simple number."""
+    if r.pairs < 2 or not has_base(r.frequencies):
+        return ""
+    # base · s^(n/(n − 1))  ⇒  s = (other / base)^((n − 1)/n)
+    factor = float((base * r.frequencies[0, 1] ** r.pairs) ** ((r.pairs - 1) / r.pairs))
+    is_simple = 1.25 < factor < 100 and abs(2 * factor - round(2 * factor)) < 1e-4 * factor
+    return f" (NTK scaling by {factor:.3g})" if is_simple else ""
+
+
+def twice_scaled(r: Rotary, _: Seen) -> Iterator[Wrong]:
+    """Yield the scaling by parts of the right frequencies, applied once more."""
+    if len(r.frequencies) == 1 and r.pairs > 2 and not has_base(r.frequencies) and r.frequencies[0, 1] > 0:
+        plain = r.frequencies[:, 1:2] ** np.arange(r.pairs)
+        yield {}, {"frequencies": r.frequencies**2 / plain}
+
+
+def other_ramp(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield another ramp from kept to divided pairs than that of the right frequencies, as measured."""
+    own = r.frequencies[0]
+    if len(r.frequencies) > 1 or r.pairs < 3 or has_base(r.frequencies) or not 0 < own[1] < 1:
+        return
+    plain = own[1] ** np.arange(r.pairs)
+    least = float((own / plain)[-1])  # 1/s
+    for f in _measured(r, seen) if 0 < least < 1 else ():
+        # fᵢ = plainᵢ ((1 − γᵢ)/s + γᵢ), γ falls from 1 to 0
+        ends, parts = [], []
+        for gamma in ((each / plain - least) / (1 - least) for each in (own, f)):
+            inner = np.flatnonzero((gamma > 1e-3) & (gamma < 1 - 1e-3))
+            if len(inner) < 2:
+                return
+            slope, begin = np.polyfit(inner, gamma[inner], 1)
+            ends.append(f"{(1 - begin) / slope:.4g} to {-begin / slope:.4g}")
+            parts.append(np.clip(begin + slope * np.arange(r.pairs), 0, 1))
+        if ends[0] != ends[1] and slope < 0:
+            yield {"ends": ends[1], "own": ends[0]}, {"frequencies": (plain * (least + (1 - least) * parts[1]))[None]}
+
+
+def as_measured(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the measured frequencies, where they differ from the right ones."""
+    f = seen.measured(r)
+    if f is None or np.allclose(f, r.frequencies, rtol=1e-4, atol=1e-9):
+        return
+    own = np.isclose(f, r.frequencies, rtol=1e-4, atol=1e-9).all(axis=0)
+    pairs = np.flatnonzero(~own)
+    which = f"pairs {pairs[0]} to {pairs[-1]} differ" if len(pairs) > 1 else f"pair {pairs[0]} differs"
+    yield {"which": which}, {"frequencies": np.where(own, r.frequencies, f)}
+
+
+def _measured(r: Rotary, seen: Seen) -> Iterator[Data]:
+    """Yield the measured frequencies ``(pairs,)`` of one axis, if they differ from those of `r` and turn one way."""
+    if len(r.frequencies) == 1 and (f := seen.measured(r)) is not None and f[0, 0] > 0:
+        yield f[0]
+
+
+def _bases(f: Data) -> Iterator[float]:
+    """Yield the base closest to frequencies ``(pairs,)``, rounded to few digits and to all."""
+    # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
+    i = np.flatnonzero(f[1:] > 1e-3) + 1
+    if not len(i):
+        return
+    # weighted by precision: an error e of fᵢ is an error (n/i) e/fᵢ of the logarithm
+    weights = (i * f[i]) ** 2
+    log = np.sum(weights * (-len(f) / i) * np.log(f[i])) / np.sum(weights)
+    yield from (base for base in _rounded_numbers(np.exp(log)) if 1 < base < 1e12)
+
+
+@lru_cache(maxsize=8)
+def _schemes(f: tuple[float, ...]) -> list[tuple[str, Data]]:
+    """Return the names and frequencies of schemes by parts whose base and factor are those of measured ``(pairs,)``."""
+    pairs, found = len(f), list[tuple[str, Data]]()
+    # the fastest pairs are not scaled
+    if pairs < 3 or not 0 < f[1] < 1 or not f[-1] > 0 or abs(f[2] / f[1] ** 2 - 1) > _CLOSE:
+        return found
+    bases = dict.fromkeys((*_rounded_numbers(f[1] ** -pairs), *_rounded_numbers(f[2] ** (-pairs / 2))))
+    for base in (each for each in bases if 1 < each < 1e12):
+        plain = frequencies(2 * pairs, base=base)
+        for factor in (each for each in _rounded_numbers(plain[-1] / f[-1]) if 1.01 < each < 1e3):
+            about = f"factor {factor:.6g}, base {base:.8g}"
+            for length, (name, scheme) in product(LENGTHS, _BY_PARTS.items()):
+                row = scheme(plain, factor, base=base, original_length=length)
+                found.append((f"{name}, {about}, original length {length}", np.asarray(row)))
+    return found
+
+
+def _without_base(scheme: Callable[..., Any], **turns: float) -> Callable[..., Any]:
+    """Return a scheme that is called as `scaling.yarn` is, but has no base, with these numbers of turns."""
+    return lambda f, s, *, base, original_length: scheme(f, s, original_length=original_length, **turns)  # noqa: ARG005
+
+
+_BY_PARTS: dict[str, Callable[..., Any]] = {
+    "YaRN": scaling.yarn,
+    "YaRN, its ramp not rounded": partial(scaling.yarn, truncate=False),
+    "YaRN of 64 to 1 turns": partial(scaling.yarn, beta_fast=64),
+    "YaRN of 128 to 1 turns": partial(scaling.yarn, beta_fast=128),
+    "Llama 3": _without_base(scaling.llama3, low_freq_factor=1, high_freq_factor=4),
+    "NTK by parts": _without_base(scaling.ntk_by_parts),
+}
+"""Schemes that scale slow pairs alone, with their usual numbers of turns."""
+
+
+def _rounded_numbers(number: Any) -> list[float]:
+    """Return a number rounded to each of `DIGITS`, each once."""
+    return [*dict.fromkeys(float(f"{float(number):.{digits}g}") for digits in DIGITS)]
