@@ -125,7 +125,7 @@ MISTAKES = {
         128,
     ),
     "rasbt/LLMs-from-scratch 410": Mistake(
-        by(1e4 ** -(np.arange(32) / 64)), plain(), ("other frequencies: those of base 100",)
+        by(1e4 ** -(np.arange(32) / 64)), plain(), ("exponents over 2 rotary_dim rather than rotary_dim",)
     ),
     "bkitano/llama-from-scratch 8": Mistake(
         by(1e4 ** (2 / 64) * powers(64)), plain(), ("other frequencies: those of base 10000 times 1.33352",)

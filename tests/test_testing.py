@@ -256,6 +256,9 @@ WRONG = {
     ("positions in bfloat16",): (lambda x, p: rotary()(x, p.astype(BFLOAT)),),
     ("the table in bfloat16",): (rotary(table=BFLOAT),),
     ("the rotation itself in bfloat16",): (rotary(rotation=BFLOAT),),
+    ("the result in bfloat16",): (changed(lambda y, *_: y.astype(BFLOAT).astype(y.dtype)),),
+    ("x in float16",): (lambda x, p: rotary()(x.astype(np.float16).astype(x.dtype), p),),
+    ("exponents over rotary_dim / 2 rather than rotary_dim",): (rotary(exponent=16),),
     ("the other pairing: interleaved", "positions one too large", "angles in float32"): (
         lambda x, p: rotary(pairing="interleaved", freqs=np.float32, angles=np.float32)(x, p + 1),
     ),
@@ -291,6 +294,21 @@ def test_published_mistakes_are_named(name):
     assert report.causes == mistake.causes, str(report)
     assert report.unexplained is None or report.unexplained <= 2e-6
     assert all(report.remedies)
+
+
+def test_keys_of_which_one_head_rotates_are_named():
+    turn = rotary()
+    first = lambda q, k, p: (turn(q, p), np.concatenate([turn(k[:, :1], p), k[:, 1:]], axis=1))  # noqa: E731
+    causes = check_rotary(first, RIGHT, keys=True).causes
+    assert causes == ("with 3 rows, 6 heads and 131 tokens: another result, in heads 5 (of 0 to 5)",)
+
+
+def test_a_function_may_refuse_features_with_gaps(torch):
+    def complex_view(x, table):
+        """As Meta's code does."""
+        return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * table).flatten(-2)
+
+    assert check_rotary(complex_view, ADJACENT, table="meta", like=torch.zeros(1))
 
 
 def test_the_textbook_rotary_passes():
@@ -368,7 +386,10 @@ def test_pass_through_features_inputs_and_many_tokens_are_checked(name):
     report = check_rotary(function, PART, head_dim=32, longest=2000, like=np.zeros(1, dtype))
     assert failing_of(report) == [failing]
     assert max(report.errors.values()) <= report.bound
-    assert report.causes or "\n  cause   not the angles, which are correct; see the failures below\n" in str(report)
+    assert (
+        report.causes
+        or "\n  cause   not the angles of these calls, which are correct; see the failures below\n" in str(report)
+    )
 
 
 WRONG_PROPERTIES = {

@@ -212,7 +212,8 @@ def _measured_positions(r: Rotary, seen: Seen) -> Iterator[tuple[Data, Data, Dat
 def _truncated(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield real positions rounded to whole numbers, and whole ones to multiples of a power of two."""
     yield from _mapped(np.round, how="rounded to whole numbers")(r, seen)
-    for n in (1, 2, 4, 8, 16, 32):
+    yield from _mapped(np.floor, how="rounded down to whole numbers")(r, seen)
+    for n in (2, 4, 8, 16, 32):
         yield from _mapped(partial(_multiples, of=n), how=f"rounded down to multiples of {n}")(r, seen)
 
 

@@ -319,8 +319,8 @@ def _correct_range(task: Task, errors: dict[Any, float], bound: float) -> tuple[
 def _report_lines(report: Report) -> Iterator[str]:
     """Yield the lines of a report: passed or failed, the causes, the errors, and the properties that fail."""
     wrong = not all(error <= report.bound for error in report.errors.values())
-    unknown = "none of the known ones" if wrong else "not the angles, which are correct; see the failures below"
-    yield from head_lines(report, unknown=unknown)
+    right = "not the angles of these calls, which are correct; see the failures below"
+    yield from head_lines(report, unknown="none of the known ones" if wrong else right)
     if report.errors or len(set(report.refusals.values())) > 1:
         yield from _report_tables(report)
 

@@ -22,7 +22,7 @@ def head_lines(report: Any, *, unknown: str) -> Iterator[str]:
         yield from entry_lines("change", remedy)
     if report.unexplained is not None:
         which = "this mistake" if len(report.causes) == 1 else "these mistakes"
-        yield f"  {'left':<7} the results are those of a rotation with {which}, to {report.unexplained:.1e}"
+        yield f"  {'fits':<7} the results are those of a rotation with {which}, to {report.unexplained:.1e}"
 
 
 def entry_lines(name: str, text: str) -> Iterator[str]:

@@ -45,11 +45,13 @@ class Rotary(NamedTuple):
     """Where the rotated features are written, if not to their own places."""
     rest: float = 1.0
     """A factor of the features that pass through."""
+    x_dtype: str = "float64"
     position_dtype: str = "float64"
     frequency_dtype: str = "float64"
     angle_dtype: str = "float64"
     table_dtype: str = "float64"
     rotation_dtype: str = "float64"
+    y_dtype: str = "float64"
     ulps: Any = 0
     """The error of its frequencies in float32 ulps, for all or by pair."""
     faults: tuple[Fault, ...] = ()
@@ -83,6 +85,7 @@ def members_of(pairing: Pairing, start: int, pairs: int, *, blocks: int = 1) -> 
 
 def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     """Return x ``(n, head_dim)``, rotated at positions ``(n, axes)`` with the mistakes of `r`, in a new array."""
+    x = rounded(x, r.x_dtype)
     p = rounded(rounded(r.map_positions(positions) + r.shift, r.position_dtype), r.angle_dtype)
 
     def table(f: Data) -> tuple[Data, Data]:
@@ -105,7 +108,7 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     y[:, places[0]] = rotated
     c, s = (c, s) if r.second is None else table(r.second)
     y[:, places[1]] = component(b, rotated if r.overwritten else a, c, -s)
-    return y
+    return rounded(y, r.y_dtype)
 
 
 _SHORT = {"bfloat16": 16, "TF32": 13}  # the bits of a float32 that are dropped

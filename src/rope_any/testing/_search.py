@@ -90,9 +90,10 @@ def _may_explain(dtypes: Mapping[str, str], off: float, near: Seen, bound: float
         return off <= bound
     if not {*dtypes.values()} - {"float32"}:
         return off <= min(NEAR_TOLERANCE * (1 + float(np.abs(near.positions).max())), _WORST)
-    # a table in half precision leads away from results in float32 that are right, and isn't seen in coarser ones
-    hidden = off < bound < 2.0**-13 or (near.dtype == "bfloat16" and dtypes.get("table_dtype") == "float16")
-    return off <= _WORST and not ("table_dtype" in dtypes and hidden)
+    # half precision of these leads away from results in float32 that are right, and isn't seen in coarser ones
+    coarse = {dtypes[name] for name in ("table_dtype", "x_dtype", "y_dtype") if name in dtypes}
+    hidden = off < bound < 2.0**-13 or (near.dtype == "bfloat16" and "float16" in coarse)
+    return off <= _WORST and not (coarse and hidden)
 
 
 def _largest(r: Rotary, seen: Seen) -> float:
@@ -154,12 +155,16 @@ def _precisions() -> Iterator[tuple[tuple[Fault, ...], dict[str, Any]]]:
         angles.append((_rounding("positions", dtype), {"position_dtype": dtype}))
         tables.append((_rounding("the table", dtype), {"table_dtype": dtype}))
         tables.append((_rounding("the rotation itself", dtype), {"table_dtype": dtype, "rotation_dtype": dtype}))
+        for what, fields in _CASTS.items():
+            yield _rounding(what, dtype), dict.fromkeys(fields, dtype)
     for one, first in angles:
         for other, second in tables:
             yield (*one, *other), first | second
 
 
+_CASTS = {"x": ("x_dtype",), "the result": ("y_dtype",), "x and the result": ("x_dtype", "y_dtype")}
 _REMEDIES = {
+    **dict.fromkeys(_CASTS, "rotate outside of autocast, and return the dtype of x"),
     "frequencies": "keep the frequencies in float64: casting a model casts its buffers too",
     "angles": "multiply position and frequency in float64 and round cosine and sine alone, or use rope.table",
     "positions": "keep positions integers until they are multiplied",

@@ -26,11 +26,13 @@ def times(change: Callable[[Data], Data]) -> Make:
 
 
 def exponents(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield exponents over the width of the head, if it is larger than the rotated slice; and from 0 to 1."""
+    """Yield exponents over the width of the head, if it is larger than the rotated slice; too wide; and from 0 to 1."""
     if has_base(r.frequencies):
         # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
         if 2 * r.pairs < seen.x.shape[1]:
             yield {"width": "head_dim"}, {"frequencies": r.frequencies ** (2 * r.pairs / seen.x.shape[1])}
+        yield {"width": "rotary_dim / 2"}, {"frequencies": r.frequencies**2}
+        yield {"width": "2 rotary_dim"}, {"frequencies": np.sqrt(r.frequencies)}
         yield {"width": "rotary_dim - 2"}, {"frequencies": r.frequencies ** (r.pairs / (r.pairs - 1))}
 
 
