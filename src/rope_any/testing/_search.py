@@ -90,9 +90,10 @@ def _may_explain(dtypes: Mapping[str, str], off: float, near: Seen, bound: float
         return off <= bound
     if not {*dtypes.values()} - {"float32"}:
         return off <= min(NEAR_TOLERANCE * (1 + float(np.abs(near.positions).max())), _WORST)
-    # half precision of these leads away from results in float32 that are right, and isn't seen in coarser ones
-    coarse = {dtypes[name] for name in ("table_dtype", "x_dtype", "y_dtype") if name in dtypes}
-    hidden = off < bound < 2.0**-13 or (near.dtype == "bfloat16" and "float16" in coarse)
+    # half precision leads away from results in float32 that are right, isn't seen in coarser ones, and x has its dtype
+    casts = {dtypes[name] for name in ("x_dtype", "y_dtype") if name in dtypes}
+    coarse = casts | ({dtypes["table_dtype"]} if "table_dtype" in dtypes else set())
+    hidden = off < bound < 2.0**-13 or (near.dtype == "bfloat16" and "float16" in coarse) or near.dtype in casts
     return off <= _WORST and not (coarse and hidden)
 
 
