@@ -256,8 +256,9 @@ def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tup
     found = (ALL.get(of, UNKNOWN).parts.get(".".join(path[len(at) :])) for at, of in outer.items())
     known, row = next(filter(None, found), ""), MODELS.get(written, UNKNOWN)
     if written and written not in outer.values():
-        # a tower that its own file calls by the name of one without rotary, as that of MiniMax-M3
-        return known if known and inner.get("position_embedding_type") == "rope" else written
+        # a tower that its own file calls by the name of one without rotary, as that of MiniMax-M3, or of a whole model
+        is_misnamed = inner.get("position_embedding_type") == "rope" or row.parts
+        return known if known and is_misnamed else written
     is_whole = row is UNKNOWN or row.text or row.parts or row.instead
     return known or ("" if is_whole else written)
 

@@ -292,7 +292,11 @@ _ROWS = {
         ignored=("rotary_emb_base", "rotary_emb_fraction"),
         unread=("rotary_scaling_factor",),
     ),
-    "openelm": Model(keys={"rope_theta": "rope_freq_constant"}, unread=("rope_max_length",), score=_FOREIGN),
+    "openelm": Model(
+        keys={"rope_theta": "rope_freq_constant", "num_hidden_layers": "num_transformer_layers"},
+        unread=("rope_max_length",),
+        score=_FOREIGN,
+    ),
     "persimmon": Model(partial=0.5, sizes=_whole(4096, heads=64, layers=36)),
     "phi3 phi4 phi4_multimodal phi4mm": Model(
         partial=1.0,
@@ -507,7 +511,12 @@ _ROWS = {
         ),
         parts={"vision_config": "mimovl", "audio_config": "mimo_v2_audio"},
     ),
-    "mimo_v2_audio": Model(base=640_000.0, partial=1.0, keys={"head_dim": "input_local_head_dim"}, alone="audio"),
+    "mimo_v2_audio": Model(
+        base=640_000.0,
+        partial=1.0,
+        keys={"head_dim": "input_local_head_dim", "num_hidden_layers": "input_local_layers"},
+        alone="audio",
+    ),
     # Only layers with a sliding window rotate.
     "maple": Model(
         partial=1.0,
@@ -690,7 +699,7 @@ _ROWS = {
     "gpt_neox_reward_model": Model(text="gpt_neox"),
     "minicpmo minicpmv": Model(instead=rules.type_of_minicpm_v),
     "llava_mixtral": Model(text="mixtral"),
-    "kimi_k3": Model(text="kimi_linear", parts={"vision_config": "kimi_k25_vision"}),
+    "kimi_k3": Model(text="kimi_linear", parts={"vision_config": "kimi_k3_vision"}),
     "diffusion_gemma": Model(text="*_text", parts={"vision_config": "gemma4_vision"}),
     "dots_ocr": Model(text="qwen2", parts={"vision_config": "dots_vit"}),
     "dots3_note": Model(text="*_text", parts={"vision_config": "dots3_note_vision_encoder"}),

@@ -13,7 +13,7 @@ from functools import partial
 from rope_any.config.tables import grid_rules as rules
 from rope_any.config.tables.models import ALL, own
 from rope_any.config.tables.rows import TOWER, GridModel, by_name, tower_base
-from rope_any.config.tables.values import optional
+from rope_any.config.tables.values import optional, value
 
 # --- what several rows share ------------------------------------------------------------------------------
 
@@ -26,6 +26,7 @@ _QWEN2_VL = TOWER._replace(
     head=(optional("embed_dim", default=1280), _NUM_HEADS), frames=True, order=partial(rules.in_blocks, merge=_MERGE)
 )
 _PADDLEOCR_VL = TOWER.sized(1152)._replace(frames=True)
+_MOONVIT = _PADDLEOCR_VL._replace(pairing="interleaved", columns_first=True, frequencies=rules.in_turn)
 _PIXTRAL = TOWER._replace(frequencies=rules.shared)
 _DINOV3 = TOWER.sized(384, heads=6)._replace(
     base=optional("rope_theta", default=100.0), scale=math.tau, grid=rules.middles
@@ -74,7 +75,12 @@ _ROWS = {
         frequencies=rules.in_turn,
     ),
     # vllm 0.33.0, moonvit.py: the weights of Kimi-VL, not permuted
-    "moonvit": _PADDLEOCR_VL._replace(pairing="interleaved", columns_first=True, frequencies=rules.in_turn),
+    "moonvit": _MOONVIT,
+    # mlx-vlm 9b13f522, kimi_k3/vision.py, and NeMo Automodel 36044ad, kimi_k3/vision.py
+    "kimi_k3_vision": _MOONVIT._replace(
+        head=(value("qkv_hidden_size", default=1536), value("vt_num_attention_heads", default=12)),
+        layers=("vt_num_hidden_layers",),
+    ),
     "step3p5_vision": TOWER._replace(
         head=(optional("hidden_size", "width", default=1536), optional("num_attention_heads", "heads", default=16)),
         note=_PERMUTED,
