@@ -1,38 +1,11 @@
-"""Published configs: each ships under its name, and those whose code isn't run are read as by their authors."""
+"""Published configs: each ships under its name; test_whole_configs.py compares them with their own code."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from configs import PUBLISHED
 
 from rope_any import Rope, config
-
-EXPECTED = {model["model"]: model for model in PUBLISHED if "expect" in model}
-"""Models whose class can't be run: test_whole_configs.py compares the others with theirs."""
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_published_models_are_read_and_explained(name):
-    published, expected = EXPECTED[name]["config"], EXPECTED[name]["expect"]
-    is_known, options = "model_type" in published, {}
-    if not is_known:
-        layers = ["full_attention"] * published["num_hidden_layers"]
-        published = published | {"rope_theta": expected["base"], "layer_types": layers}
-        options = {"pairing": expected["pairing"]}
-    rope = Rope.from_config(published, **options)
-    found = rope.frequencies
-    assert (rope.pairing, rope.start, 2 * len(found)) == (expected["pairing"], 0, expected["rotary_dim"])
-    between = [found[len(found) * quarter // 4] for quarter in (1, 2, 3)]
-    np.testing.assert_allclose(
-        (found[0], *between, found[-1], rope.attention_factor),
-        (expected["fastest"], *expected["between"], expected["slowest"], expected["attention_factor"]),
-        rtol=1e-6,
-    )
-    if is_known:
-        (explanation,) = config.read(published).explain()
-        assert explanation.facts["rope_theta"].value == expected["base"]
-        assert explanation.facts["rope_type"].value == expected["rope_type"]
 
 
 def test_each_published_config_is_compared():

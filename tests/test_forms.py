@@ -190,16 +190,6 @@ def test_mamba_has_no_rotary():
 
 DEEPSEEK_V3 = {"dim": 7168, "inter_dim": 18432, "n_layers": 61, "n_heads": 128, "n_routed_experts": 256}
 DEEPSEEK_V3 |= {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
-DEEPSEEK_V2_LITE = DEEPSEEK_V3 | {"dim": 2048, "n_layers": 27, "n_heads": 16, "q_lora_rank": 0, "mscale": 0.707}
-
-
-@pytest.mark.parametrize(("keys", "name"), [(DEEPSEEK_V3, "V3"), (DEEPSEEK_V2_LITE, "V2-Lite")])
-def test_deepseek_configs_equal_those_of_transformers(keys, name):
-    published = PUBLISHED[f"deepseek-ai/DeepSeek-{name}"]
-    assert rope(keys) == rope(published)
-    assert config.read(keys).layers() == config.read(published).layers()
-    assert config.read(keys).score_scale() == pytest.approx(config.read(published).score_scale(), rel=1e-12)
-    assert rope(keys).attention_factor == 1
 
 
 def test_deepseek_code_scales_only_beyond_its_original_length():
@@ -213,14 +203,6 @@ def test_deepseek_code_scales_only_beyond_its_original_length():
     assert config.read(DEEPSEEK_V3 | changes).score_scale() == pytest.approx(
         192**-0.5 * (0.1 * 0.5 * np.log(10) + 1) ** 2
     )
-
-
-def test_deepseek_v32_config_has_an_indexer():
-    keys = DEEPSEEK_V3 | {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048, "scale_fmt": "ue8m0"}
-    assert config.read(keys).parts == ("text", "indexer")
-    assert rope(keys) == rope(DEEPSEEK_V3)
-    theirs = PUBLISHED["deepseek-ai/DeepSeek-V3"] | {"model_type": "deepseek_v32", "index_head_dim": 128}
-    assert config.read(keys).layers(part="indexer") == config.read(theirs).layers(part="indexer")
 
 
 # --- refusals -------------------------------------------------------------------------------------------------

@@ -102,26 +102,6 @@ FILES = {
     "qwen2": (YARN | {"rope.freq_base": 1e6}, {}, {"model_type": "qwen2", "rope_theta": 1e6, "rope_scaling": HF_YARN}),
     "qwen3": ({"attention.key_length": 64}, {}, {"model_type": "qwen3", "head_dim": 64}),
     "qwen3moe": ({"attention.key_length": 64}, {}, {"model_type": "qwen3_moe", "head_dim": 64}),
-    "qwen2vl": (
-        {"rope.dimension_sections": [16, 24, 24, 0]},
-        {},
-        {"model_type": "qwen2_vl_text", "rope_theta": 1e4},
-    ),
-    "qwen35": (
-        {"attention.key_length": 256, "rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]},
-        {},
-        {"model_type": "qwen3_5_text", "rope_theta": 1e4},
-    ),
-    "qwen3next": (
-        {"attention.key_length": 256, "rope.dimension_count": 64},
-        {},
-        {"model_type": "qwen3_next", "head_dim": 256},
-    ),
-    "lfm2": (
-        {"attention.head_count_kv": [0, 8] * 6},
-        {},
-        {"model_type": "lfm2", "rope_theta": 1e4, "full_attn_idxs": [*range(1, 12, 2)]},
-    ),
     "stablelm": ({"rope.dimension_count": 32}, {}, {"model_type": "stablelm"}),
     "gptneox": ({"rope.dimension_count": 32}, {}, {"model_type": "gpt_neox"}),
     "phi2": ({"rope.dimension_count": 64}, {}, {"model_type": "phi", "partial_rotary_factor": 0.5}),

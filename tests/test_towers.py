@@ -48,9 +48,9 @@ def facts(model):
     return one.facts
 
 
-def grid(model, shape):
+def grid(model, shape, part="vision"):
     """Return the positions of a grid as tuples, in the order of the tower's tokens."""
-    return tuple(map(tuple, ra.config.read(model).positions(shape, part="vision", like=np.empty(0)).tolist()))
+    return tuple(map(tuple, ra.config.read(model).positions(shape, part=part, like=np.empty(0)).tolist()))
 
 
 class Passes(torch.nn.Module):
@@ -87,7 +87,7 @@ def uniform(*shape):
     return torch.rand(*shape) * 2 - 1
 
 
-def recorded_rotation(monkeypatch, module, function, run):
+def recorded_rotation(module, function, run):
     """Return pairs (random queries or keys, the same rotated by the model) of a run of a model."""
     original, seen = getattr(module, function), []
 
@@ -100,17 +100,17 @@ def recorded_rotation(monkeypatch, module, function, run):
         seen.extend(zip(xs, outs if isinstance(outs, tuple) else (outs,), strict=True))
         raise RotationRecorded
 
-    monkeypatch.setattr(module, function, spy)
-    with torch.no_grad(), contextlib.suppress(RotationRecorded):
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad(), contextlib.suppress(RotationRecorded):
+        patch.setattr(module, function, spy)
         run()
     assert seen, f"{function} was not called"
     return seen
 
 
-def assert_rotates(part, positions, pairs, *, before=0, after=0):
+def assert_rotates(model, positions, pairs, *, part="vision", before=0, after=0):
     """Compare our rotation with recorded ones; the model has numbers of class tokens before and after the patches."""
     at = ra.positions.unrotated(torch.tensor(positions), before=before, after=after, axes=len(positions[0]))
-    rope = ra.Rope.from_config(part, part="vision")
+    rope = ra.Rope.from_config(model, part=part)
     for x, theirs in pairs:
         (axis,) = (i for i, n in enumerate(x.shape[:-1]) if n == len(at))
         ours = rope.apply(x, at, seq_axis=axis - x.ndim)
@@ -241,65 +241,78 @@ def keys_of(name, head, base, merge):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer[2]])
-def test_a_tower_rotates_like_its_model(name, seed, monkeypatch):
-    """Queries and keys of the first layer, in the order in which it has the tokens."""
-    folder, model, run, _ = PEERS[name]
+def test_a_tower_rotates_like_its_model(name, seed):
     head, base, merge = drawn(name, seed)
     keys = keys_of(name, head, base, merge)
     torch.manual_seed(seed)
     few = {"num_hidden_layers": 1, "intermediate_size": 8} | OTHERS.get(name, {})
     if name == "dots3_note_vision_encoder":
         few |= {"adapter_in_dim": HEADS * head, "adapter_merge_size": merge}
-    config, part = configs_of(name, keys, **few)
-    model = getattr(modeling(folder), model)(config).eval()
     videos = name in FRAMES or ("spatial_merge_size" in keys and not name.startswith("glm4v"))
     shape = (2 if videos else 1, *((8, 8) if "llama4" in name else (6, 12) if seed else (12, 6)))
+    compare_tower(name, *configs_of(name, keys, **few), shape)
+
+
+def compare_tower(name, config, whole, shape, part="vision"):
+    """Compare queries and keys of the first layer, in the order in which the tower has the tokens."""
+    folder, model, run, _ = PEERS[name]
+    model = getattr(modeling(folder), model)(config).eval()
     if name == "video_llama_3_vision":  # whose blocks are the caller's
         run = packed("embeddings", merge_sizes=torch.tensor([2]))
         with pytest.raises(ValueError, match="the caller chooses them"):
-            grid(part, shape)
+            grid(whole, shape)
         places = grid(tower_of("qwen2_vl_vision", spatial_merge_size=2), shape)
     else:
-        places = grid(part, shape)
+        places = grid(whole, shape, part)
     function = {"pixtral": "apply_rotary_pos_emb", "llama4_vision_model": "vision_apply_rotary_emb"}.get(name, VISION)
-    pairs = recorded_rotation(monkeypatch, modeling(folder), function, lambda: run(model, shape, HEADS * head))
+    width = config.embed_dim if name == "qwen2_vl_vision" else config.hidden_size
+    pairs = recorded_rotation(modeling(folder), function, lambda: run(model, shape, width))
     before, after = CLASS_TOKENS.get(name, (0, 0))
-    assert_rotates(part, places, pairs, before=before, after=after)
+    assert_rotates(whole, places, pairs, part=part, before=before, after=after)
 
 
 # --- towers of which only the rotation is run -----------------------------------------------------------------
 
 
-def test_gemma4_rotates_like_its_model(monkeypatch):
-    """Columns before rows, each in its half of the head, at the positions that the processor gives."""
+def test_gemma4_rotates_like_its_model():
     head, base, _ = drawn("gemma4_vision", 0)
     keys = {"head_dim": 2 * head, "rope_parameters": {"rope_theta": base}}
     sizes = {"hidden_size": 24, "num_attention_heads": HEADS, "num_key_value_heads": HEADS}
-    config, part = configs_of("gemma4_vision", keys | sizes, num_hidden_layers=1, intermediate_size=8)
+    config, whole = configs_of("gemma4_vision", keys | sizes, num_hidden_layers=1, intermediate_size=8)
+    compare_gemma4(config, whole)
+    assert facts(whole)["blocks"].value == 2
+
+
+def compare_gemma4(config, whole):
+    """Compare columns before rows, each in its half of the head, at the positions that the processor gives."""
     encoder, shape = modeling("gemma4").Gemma4VisionEncoder(config).eval(), (6, 12)
     pil = importlib.import_module("transformers.models.gemma4.image_processing_pil_gemma4")
     image = np.zeros((*(16 * n for n in shape), 3), np.uint8)
     made = pil.Gemma4ImageProcessorPil(do_resize=False)(image, return_tensors="pt")["image_position_ids"][0]
     made = made[made[:, 0] >= 0]  # others are padding
-    places = grid(part, shape)
+    places = grid(whole, shape)
     assert made.tolist() == [list(place) for place in places]
-    run = functools.partial(encoder, uniform(1, 72, 24), attention_mask=None, pixel_position_ids=made[None])
-    pairs = recorded_rotation(monkeypatch, modeling("gemma4"), "apply_multidimensional_rope", run)
-    assert_rotates(part, places, pairs)
-    assert facts(part)["blocks"].value == 2
+    x = uniform(1, 72, config.hidden_size)
+    run = functools.partial(encoder, x, attention_mask=None, pixel_position_ids=made[None])
+    assert_rotates(whole, places, recorded_rotation(modeling("gemma4"), "apply_multidimensional_rope", run))
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (4, 4)], ids=["global", "window"])
-def test_sam3_rotates_like_its_model(shape, monkeypatch):
-    """Layers of windows, and layers whose grid is put onto that of a window."""
+def test_sam3_rotates_like_its_model(shape):
     head, base, _ = drawn("sam3_vit_model", shape)
     keys = {"hidden_size": HEADS * head, "num_attention_heads": HEADS, "image_size": 40, "patch_size": 5}
     keys |= {"window_size": 4, "rope_parameters": {"rope_theta": base}}
-    peer, (config, part) = modeling("sam3"), configs_of("sam3_vit_model", keys, intermediate_size=8)
-    layer = peer.Sam3ViTLayer(config, window_size=4 if shape == (4, 4) else 0).eval()
-    run = functools.partial(layer, uniform(1, 8, 8, HEADS * head))
-    pairs = recorded_rotation(monkeypatch, peer, "apply_rotary_pos_emb_2d", run)
-    assert_rotates(part, grid(part, shape), pairs)
+    compare_sam3(*configs_of("sam3_vit_model", keys, intermediate_size=8), shape)
+
+
+def compare_sam3(config, whole, shape, part="vision"):
+    """Compare layers of windows, or layers whose grid is put onto that of a window."""
+    window = config.window_size if shape == (config.window_size,) * 2 else 0
+    peer, side = modeling("sam3"), config.image_size // config.patch_size
+    layer = peer.Sam3ViTLayer(config, window_size=window).eval()
+    run = functools.partial(layer, uniform(1, side, side, config.hidden_size))
+    pairs = recorded_rotation(peer, "apply_rotary_pos_emb_2d", run)
+    assert_rotates(whole, grid(whole, shape, part), pairs, part=part)
 
 
 @pytest.mark.parametrize("name", ["dinov3_vit", "sapiens2", "eomt_dinov3"])
@@ -317,26 +330,56 @@ def test_dinov3_rotates_like_its_model(name):
 
 @pytest.mark.parametrize("name", ["sam2_video", "sam3_tracker_video", "edgetam_video"])
 def test_memory_attention_rotates_like_its_model(name):
-    """Queries on one grid; keys on that of each frame that is remembered, and those of object pointers on none."""
-    folder, attention, *_ = PEERS[name]
     keys = {"memory_attention_hidden_size": 120, "memory_attention_num_attention_heads": HEADS}
     keys |= {"memory_attention_downsample_rate": 2, "rope_parameters": {"rope_theta": drawn(name, 0)[1]}}
     keys |= {"memory_attention_rope_feat_sizes": [7, 4]}
     if name == "edgetam_video":
         keys["memory_attention_rope_k_sizes"] = [5, 3]
-    peer, (config, part) = modeling(folder), configs_of(name, keys, memory_attention_num_layers=1)
-    module, at = getattr(peer, attention)(config).eval(), grid(part, config.memory_attention_rope_feat_sizes[::-1])
-    q = uniform(1, HEADS, len(at), 20)
+    compare_memory(name, *configs_of(name, keys, memory_attention_num_layers=1))
+
+
+def compare_memory(name, config, whole, part="vision"):
+    """Compare queries on one grid, and keys on that of each frame that is remembered; object pointers are on none."""
+    folder, attention, *_ = PEERS[name]
+    peer, at = modeling(folder), grid(whole, config.memory_attention_rope_feat_sizes[::-1], part)
+    module, heads = getattr(peer, attention)(config).eval(), config.memory_attention_num_attention_heads
+    width = config.memory_attention_hidden_size // config.memory_attention_downsample_rate // heads
+    q = uniform(1, heads, len(at), width)
     table = module.rotary_emb(q, module.position_ids)
     if name == "edgetam_video":
-        at_keys, rotate, repeats = grid(part, (3, 5)), peer.apply_rotary_pos_emb_2d_cross_attn, 2
+        at_keys, rotate, repeats = grid(whole, (3, 5)), peer.apply_rotary_pos_emb_2d_cross_attn, 2
         table = (*table, *module.rotary_emb(q, module.position_ids_k))
     else:
         at_keys, rotate, repeats = at, peer.apply_rotary_pos_emb_2d, True
-    k = uniform(1, HEADS, 2 * len(at_keys) + 2, 20)
+    k = uniform(1, heads, 2 * len(at_keys) + 2, width)
     rotated_q, rotated_k = rotate(q, k, *table, num_k_exclude_rope=2, repeat_freqs_k=repeats)
-    assert_rotates(part, at, [(q, rotated_q)])
-    assert_rotates(part, at_keys * 2, [(k, rotated_k)], after=2)
+    assert_rotates(whole, at, [(q, rotated_q)], part=part)
+    assert_rotates(whole, at_keys * 2, [(k, rotated_k)], part=part, after=2)
+
+
+TYPES = {config_class(name): name for name in PEERS}
+COMPARED = {}  # the Rope of each published tower that was compared, by its config
+
+
+def compare_published(config, whole, part):
+    """Compare the class of a tower, as a published config has it, with a part of the config: one layer, one image."""
+    name, config, rope = TYPES[type(config)], copy.deepcopy(config), ra.Rope.from_config(whole, part=part)
+    few = {"depth": 1, "num_hidden_layers": 1, "memory_attention_num_layers": 1, "deepstack_visual_indexes": []}
+    few |= {} if name == "llama4_vision_model" else {"intermediate_size": 8, "out_hidden_size": 8}
+    for key in few.keys() & dir(config):
+        setattr(config, key, few[key])
+    key = config.to_json_string()
+    if COMPARED.setdefault(key, rope) is not rope:
+        assert COMPARED[key] == rope
+    elif name == "gemma4_vision":
+        compare_gemma4(config, whole)
+    elif name == "sam3_vit_model":
+        compare_sam3(config, whole, (config.window_size,) * 2, part)
+    elif PEERS[name][2] is None:
+        compare_memory(name, config, whole, part)
+    else:
+        side = config.image_size // config.patch_size if name == "llama4_vision_model" else 0
+        compare_tower(name, config, whole, (1, side or 6, side or 12), part)
 
 
 # --- the tables -----------------------------------------------------------------------------------------------
@@ -559,7 +602,7 @@ def test_unsupported_towers_are_refused(name):
             method(ra.config.read(tower_of(name)), part=part)
 
 
-def test_reasons_of_refusals_are_true(monkeypatch):
+def test_reasons_of_refusals_are_true():
     """The reasons are true, as far as a few lines can test."""
     x = uniform(1, 1, 4, 8)
     rotated = modeling("vjepa2").rotate_queries_or_keys(x, torch.arange(1, 5))
@@ -572,7 +615,7 @@ def test_reasons_of_refusals_are_true(monkeypatch):
     omni = modeling("qwen2_5_omni")
     config = omni.Qwen2_5OmniDiTConfig(hidden_size=24, num_attention_heads=HEADS, head_dim=8)
     attention, table = omni.DiTAttention(config), (torch.ones(1, 4, 8), torch.zeros(1, 4, 8))
-    pairs = recorded_rotation(monkeypatch, omni, "apply_rotary_pos_emb", lambda: attention(uniform(1, 4, 24), table))
+    pairs = recorded_rotation(omni, "apply_rotary_pos_emb", lambda: attention(uniform(1, 4, 24), table))
     assert [q.shape[1] for q, _ in pairs] == [1, 1]  # of three heads
 
 

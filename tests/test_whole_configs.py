@@ -1,15 +1,19 @@
 """
-Configs as people published them, with all their keys: each is read as its own code rotates, layer by layer.
+Configs as people published them, with all their keys: each part is read as its own code rotates, layer by layer.
 
 ``whole_configs.json`` has the files, with their source; names of people, paths and long texts are "x". The rotation of
-a model that transformers has is that of its class there. That of any other is computed by a formula of `FORMULAS`,
-written from the code that comes with its weights, or from an engine that runs it.
+a part of which transformers or diffusers has the class is that of the class. That of any other is computed by a formula
+of `FORMULAS`, written from the code that comes with its weights, or from an engine that runs it. There is no third.
 """
 
 import json
 import math
+import random
+import re
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
+from functools import cache, reduce
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +25,41 @@ from rope_any import config
 
 FILES = json.loads(Path(__file__).with_name("whole_configs.json").read_text(encoding="utf-8"))
 FILES |= {file["model"]: file for file in PUBLISHED}
+OLMO = {"model_type": "hf_olmo", "rope": True, "d_model": 4096, "n_heads": 32, "n_layers": 4, "rope_theta": 5e5}
+MADE = {"OLMo": {"config": OLMO}}  # a form that has no whole file with rotary
 
 
+# Files of which a part is refused, and the reason.
 REFUSED = {
     "THUDM/chatglm-6b": "each half of its heads has positions of its own",
     "adept/fuyu-8b": "rope_theta must be in text_config: only that part is read",  # transformers takes another base
-    "inclusionAI/Ming-UniVision-16B-A3B": "rope_scaling.type must be one of",
     "gemma3 0eeac48b": "layer_types must have 4 entries",  # which are 62
-    "ACE-Step/ACE-Step-v1-3.5B transformer": "rope_theta must not be given for Transformer2DModel",  # it is no rotation
     "AngelSlim qwen2.5-vl-3b eagle3": "rope_scaling.mrope_interleaved must be true",  # its engines don't stride
+    "llava fbe9d95d": "head_dim must agree with vision_config.hidden_size // vision_config.num_attention_heads, 16",
+    "params 12cae83e": "factor must be given, since use_scaled_rope is true and the file does not have it",
+    "params 4bd949c4": "rope_theta must be given, since vocab_size does not determine the version of Llama",
+    "phi3 3fb8ecd5": "rope_factors_long.weight must not be given",  # "x" in place of a tensor
+    # scalings and switches of their own code
+    "inclusionAI/Ming-UniVision-16B-A3B": "rope_scaling.type must be one of .* got '3D'",
+    "inclusionAI/Ming-flash/lite-omni 2": "rope_scaling.type must be one of .* got 'video_rope'",
+    "Owen777/UltraFlux-v1 transformer": "ntk_factor must not be given",
+    "character-ai/Ovi audio dit": "temporal_rope_scaling_factor must not be given",
+    "OPPOer/AndesVL": "disable_rope must not be given for aimv2",
+    "OpenMOSS/MOSS-TTS-Nano": "rope_base must not be given for gpt2",
+    "ACE-Step/ACE-Step-v1-3.5B transformer": "rope_theta must not be given for Transformer2DModel",  # it is no rotation
+    # rotations that no Rope can express, or that are not read
+    "falcon_perception 4432a65f": "half of each head rotates by frequencies of its own",
+    **dict.fromkeys(("Qwen/Qwen2.5-Omni", "Qwen/Qwen2.5-Omni-7B-AWQ"), "it rotates only the first head"),
+    "MiniMaxAI/MiniMax-H3 transformer": "got 'MiniMaxH3DiTModel'; make the Rope of another class by hand",
+    "MiniMaxAI/MiniMax-H3 vae": "its decoder has rotary in an autoencoder",
+    "rain1011/pyramid-flow-sd3": "got 'PyramidDiffusionMMDiT'; make the Rope of another class by hand",
 }
-"""Files whose text is refused although its model is known, and the reason."""
+# How many others are refused: autoencoders and UNets, models that are not known, and texts in place of numbers.
+KINDS_REFUSED = {
+    "it is no transformer of diffusers": 32,
+    "^model_type must be (given|one whose rotation is known)": 15,
+    "without quotes": 4,
+}
 
 
 def leaves(value):
@@ -53,54 +81,112 @@ def test_there_are_many():
     assert len(kinds) >= 100
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_has_its_reason(name):
-    with pytest.raises(ValueError, match=REFUSED[name]):
-        config.read(FILES[name]["config"]).rope()
+@cache
+def read_parts(name):
+    """Return what is read of each part of a file, and why others are refused."""
+    found, reasons = {}, []
+    try:
+        read = config.read((FILES | MADE)[name]["config"])
+    except (TypeError, ValueError) as error:
+        return found, [str(error)]
+    for part in read.parts:
+        try:
+            found[part] = read.explain(part=part)
+        except (TypeError, ValueError) as error:
+            reasons.append(str(error))
+    return found, reasons
+
+
+def test_what_is_refused_has_its_reason():
+    refused = {name: reasons for name in FILES if (reasons := read_parts(name)[1])}
+    for name, reason in REFUSED.items():
+        assert any(re.search(reason, each) for each in refused.pop(name)), name
+    kinds = [kind for kind in KINDS_REFUSED for reasons in refused.values() if re.search(kind, reasons[0])]
+    assert Counter(kinds) == KINDS_REFUSED
+    assert len(kinds) == len(refused)
 
 
 def test_the_table_of_refused_models_is_that_of_the_rows():
     assert refused_table.PAGE.read_text(encoding="utf-8") == f"{refused_table.table()}\n"  # else run it with --write
 
 
-# --- models of transformers -------------------------------------------------------------------------------
+# --- models of transformers and diffusers ------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def architectures():
-    """Return the module that runs the classes of transformers, and its cases by the name of their config."""
+def peers():
+    """Return the modules that run classes of transformers, texts and towers, and the cases by the name of a config."""
     pytest.importorskip("torch", reason="the peers run on torch")
     pytest.importorskip("transformers", minversion="5.23", reason="the peers are models of transformers")
     import test_architectures
+    import test_towers
     from rotary_classes import in_source
 
     cases = [*reversed([case for case, _ in in_source()]), *test_architectures.OTHERS]
-    return test_architectures, {case.config: case for case in cases}
+    return test_architectures, test_towers, {case.config: case for case in cases}
 
 
-def class_of(keys):
-    """Return the config class of a file's model in transformers; None if there is none."""
-    transformers = pytest.importorskip("transformers", minversion="5.23", reason="the peers are models of transformers")
-    known = transformers.CONFIG_MAPPING
-    return known[keys["model_type"]] if keys.get("model_type") in known and not formula_of(keys) else None
+def config_of(keys):
+    """Return the config of a file, or of its text, as its class in transformers loads it; None if there is no class."""
+    known = pytest.importorskip("transformers").CONFIG_MAPPING
+    for given in (keys, text_of(keys)):
+        name = {"vargpt_qwen2_vl": "qwen2_vl"}.get(given.get("model_type"), given.get("model_type"))  # it has its code
+        if name in known:
+            return known[name].from_dict(deepcopy(given))
+    return None
 
 
+def inner_configs(whole):
+    """Yield the path to each config within that of a class, and the config."""
+    for name in type(whole).sub_configs:
+        if (inner := getattr(whole, name, None)) is not None and hasattr(inner, "model_type"):
+            yield name, inner
+            yield from ((f"{name}.{path}", each) for path, each in inner_configs(inner))
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore:`rope_scaling` is deprecated:FutureWarning")
-@pytest.mark.parametrize("name", [name for name, file in FILES.items() if "model_type" in file["config"]])
-def test_a_text_rotates_as_its_class_does(name, architectures):
-    peers, cases = architectures
-    keys = FILES[name]["config"]
-    if name in REFUSED or (cls := class_of(keys)) is None:
-        pytest.skip("it is refused, or transformers has no class of this model")
+@pytest.mark.parametrize("name", [name for name, file in FILES.items() if "_class_name" not in file["config"]])
+def test_a_part_rotates_as_its_class_does(name, peers):
+    architectures, towers, cases = peers
+    keys, (parts, _) = FILES[name]["config"], read_parts(name)
+    left = [part for part in parts if part != "indexer" and not formula_of(keys, part)]
+    whole = config_of(keys) if left else None
+    inner = dict(inner_configs(whole)) if left else {}
+    axial = [path for path, each in inner.items() if type(each) in towers.TYPES and keys.get(path.split(".")[0])]
+    for part in left:
+        path = axial[0] if part == "vision" else part
+        if path in axial:
+            axial.remove(path)
+            towers.compare_published(inner[path], keys, part)
+        else:
+            text = inner[path] if path in inner else text_config(whole, inner, keys)
+            compare_layers(architectures, cases[type(text).__name__], text, parts[part])
+    assert not axial or name in REFUSED  # no part is passed over
+
+
+def text_config(whole, inner, keys):
+    """Return the config of the text, which older files have on their first level."""
+    text = whole.get_text_config()
+    path = next((path for path, each in inner.items() if each is text), None)
+    return type(text).from_dict(deepcopy(keys)) if path and path.split(".")[0] not in keys else text
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not any(read_parts(name))])
+def test_a_class_without_rotary_is_one(name, peers):
     try:
-        text = cls.from_dict(deepcopy(keys)).get_text_config()
-        text = text if text_of(keys) is not keys else type(text).from_dict(deepcopy(keys))  # a file with one level
-    except (KeyError, ValueError) as error:
+        whole = config_of(FILES[name]["config"])
+    except ValueError as error:
         pytest.skip(f"transformers can't load it: {str(error)[:80]}")
-    case, read = cases.get(type(text).__name__), config.read(keys)
-    part = next((part for part in ("text", "audio") if part in read.parts), None)
-    assert (case is None) == (part is None)
-    for one in (one for one in read.explain(part=part) if one.layers != ()) if part else ():
+    assert whole is None or type(whole.get_text_config()).__name__ not in peers[2]
+
+
+def compare_layers(peers, case, text, explained):
+    """Compare the layers of a part with the rotary class of its config."""
+    types = getattr(text, "layer_types", None) or []
+    for one in (one for one in explained if one.layers != ()):
+        if one.layer_type in types:
+            assert [*one.layers] == [i for i, each in enumerate(types) if each == one.layer_type]
         kinds = (one.layer_type, None)  # a class may have one table for all layers
         rotation = next(filter(None, (peers.theirs(case._replace(layer_type=kind), text) for kind in kinds)), None)
         assert (rotation is None) == (one.rope is None)
@@ -109,6 +195,21 @@ def test_a_text_rotates_as_its_class_does(name, architectures):
             factor = (getattr(text, "rope_parameters", None) or {}).get("short_mscale", rotation.factor)  # of PhiMoE
             assert one.rope.attention_factor == pytest.approx(factor, rel=1e-6)
             assert peers.distance(one.rope, rotation) < peers.TOLERANCE  # by the pairing too
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
+@pytest.mark.parametrize("name", [name for name, file in FILES.items() if "_class_name" in file["config"]])
+def test_a_transformer_rotates_as_its_class_does(name, monkeypatch):
+    keys, (parts, _) = FILES[name]["config"], read_parts(name)
+    for part in [part for part in parts if not formula_of(keys, part)]:
+        pytest.importorskip("torch", reason="the peers run on torch")
+        pytest.importorskip("diffusers", minversion="0.42", reason="the peers are models of diffusers 0.42")
+        import test_diffusers
+
+        assert part == "transformer"
+        own = {key: value for key, value in keys.items() if not key.startswith("_")}
+        test_diffusers.compare(monkeypatch, keys["_class_name"], own, (1, 3, 4), random.Random(name))
 
 
 # --- models whose code comes with their weights -----------------------------------------------------------
@@ -158,9 +259,11 @@ def of_gte(c):
     return pairs(width, base) / np.exp(math.log(s) / (width / 2) ** b * np.arange(1, width // 2 + 1) ** b)
 
 
-def of_minicpm_v(c):
-    """Return the frequencies of the text of MiniCPM-V, and the factor of cos and sin."""
-    return longrope(c, head(c)) if c.get("rope_scaling") else pairs(head(c), c.get("rope_theta", 1e4))
+def of_minicpm(c):
+    """Return the frequencies of MiniCPM and Phi, and the factor of cos and sin."""
+    width = c.get("qk_rope_head_dim") or int(head(c) * c.get("partial_rotary_factor", 1))
+    scaled = "short_factor" in (c.get("rope_scaling") or {})  # the dynamic scaling of MiniCPM is for longer sequences
+    return longrope(c, width) if scaled else pairs(width, c.get("rope_theta", 1e4))
 
 
 def of_mimo_v2(c):
@@ -175,14 +278,101 @@ def of_spark(c):
     return lambda i: pairs(int(c["head_dim"] * given[i]["partial_rotary_factor"]), given[i]["rope_theta"])
 
 
-def of_ministral(c):
-    """Return the frequencies of Ministral 3 with YaRN, and the factor of cos and sin, which is 1 for equal scales."""
-    given, d = c["rope_parameters"], head(c)
-    base, s = given["rope_theta"], given["factor"]
-    turns = (given["original_max_position_embeddings"] / (2 * math.pi * given[beta]) for beta in BETAS)
-    low, high = (d / 2 * math.log(turn) / math.log(base) for turn in turns)
-    kept = 1 - np.clip((np.arange(d // 2) - math.floor(low)) / (math.ceil(high) - math.floor(low)), 0, 1)
-    return pairs(d, base) * (kept + (1 - kept) / s)
+def yarn(width, base, s, original, betas=(32, 1), *, whole=True):
+    """Return frequencies with YaRN's ramp, between the numbers of turns `betas` within the original length."""
+    low, high = (width / 2 * math.log(original / (2 * math.pi * beta)) / math.log(base) for beta in betas)
+    if whole:
+        low, high = math.floor(low), math.ceil(high)
+    kept = 1 - np.clip((np.arange(width // 2) - low) / (high - low), 0, 1)
+    return pairs(width, base) * (kept + (1 - kept) / s)
+
+
+def scaled_by_yarn(given, width, base):
+    """Return the frequencies of YaRN with equal scales, so that cos and sin have no factor."""
+    original, betas = given["original_max_position_embeddings"], (given["beta_fast"], given["beta_slow"])
+    return yarn(width, base, given["factor"], original, betas)
+
+
+def of_deepseek_v4(c):
+    """Return the frequencies of DeepSeek-V4 by the index of a layer: those that compress have another base and YaRN."""
+    inference = {"factor": "rope_factor", "original_max_position_embeddings": "original_seq_len"}
+    given = c.get("rope_scaling") or c | {ours: c[theirs] for ours, theirs in inference.items()}
+    width = c.get("qk_rope_head_dim") or c["rope_head_dim"]
+    plain, compressed = pairs(width, c.get("rope_theta", 1e4)), scaled_by_yarn(given, width, c["compress_rope_theta"])
+    last = {"start": c["head_dim"] - width}
+    return lambda i: (compressed if c["compress_ratios"][i] else plain, 1.0, last)
+
+
+def of_executorch(c):
+    """Return pairing, frequencies by the index of a layer, and the layers that rotate, of a params file."""
+    base, kinds, every = c.get("rope_theta", 1e4), c.get("layer_types"), c.get("no_rope_layer_interval")
+    of_qualcomm = {"attention_multiplier", "no_rope_layer_interval", "model_architecture"} & c.keys()
+    width = int(c.get("head_dim", c["dim"] // c["n_heads"]) * c.get("partial_rotary_factor", 1))
+    usual, local = pairs(width, base), pairs(width, c.get("local_rope_theta", base))
+    if short := c.get("rope_scaling_short_factor"):
+        usual = longrope(c | {"rope_scaling": {"short_factor": short}}, width)
+    return (
+        "half" if c["use_hf_rope"] or of_qualcomm else "interleaved",
+        lambda _: lambda i: local if kinds and kinds[i] == "sliding_attention" else usual,
+        lambda _, i: kinds[i] in ROTATING if kinds else not every or (i + 1) % every > 0,
+    )
+
+
+def axial(*runs):
+    """Return the frequencies of axes that have one run of pairs after the other."""
+    sizes = np.cumsum([0, *map(len, runs)])
+    rows = np.zeros((len(runs), sizes[-1]))
+    for row, run, start in zip(rows, runs, sizes, strict=False):
+        row[start : start + len(run)] = run
+    return rows
+
+
+def in_turn(axes, *, of_pair):
+    """Return the frequencies of axes that take those of all pairs in turn; `of_pair` are the frequencies."""
+    return np.where(np.arange(len(of_pair)) % axes == np.arange(axes)[:, None], of_pair, 0)
+
+
+def of_wan(hidden):
+    """Return the formula of Wan, whose first axis has what is left of thirds."""
+
+    def formula(c):
+        d = c[hidden] // c["num_heads"]
+        side = 2 * (d // 6)
+        return axial(pairs(d - 2 * side), pairs(side), pairs(side))
+
+    return formula
+
+
+def over_all_heads(c, width, axes):
+    """Return the frequencies of LTX over all heads, from π/2 to the base times it; axes take them in turn."""
+    n = width // (2 * axes)
+    run = c["positional_embedding_theta"] ** (np.arange(n) / (n - 1)) * math.pi / 2
+    return in_turn(axes, of_pair=run.repeat(axes))
+
+
+def of_ltx2(axes, heads, head_dim):
+    """Return the formula of LTX-2 in halves, whose first pairs are still if the width leaves some."""
+
+    def formula(c):
+        width = c[heads] * c[head_dim]
+        rows = over_all_heads(c, width, axes)
+        return np.pad(rows, ((0, 0), (width // 2 - rows.shape[1], 0))), 1.0, {"blocks": c[heads]}
+
+    return formula
+
+
+def of_moonvit(width, heads):
+    """Return the formula of MoonViT, whose columns and rows take the same frequencies in turn."""
+    return lambda c: in_turn(2, of_pair=pairs(c[width] // c[heads] // 2).repeat(2))[::-1]
+
+
+def of_talker(c):
+    """Return the frequencies of Qwen3-TTS: rows and columns have every third pair, within their sections."""
+    whole, sections = pairs(c["head_dim"], c["rope_theta"]), c["rope_scaling"]["mrope_section"]
+    of_axis = np.zeros(len(whole), int)
+    for axis in (1, 2):
+        of_axis[axis : 3 * sections[axis] : 3] = axis
+    return np.where(of_axis == np.arange(3)[:, None], whole, 0)
 
 
 def everywhere(c, i):  # noqa: ARG001  # of a config and the index of a layer
@@ -190,65 +380,125 @@ def everywhere(c, i):  # noqa: ARG001  # of a config and the index of a layer
     return True
 
 
-BETAS = ("beta_fast", "beta_slow")
-LLAMA = ("half", lambda c: pairs(head(c), c.get("rope_theta", 1e4)), everywhere)
-# Pairing, frequencies (and the factor of cos and sin if it is not 1) and the layers that rotate. Sources: qwen,
-# modeling_qwen.py of Qwen-72B; chatglm, modeling_chatglm.py of ChatGLM2 and GLM-4; baichuan, vllm 0.10.2 baichuan.py;
-# bailing_moe, inclusionAI/Ling; minicpmv, vllm 0.33.0 minicpmv.py; minimax_m3, vllm 0.33.0 minimax_m3; yuan,
-# IEIT-Yuan/Yuan-2.0; new, configuration.py and modeling.py of Alibaba-NLP/new-impl; llava_llama, haotian-liu/LLaVA
-# and NVlabs/VILA; deepseek_vl_v2, vllm 0.33.0 deepseek_v2.py; nemotron-nas, modeling_decilm.py; phi3_v,
-# modeling_phi3_v.py; aria, modeling_aria.py of EleutherAI; bailing_moe_linear, plamo, plamo2 and phi3small, mlx-lm
-# d78bf58, and of the first sglang 0.5.23; bunny-phi, BAAI/Bunny; fish_qwen3_omni, fishaudio/fish-speech; logics,
-# alibaba/Logics-Thinking 37c023b; maple, llama.cpp 0c1e570 maple.cpp; mimo_v2, vllm 0.33.0 mimo_v2.py; mobilellm,
-# facebookresearch/MobileLLM 8b9769d; naive_n05_flash, modeling_naive_n05_flash.py; nemotron_labs_diffusion,
-# modeling_ministral.py; spark2_5, sglang 0.5.23 spark2_5.py; acestep, modeling_acestep_v15_turbo.py; the drafts of
-# AngelSlim 67394ce, llama_eagle3.py.
-FORMULAS = {
-    "qwen": (
-        "half",
-        lambda c: pairs(int(c["kv_channels"] * c["rotary_pct"]), c["rotary_emb_base"]),
-        everywhere,
-    ),
-    "chatglm": (
-        "interleaved",
-        lambda c: pairs(c["kv_channels"] // 2, 1e4 * c.get("rope_ratio", 1)),
-        everywhere,
-    ),
-    "baichuan": ("half", lambda c: pairs(head(c)), lambda c, _: c["hidden_size"] == 4096),
-    "minicpmv": ("half", of_minicpm_v, everywhere),
-    "minimax_m3": ("half", lambda c: pairs(c["rotary_dim"], c["rope_theta"]), everywhere),
-    "new": ("half", of_gte, everywhere),
-    **dict.fromkeys(("acestep", "kugelaudio", "qwen3_asr", "vibevoice", "vibepod"), LLAMA),
+def half(formula, rotates=everywhere):
+    """Return an entry of `FORMULAS` with this pairing."""
+    return "half", formula, rotates
+
+
+def interleaved(formula, rotates=everywhere):
+    """Return an entry of `FORMULAS` with this pairing."""
+    return "interleaved", formula, rotates
+
+
+def by_key(width, base="rope_theta"):
+    """Return the formula of a key that gives the number of features, and one that gives the base."""
+    return lambda c: pairs(c[width], c.get(base, 1e4))
+
+
+def by_head(hidden="hidden_size", heads="num_attention_heads", base="rope_theta"):
+    """Return the formula of a whole head."""
+    return lambda c: pairs(head(c, hidden, heads), c.get(base, 1e4))
+
+
+def by_share(share, base="rope_theta"):
+    """Return the formula of a share of the head."""
+    return lambda c: pairs(int(head(c) * c[share]), c.get(base, 1e4))
+
+
+ROTATING = ("full_attention", "sliding_attention")
+LLAMA = half(by_head())
+# By the name of a model or class, of the form of a file (FORMS), and of the part after ":": the pairing, the
+# frequencies (and the factor of cos and sin if it is not 1, and other fields of Rope), the layers that rotate. Sources:
+# acestep, modeling_acestep_v15_turbo.py; MapleForCausalLM, llama.cpp 0c1e570 maple.cpp; aria, modeling_aria.py of
+# EleutherAI; axes_dim, black-forest-labs/flux; baichuan, vllm 0.10.2 baichuan.py; bailing_moe, inclusionAI/Ling; its
+# tower, qwen2_5_vit.py; bailing_moe_linear, openelm, plamo, plamo2 and phi3small, mlx-lm d78bf58, and of the first
+# sglang 0.5.23; bunny-phi, BAAI/Bunny; chatglm, modeling_chatglm.py of ChatGLM2 and GLM-4; deepseek_ref, rope_head_dim
+# and inter_dim, inference/model.py of DeepSeek-V4 and V3; deepseek_vl_v2, vllm 0.33.0 deepseek_v2.py; depformer_dim,
+# kyutai-labs/moshi; fish_qwen3_omni, fishaudio/fish-speech; FluxModel, ByteDance-Seed/VeOmni d977449; hf_olmo,
+# allenai/OLMo olmo/model.py; hidden_dim, mistralai/mistral-inference; hunyuan, Tencent-Hunyuan/Hunyuan-A13B; kimi_k2,
+# modeling_deepseek.py; kimi_k3 and locateanything, mlx-vlm 9b13f522; llava_llama, haotian-liu/LLaVA and NVlabs/VILA;
+# logics, alibaba/Logics-Thinking 37c023b; LongCat, meituan-longcat/LongCat-Video 6b3f4b8; LTX, Lightricks/LTX-Video
+# 5260738 and LTX-2 400fd31; mimo_v2, vllm 0.33.0 mimo_v2.py and mimo_v2_omni.py; minicpmv, vllm 0.33.0 minicpmv.py;
+# minimax_m1, modeling_minimax_m1.py; minimax_m3, vllm 0.33.0 minimax_m3; mixformer-sequential and phi-msft,
+# modeling_mixformer_sequential.py; mobilellm, facebookresearch/MobileLLM 8b9769d; moss, modeling_moss.py;
+# naive_n05_flash, modeling_naive_n05_flash.py; nemotron-nas, modeling_decilm.py; nemotron_labs_diffusion,
+# modeling_ministral.py; new, configuration.py and modeling.py of Alibaba-NLP/new-impl; PanguEmbedded,
+# modeling_openpangu_dense.py; phi3_v, modeling_phi3_v.py; PyramidFlux, jy0205/Pyramid-Flow; qwen, modeling_qwen.py of
+# Qwen-72B; qwen3_tts, modeling_qwen3_tts.py; RefinedWeb, modelling_RW.py; rope_ntk_alpha, openai/gpt-oss 7b58334;
+# spark2_5, sglang 0.5.23 spark2_5.py; stablelm_epoch, modeling_stablelm_epoch.py; use_hf_rope, pytorch/executorch
+# cff6f4d; Wan, Wan-Video/Wan2.1 9737cba; yuan, IEIT-Yuan/Yuan-2.0; the drafts of AngelSlim 67394ce, llama_eagle3.py.
+_FORMULAS = {
+    """
+    acestep bailing_moe bidir_mistral deepseek deepseek_vl_v2 infimm-zephyr:language internlm internlm2 kugelaudio
+    llama3v logics mimo mineru2_qwen mobilellm molmo orion PanguEmbedded plamo qwen3_asr
+    qwen3_tts:talker_config.code_predictor_config unlimited-ocr vibepod vibevoice xverse Yi yuan
+    """: LLAMA,
+    "qwen": half(lambda c: pairs(int(c["kv_channels"] * c["rotary_pct"]), c["rotary_emb_base"])),
+    "chatglm": interleaved(lambda c: pairs(c["kv_channels"] // 2, 1e4 * c.get("rope_ratio", 1))),
+    "baichuan": half(by_head(), lambda c, _: c["hidden_size"] == 4096),
+    "minicpm minicpmv MiniCPM3ForCausalLM phi3:su phi3_v phi4": half(of_minicpm),
+    "minimax_m3 mixformer-sequential phi-msft": half(by_key("rotary_dim")),
+    "minimax_m1": half(by_key("rotary_dim"), lambda c, i: c["attn_type_list"][i] == 1),
+    "moss": interleaved(by_key("rotary_dim")),
+    "new": half(of_gte),
     # Rhymes' Aria has a base of 10000
-    "aria": ("half", lambda c: pairs(head(c), c.get("rope_theta", 5e5 if "max_seq_len" in c else 1e4)), everywhere),
-    **dict.fromkeys(
-        ("bailing_moe_linear", "bunny-phi"),
-        ("half", lambda c: pairs(int(head(c) * c["partial_rotary_factor"]), c["rope_theta"]), everywhere),
-    ),
+    "aria": half(lambda c: pairs(head(c), c.get("rope_theta", 5e5 if "max_seq_len" in c else 1e4))),
+    "bailing_moe_linear bunny-phi": half(by_share("partial_rotary_factor")),
+    "gpt_neox_reward_model": half(by_share("rotary_pct", "rotary_emb_base")),
+    "stablelm_epoch": half(by_share("rope_pct")),
     # transformers 4 reads the object, 5.24 does not
-    "dbrx": ("half", lambda c: pairs(head(c, "d_model", "n_heads"), c["attn_config"]["rope_theta"]), everywhere),
-    "fish_qwen3_omni": ("interleaved", lambda c: pairs(c["head_dim"], c["rope_base"]), everywhere),
-    "maple": ("half", lambda c: pairs(64, c["rope_theta"]), lambda c, i: c["layer_types"][i] == "sliding_attention"),
-    **dict.fromkeys(("mimo_v2", "naive_n05_flash"), ("half", of_mimo_v2, everywhere)),
-    "nemotron_labs_diffusion": ("half", of_ministral, everywhere),
-    "phi3small": ("half", lambda c: pairs(head(c), c["rope_embedding_base"]), everywhere),
-    "plamo2": ("half", lambda c: pairs(c["hidden_size_per_head"]), lambda c, i: i % c["mamba_step"] == 1),
-    "spark2_5": ("half", of_spark, everywhere),
-    "nemotron-nas": (
-        "half",
+    "dbrx": half(lambda c: pairs(head(c, "d_model", "n_heads"), c["attn_config"]["rope_theta"])),
+    "fish_qwen3_omni fish_qwen3_omni:audio_decoder_config": interleaved(by_key("head_dim", "rope_base")),
+    "MapleForCausalLM": half(lambda c: pairs(64, c["rope_theta"]), lambda c, i: c["layer_types"][i] == ROTATING[1]),
+    "mimo_v2 naive_n05_flash": half(of_mimo_v2),
+    "nemotron_labs_diffusion": half(
+        lambda c: scaled_by_yarn(c["rope_parameters"], head(c), c["rope_parameters"]["rope_theta"])
+    ),
+    "kimi_k2": interleaved(lambda c: scaled_by_yarn(c["rope_scaling"], 64, c["rope_theta"])),
+    "RefinedWeb RefinedWebModel": half(by_head(heads="n_head")),
+    "openelm": half(by_key("head_dim", "rope_freq_constant")),
+    # its base is that of dynamic scaling with alpha in place of a factor
+    "hunyuan": half(lambda c: pairs(128, c["rope_theta"] * c["rope_scaling"]["alpha"] ** (128 / 126))),
+    "hf_olmo": half(by_head("d_model", "n_heads")),
+    "phi3small": half(by_head(base="rope_embedding_base")),
+    "plamo2": half(by_key("hidden_size_per_head", ""), lambda c, i: i % c["mamba_step"] == 1),
+    "spark2_5": half(of_spark),
+    "nemotron-nas": half(
         lambda c: llama3(pairs(head(c), c["rope_theta"]), c["rope_scaling"]),
         lambda c, i: (
             not {"no_op", "replace_with_linear"} & {key for key, on in c["block_configs"][i]["attention"].items() if on}
         ),
     ),
-    **dict.fromkeys(
-        (
-            *("bailing_moe", "internlm", "internlm2", "logics", "mimo", "mobilellm", "molmo", "orion", "plamo"),
-            *("xverse", "yuan", "Yi", "deepseek"),
-        ),
-        LLAMA,
+    # --- files of other programs ---
+    "use_hf_rope": of_executorch,
+    "deepseek_ref rope_head_dim": interleaved(of_deepseek_v4),
+    "inter_dim": interleaved(lambda c: yarn(c["qk_rope_head_dim"], 1e4, 40, 4096)),
+    "rope_ntk_alpha": half(lambda c: (yarn(64, c["rope_theta"], 32, 4096, whole=False), 0.1 * math.log(32) + 1)),
+    "depformer_dim": interleaved(by_head("dim", "num_heads", "max_period")),
+    "hidden_dim": interleaved(by_key("head_dim")),
+    "axes_dim": interleaved(lambda c: axial(*(pairs(n, c["theta"]) for n in c["axes_dim"]))),
+    "FluxModel": interleaved(lambda _: axial(*map(pairs, (16, 56, 56)))),
+    "PyramidFluxTransformer": interleaved(lambda c: axial(*map(pairs, c["axes_dims_rope"]))),
+    "WanModel VaceWanModel ti2v": interleaved(of_wan("dim")),
+    "LongCatVideoTransformer3DModel LongCatVideoAvatarTransformer3DModel": interleaved(of_wan("hidden_size")),
+    "Transformer3DModel": interleaved(lambda c: (over_all_heads(c, 2048, 3), 1.0, {"start": 2048 % 6})),
+    "LTXVideoTransformerModel": half(of_ltx2(3, "num_attention_heads", "attention_head_dim")),
+    "LTXVideoTransformerModel:transformer.audio LTXVideoTransformerModel:transformer.cross": half(
+        of_ltx2(1, "audio_num_attention_heads", "audio_attention_head_dim")
     ),
+    # --- towers and other parts ---
+    "bailingmm:vision bailingmm_moe_v2_lite:vision": half(
+        lambda c: axial(*[pairs(head(c, heads="num_heads") // 2)] * 2)
+    ),
+    "mimo_v2:vision": half(lambda _: axial(pairs(32), pairs(32))),
+    "mimo_v2:audio": half(by_key("input_local_head_dim")),
+    "locateanything:vision": interleaved(of_moonvit("hidden_size", "num_attention_heads")),
+    "kimi_k3:vision": interleaved(of_moonvit("qkv_hidden_size", "vt_num_attention_heads")),
+    "qwen3_tts:talker_config": half(of_talker),
 }
+FORMULAS = {name: formula for names, formula in _FORMULAS.items() for name in names.split()}
+# Keys that only the files of one program have, the last ones if those before are not there.
+FORMS = ("use_hf_rope", "rope_head_dim", "inter_dim", "rope_ntk_alpha", "depformer_dim", "axes_dim", "hidden_dim")
 
 
 def text_of(keys):
@@ -258,137 +508,91 @@ def text_of(keys):
     return keys if inner is None else text_of(inner)
 
 
-def formula_of(keys):
-    """Return the formula of a file's text; None if transformers has its class, or it is of another form."""
-    classes, scaling = keys.get("architectures") or [], keys.get("rope_scaling") or {}
-    if classes in (["LlamaForCausalLMEagle3"], ["Eagle3LlamaForCausalLM"]) and "mrope_section" in scaling:
+def object_of(keys, part):
+    """Return the object of a part of a file."""
+    if part == "text":
+        return text_of(keys)
+    path = f"{part}_config" if part in ("vision", "audio") else part
+    return reduce(lambda inner, key: inner.get(key) or {}, path.split("."), keys) or keys
+
+
+def formula_of(keys, part):
+    """Return the formula of a part of a file; None if transformers or diffusers has its class."""
+    scaling, architectures = text_of(keys).get("rope_scaling") or {}, keys.get("architectures") or [""]
+    if "mrope_section" in scaling and architectures[0] in ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM"):
         return LLAMA
-    return next(filter(None, (FORMULAS.get(each.get("model_type")) for each in (keys, text_of(keys)))), None)
+    outer = keys.get("_class_name") or keys.get("model_type") or architectures[0]
+    names = [f"{outer}:{part}", "phi3:su" if scaling.get("type") == "su" else None]
+    if part in ("text", "transformer") or (object_of(keys, part) is keys and part != "indexer"):
+        names += [outer or next(form for form in FORMS if form in keys), object_of(keys, part).get("model_type")]
+    found = next(filter(None, map(FORMULAS.get, names)), None)
+    return found(keys) if callable(found) else found
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, file in FILES.items() if formula_of(file["config"]) and name not in REFUSED]
-)
-def test_a_text_rotates_as_its_own_code_does(name):
-    keys = FILES[name]["config"]
-    pairing, formula, rotates = formula_of(keys)
-    text = text_of(keys)
-    layers = config.read(keys).layers()
-    assert [rope is not None for rope in layers] == [rotates(text, i) for i in range(len(layers))]
-    of_text = formula(text)
-    for i, rope in ((i, rope) for i, rope in enumerate(layers) if rope is not None):
-        found = of_text(i) if callable(of_text) else of_text  # of a layer, if they differ
-        expected, factor = found if isinstance(found, tuple) else (found, 1.0)
-        assert rope.pairing == pairing
-        assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
-        assert [sum(column) for column in zip(*rows_of(rope), strict=True)] == pytest.approx(expected, rel=1e-12)
+LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "depth", "vt_num_hidden_layers")
+LAYERS += ("input_local_layers", "num_transformer_layers")
+
+
+@pytest.mark.parametrize("name", [*FILES, *MADE])
+def test_a_part_rotates_as_its_own_code_does(name):
+    keys = (FILES | MADE)[name]["config"]
+    for part in [part for part in read_parts(name)[0] if formula_of(keys, part)]:
+        pairing, formula, rotates = formula_of(keys, part)
+        of_part, layers = object_of(keys, part), config.read(keys).layers(part=part)
+        singles = of_part.get("num_single_layers", 0) + of_part.get("depth_single_blocks", 0)
+        assert len(layers) == next(of_part[key] for key in LAYERS if key in of_part) + singles
+        assert [rope is not None for rope in layers] == [bool(rotates(of_part, i)) for i in range(len(layers))]
+        found = formula(of_part)
+        for i, rope in ((i, rope) for i, rope in enumerate(layers) if rope is not None):
+            of_layer = found(i) if callable(found) else found  # if they differ
+            expected, factor, others = (*of_layer, {})[:3] if isinstance(of_layer, tuple) else (of_layer, 1.0, {})
+            others = {"pairing": pairing, "start": 0, "blocks": 1} | others
+            assert {key: getattr(rope, key) for key in others} == others
+            assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
+            rows = np.array(rows_of(rope))
+            np.testing.assert_allclose(rows if expected.ndim == 2 else rows.sum(0), expected, rtol=1e-12)
+
+
+# How indexers rotate by the frequencies of the text, and from which feature: as the classes in test_indexers.py,
+# vllm 0.33.0 minimax_m3, modeling_naive_n05_flash.py, and inference/model.py of DeepSeek-V3.2 and V4.
+INDEXERS = {
+    "glm_moe_dsa": ("interleaved", 0),
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref", "rope_head_dim"), ("interleaved", 64)),
+    **dict.fromkeys(("deepseek_v32", "minimax_m3", "naive_n05_flash", "inter_dim"), ("half", 0)),
+}
+
+
+def test_indexers_rotate_as_the_layers_that_they_serve():
+    names = [name for name in FILES if "indexer" in read_parts(name)[0]]
+    assert len(names) > 20
+    for name in names:
+        keys, parts = FILES[name]["config"], read_parts(name)[0]
+        pairing, start = INDEXERS[keys.get("model_type") or next(form for form in FORMS if form in keys)]
+        (one,) = parts["indexer"]
+        text = next(each for each in parts["text"] if each.layer_type in (one.layer_type, None))
+        assert {*one.layers} <= {*text.layers}
+        assert one.rope == replace(text.rope, pairing=pairing, start=start)
 
 
 # --- other forms, by the config of the same model in a known one ------------------------------------------
 
-N30 = {"num_layers": 30}
-VIT = {"hidden_size": 1152, "num_attention_heads": 16}
 GTE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 2, "rope_theta": 160_000.0}
 GTE |= {"rope_scaling": {"type": "ntk", "factor": 2.0}, "position_embedding_type": "rope"}
-WAN, WAN_OF_DIFFUSERS = {"dim": 1536, "num_heads": 12}, {"num_attention_heads": 12, "attention_head_dim": 128}
-LTX = {"num_attention_heads": 32, "attention_head_dim": 128, "audio_num_attention_heads": 32}
-OSS = {"num_hidden_layers": 24, "head_dim": 64, "rope_theta": 150_000}
-OSS_YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 PARAMS = {"dim": 4096, "n_layers": 4, "n_heads": 32, "norm_eps": 1e-5, "hidden_dim": 14_336, "rope_theta": 5e5}
 HF = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4, "rope_theta": 5e5}
 HALF, STEP3 = {**HF, "partial_rotary_factor": 0.5}, {**HF, "head_dim": 256}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 8192}
-TTS = FILES["Qwen/Qwen3-TTS-12Hz-1.7B-Base"]["config"]
-TTS_CODES = TTS["talker_config"]["code_predictor_config"]
 # name: (a file, the config of a known form, the pairing of the file)
 OTHER_FORMS = {
-    "Wan": ({"_class_name": "WanModel", "model_type": "t2v", **WAN}, ("WanTransformer3DModel", WAN_OF_DIFFUSERS), None),
-    "LTX-2": (
-        {"_class_name": "LTXVideoTransformerModel", "positional_embedding_theta": 1e4, **LTX},
-        ("LTX2VideoTransformer3DModel", LTX | {"rope_type": "split"}),
-        None,
-    ),
-    "gpt-oss": (
-        OSS | {"initial_context_length": 4096, "rope_ntk_alpha": 1.0, "rope_scaling_factor": 32.0},
-        ("gpt_oss", OSS | {"rope_scaling": OSS_YARN}),
-        "half",
-    ),
-    "ExecuTorch, halves": (
-        PARAMS | {"use_hf_rope": True, "partial_rotary_factor": 0.5},
-        ("glm4_moe", HF | {"partial_rotary_factor": 0.5}),
-        "half",
-    ),
     "ExecuTorch, scaled": (
         PARAMS | {"use_hf_rope": False, "use_scaled_rope": True},
         ("llama", HF | {"rope_scaling": LLAMA3}),
         "interleaved",
     ),
-    "ExecuTorch for Qualcomm": (
-        PARAMS | {"use_hf_rope": False, "no_rope_layer_interval": 4},
-        ("smollm3", HF),
-        "half",
-    ),
-    "DeepSeek without MLA": (
-        {"model_type": "deepseek_v2", "use_mla": False, "qk_rope_head_dim": 0, "qk_nope_head_dim": 0, **HF},
-        ("llama", HF),
-        "half",
-    ),
-    "DeepSeek-V4": (
-        FILES["deepseek-ai/DeepSeek-V4-Flash (inference)"]["config"],
-        ("deepseek_v4", FILES["deepseek-ai/DeepSeek-V4-Flash"]["config"]),
-        None,
-    ),
-    "Flux": (
-        FILES["black-forest-labs/FLUX.1-dev"]["config"],
-        ("FluxTransformer2DModel", {"num_layers": 19, "num_single_layers": 38}),
-        None,
-    ),
-    "Flux of VeOmni": (
-        FILES["ByteDance-Seed/VeOmni flux"]["config"],
-        ("FluxTransformer2DModel", {"num_layers": 19, "num_single_layers": 38}),
-        None,
-    ),
-    "LTX-Video": (
-        FILES["Lightricks/LTX-Video transformer"]["config"],
-        ("LTXVideoTransformer3DModel", {"num_layers": 28}),
-        None,
-    ),
-    "Ovi": (FILES["character-ai/Ovi video dit"]["config"], ("WanModel", {"dim": 3072, "num_heads": 24} | N30), None),
-    "Moshi": (
-        FILES["kyutai/moshiko 7B"]["config"],
-        ("llama", {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}),
-        "interleaved",
-    ),
-    "LongCat-Video": (
-        FILES["meituan-longcat/LongCat-Video dit"]["config"],
-        ("WanTransformer3DModel", {"num_attention_heads": 32, "attention_head_dim": 128, "num_layers": 48}),
-        None,
-    ),
-    "LongCat-Video-Avatar": (
-        FILES["meituan-longcat/LongCat-Video-Avatar dit"]["config"],
-        ("WanTransformer3DModel", {"num_attention_heads": 32, "attention_head_dim": 128, "num_layers": 48}),
-        None,
-    ),
-    "Qwen3-TTS": (TTS["talker_config"], ("qwen3_omni_moe_talker_text", TTS["talker_config"]), None),
-    "Qwen3-TTS's codes": (TTS_CODES, ("qwen3", TTS_CODES), None),
     "Zamba2": (
         {"model_type": "zamba2", "use_mem_rope": True, **HF},
         ("zamba2", {"use_mem_rope": True, **HF, "attention_head_dim": 256}),
-        None,
-    ),
-    "OLMo": (
-        {"model_type": "hf_olmo", "rope": True, "d_model": 4096, "n_heads": 32, "n_layers": 4, "rope_theta": 5e5},
-        ("olmo", HF),
-        None,
-    ),
-    "Kimi-VL's tower": ({"model_type": "moonvit", **VIT}, ("kimi_k25_vision", VIT), "interleaved"),
-    "Ming's tower": ({"model_type": "qwen3_moe_vit", **VIT}, ("qwen3_vl_moe_vision", VIT), None),
-    "Ming's first tower": ({"model_type": "qwen2_5_vit", **VIT}, ("qwen2_5_vl_vision", VIT), None),
-    "MiMo-V2's tower": ({"model_type": "mimovl", "qk_channels": 72}, ("qwen3_vl_vision", VIT), None),
-    "VARGPT": (
-        FILES["VARGPT-v1.1"]["config"],
-        ("qwen2_vl", FILES["VARGPT-v1.1"]["config"]),
         None,
     ),
     # arctic, solar and aquila, vllm 0.10.2; iquestloopcoder, sdar, nanbeige and llada2_moe, sglang 0.5.23; youtu_llm,
