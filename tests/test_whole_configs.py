@@ -78,6 +78,7 @@ def test_no_key_of_a_source_is_missing(name):
 def test_there_are_many():
     kinds = {file["config"].get("model_type", file["config"].get("_class_name")) for file in FILES.values()}
     assert len(FILES) >= 250
+    assert sum(len(read_parts(name)[0]) for name in FILES) >= 564  # each is held below
     assert len(kinds) >= 100
 
 
