@@ -314,6 +314,12 @@ WRONG_FREQUENCIES = {  # the verdicts without a config and with one, which also 
     "transposed halves": (lambda x: x.roll(16), "unknown", "other", "the right values in another order"),
     "base": (lambda _: torch.tensor(ra.frequencies(64)), "right", "other", "base 1e+04"),
     "linear": (lambda x: x / 4, "unknown", "other", "base 5e+05, times 0.25"),
+    "base, rounded": (
+        lambda _: torch.tensor(ra.frequencies(64, base=8e6)).bfloat16().float(),
+        "unknown",
+        "other",
+        "base 8e+06, rounded to bfloat16",
+    ),
     "ntk": (lambda _: torch.tensor(ra.frequencies(64, base=1_234_567.0)), "right", "other", "base 1.235e+06"),
     "llama3": (lambda _: SLOW, "unknown", "other", "base 5e+05, slow frequencies divided by 8, as by llama3 and yarn"),
 }
@@ -589,6 +595,7 @@ class ModelArgs:
     multiple_of: int = 256
     rope_theta: float = 500_000.0
     max_seq_len: int = 64
+    use_scaled_rope: bool = False
 
 
 @pytest.mark.parametrize("name", ["params", "model_args", "args"])
@@ -600,6 +607,16 @@ def test_the_arguments_of_a_model_are_its_config(name, buffers):
     assert [found[:3] for found in audit(model)] == [("1.freqs_cis", "right", "")]  # not by its own values
     model[1].freqs_cis.conj_physical_()
     assert not audit(model) and refill(model).written and audit(model)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(8.0, "right"), (32.0, "right"), (1.0, "other"), (16.0, "other")])
+def test_a_scaled_table_of_meta_has_a_published_factor(factor, verdict):
+    options = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_length": 8192}
+    f = torch.tensor(ra.scaling.llama3(ra.frequencies(64, base=5e5), factor, **options), dtype=torch.float32)
+    model = model_with({"freqs_cis": torch.polar(torch.ones(64, 32), torch.outer(torch.arange(64.0), f))})
+    model.params = ModelArgs(use_scaled_rope=True)
+    (found,) = audit(model)
+    assert found.verdict == verdict and refill(model).written == ()  # it may be either
 
 
 # --- which rotation a tensor belongs to -------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from typing import Any, NamedTuple
 
-from rope_any._checks import ArgumentTypeError, Text, missing_package
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, missing_package
 
 try:
     import torch
@@ -31,6 +31,7 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any._table import cos_sin
 from rope_any.config._recipe import LONGEST, longest_length
+from rope_any.config.tables.params_json import FACTORS_OF_META
 from rope_any.config.tables.towers import TOWERS
 from rope_any.integrations._configs import model_around, model_configs
 from rope_any.layouts import LAYOUTS, Layout, arranged
@@ -201,9 +202,10 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     (('inv_freq',), True)
     """
     report = Report(state.finding for state in _states(model, config))
-    given = [config] if config is not None else model_configs(model, _rotations)[0].values()
-    read = [one for one in map(_read, given) if not isinstance(one, Rope)]
-    report.cautions = tuple(str(each) for one in read for each in one.cautions if not each.elsewhere)
+    given = [config] if config is not None else model_configs(model, _all_rotations)[0].values()
+    read = [one for one in chain.from_iterable(map(_read, given)) if not isinstance(one, Rope)]
+    cautions = (str(each) for one in read for each in one.cautions if not each.elsewhere)
+    report.cautions = tuple(dict.fromkeys(cautions))
     return report
 
 
@@ -305,7 +307,7 @@ def _states(model: nn.Module, config: object) -> list[State]:
     """Return a `State` per rotary tensor of a model, by `config` (raise if unreadable); None: by ``model.config``."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
-    by_model, error = ({"": config}, None) if config is not None else model_configs(model, _rotations)
+    by_model, error = ({"": config}, None) if config is not None else model_configs(model, _all_rotations)
     read: dict[str | None, Any] = {path: cache(partial(_rotations, _read(one))) for path, one in by_model.items()}
     if config is not None:
         read[""](None)  # raises
@@ -470,19 +472,30 @@ class ConfigRotation(NamedTuple):
     """Why the part can't be read."""
 
 
-def _read(config: object) -> Rope | configs.Config:
-    """Return a config as a `Config`, but a Rope and a Config unchanged."""
-    return config if isinstance(config, Rope | configs.Config) else configs.read(config)
+def _read(config: object) -> list[Rope | configs.Config]:
+    """Return a config as a `Config`, or one for each factor that it may mean; a Rope and a Config unchanged."""
+    if isinstance(config, Rope | configs.Config):
+        return [config]
+    try:
+        return [configs.read(config)]
+    except ArgumentValueError as error:
+        if error.argument != "factor" or not isinstance(config, Mapping) or not config.get("use_scaled_rope"):
+            raise
+    return [configs.read(config, factor=factor) for factor in FACTORS_OF_META]
 
 
-def _rotations(config: object, length: int | None = None) -> list[ConfigRotation]:
+def _all_rotations(config: object) -> list[ConfigRotation]:
+    """Return the `_rotations` of a config."""
+    return _rotations(_read(config))
+
+
+def _rotations(configs_read: list[Rope | configs.Config], length: int | None = None) -> list[ConfigRotation]:
     """Return all parts' rotations at a length (None: trained), `rope` None for an unreadable part; raise if all are."""
-    read = _read(config)
-    if isinstance(read, Rope):
-        return [ConfigRotation("", read, {})]
     found: list[ConfigRotation] = []
     errors: list[Exception] = []
-    for part in read.parts:
+    if isinstance(configs_read[0], Rope):
+        return [ConfigRotation("", configs_read[0], {})]
+    for read, part in ((one, part) for one in configs_read if not isinstance(one, Rope) for part in one.parts):
         try:
             explanations = read.explain(part=part, sequence_length=length)
             found += [
@@ -768,7 +781,13 @@ def _name_frequencies(f: Sequence[float], eps: float) -> str:
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
         return ""
-    for base in ((f[0] / f[-1]) ** (n / (n - 1)), (f[0] / f[1]) ** n):
+    bases = (f[0] / f[-1]) ** (n / (n - 1)), (f[0] / f[1]) ** n
+    for digits, (name, dtype) in product((1, 2, 3), HALF.items()):  # a measured base would be off
+        base = float(f"{bases[0]:.{digits}g}")
+        held, ramp = (torch.tensor(each, dtype=torch.float64) for each in (f, frequencies(2 * n, base=base)))
+        if _is_rounded(held, ramp, ramp, dtype):
+            return f"base {base:.4g}, rounded to {name}"
+    for base in bases:
         shares = [x * base ** (i / n) for i, x in enumerate(f)]
         if all(abs(share / f[0] - 1) <= near for share in shares):
             return f"base {base:.4g}" + (f", times {f[0]:.4g}" if abs(f[0] - 1) > near else "")

@@ -166,6 +166,13 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
 }
 """The defaults of the code of a form, by the name in the file."""
 
+FACTORS_OF_META = 8.0, 32.0
+"""
+The factors of Llama 3's scaling, which no file has: of 3.1, and of 3.2 1B and 3B.
+
+The first is the constant in `apply_scaling` of llama-models (models/llama3/model.py, d42f395).
+"""
+
 CONSTANTS_OF_LLAMA4 = {"factor": 16.0, "high_freq_factor": 1.0}
 """The constants of Llama 4's code that differ from those of Llama 3; a file may have others."""
 
