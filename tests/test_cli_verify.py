@@ -53,6 +53,7 @@ def test_verify_reports_errors_and_their_cause(mine):
     shown = failing(*args, cwd=mine)
     assert "float32 of numpy\n\n  cause   angles in float32\n  change  multiply position and frequency in" in shown
     found = json.loads(failing(*args, "--json", cwd=mine))
+    assert found["target"] == "mine:careless"
     assert (found["passed"], found["causes"], found["refusals"]) == (False, ["angles in float32"], {})
     assert list(found["errors"]) == ["0", "10", "100", "1000", "4088"]
     assert found["properties"]["preserves lengths"]["holds"] is True
@@ -101,6 +102,7 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
         ("mine:right --config config.json --part vision", "--part must be one that the config has (text)"),
         ("mine:right --part vision", "--part must not be given without --config or --cache"),
         ("mine:right --positions mine.py", "--positions must be a .npy file, or a text of numbers, with a line"),
+        ("mine:right --positions none.txt", "none.txt must be a .npy file, or a text of numbers, with a line for each"),
         ("mine:right --table llama.cpp", "--table must be a layout of cosines and sines: vllm, "),
         ("mine:right --library pytorch", "array_api_strict; got 'pytorch'; did you mean torch?"),
         ("mine:right --dtype fp16", "'float64'; got 'fp16'; did you mean float16; see"),

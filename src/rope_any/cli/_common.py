@@ -1,7 +1,6 @@
 """Provide what all commands share: help, the text of errors, tables, progress bars, JSON."""
 
 import json
-import math
 import os
 import re
 import sys
@@ -16,7 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rope_any._arrays._library import SHORT_NAMES
-from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, missing_package, shown
+from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, missing_package
+from rope_any._json import plain
 from rope_any._names import did_you_mean, nearest
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _published
@@ -382,8 +382,7 @@ def load_array(file: Path, *, otherwise: str = "") -> "np.ndarray[Any, Any]":
                     raise ArgumentTypeError(file, wanted, got, hint)
         array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise ArgumentValueError(file, wanted, NOTHING, why) from None
+        raise unreadable(file, wanted, error) from None
     except (EOFError, ValueError) as error:
         cut = "one that is cut off" if re.search("^EOF|file size", str(error)) else ""
         got = Text("an empty file" if isinstance(error, EOFError) else cut)
@@ -393,17 +392,12 @@ def load_array(file: Path, *, otherwise: str = "") -> "np.ndarray[Any, Any]":
     return array
 
 
+def unreadable(file: Path, wanted: str, error: OSError) -> ArgumentValueError:
+    """Return the error for a file that can't be opened, which should be what is `wanted`."""
+    why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+    return ArgumentValueError(file, wanted, NOTHING, why)
+
+
 def echo_json(records: Any) -> None:
     """Print records as JSON, changed by `plain`: infinity and nan become null."""
     typer.echo(json.dumps(plain(records), indent=2, allow_nan=False))
-
-
-def plain(value: Any, depth: int = 12) -> Any:
-    """Return a value for JSON: infinity and nan become None, containers more than `depth` levels deep become text."""
-    if isinstance(value, dict | list | tuple) and not depth:
-        return shown(value)
-    if isinstance(value, dict):
-        return {key: plain(inner, depth - 1) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner, depth - 1) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

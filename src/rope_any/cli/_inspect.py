@@ -9,8 +9,9 @@ import typer
 
 from rope_any._checks import shown
 from rope_any._frequencies import Row, as_rows, sum_over_axes, tokens_per_turn
+from rope_any._json import plain
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, echo_json, name_of, plain, show, table
+from rope_any.cli._common import AsJson, echo_json, name_of, show, table
 from rope_any.cli._configs import (
     ConfigFile,
     Factor,

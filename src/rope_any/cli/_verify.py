@@ -14,9 +14,10 @@ import typer
 import rope_any as ra  # ra.testing is imported on first use: it needs NumPy, which --help does not
 from rope_any._arrays import Array
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text
+from rope_any._json import plain
 from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
-from rope_any.cli._common import AsJson, load_array, name_of, status, tokens_option
+from rope_any.cli._common import AsJson, echo_json, load_array, name_of, status, tokens_option, unreadable
 from rope_any.cli._configs import Factor, Length, OneLayerType, PartOf, read_file
 from rope_any.cli._libraries import INSTALLABLE, devices, installed
 from rope_any.layouts import LAYOUTS
@@ -159,7 +160,10 @@ def verify(
     with redirect_stdout(sys.stderr), status(f"verifying {target}"):
         function, like = _function(str(target)), _like(library, dtype)
         report = ra.testing.check_rotary(function, right, like=like, **which)
-    typer.echo(report.json() if as_json else f"{target}: {report}")
+    if as_json:
+        echo_json({"target": target, **plain(report)})
+    else:
+        typer.echo(f"{target}: {report}")
     if not report:
         raise typer.Exit(1)
 
@@ -197,13 +201,15 @@ def _positions(file: Path) -> Any:
 
     if file.suffix == ".npy":
         return load_array(file)
+    wanted = "be a .npy file, or a text of numbers, with a line for each token and a number for each axis"
     try:
         lines = file.read_text(encoding="utf-8").replace(",", " ").splitlines()
         rows = [[*map(float, line.split())] for line in lines if line.strip()]
+    except OSError as error:
+        raise unreadable(file, wanted, error) from None
     except ValueError:
         rows = []
     if len({*map(len, rows)}) != 1:  # none, or of several lengths
-        wanted = "be a .npy file, or a text of numbers, with a line for each token and a number for each axis"
         raise ArgumentValueError("positions", wanted, Text(name_of(file)))
     whole = all(number.is_integer() for row in rows for number in row)
     found = np.asarray(rows, dtype=np.int64 if whole else np.float64)

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from rope_any._checks import ArgumentValueError
+from rope_any._json import plain
 from rope_any._safetensors import read_tensor
 from rope_any.cli._common import echo_json, load_array, status
 from rope_any.cli._configs import naming, only, read_file
@@ -49,7 +50,7 @@ def verify_cache(
         cache = held[0][0] if arrays == 1 else tuple(data for data, _ in held)
         report = check_cache(cache, layout, read, base=base, dtype=held[0][1], **which)
     if as_json:
-        echo_json({"files": [*map(str, files)], "layout": layout, **report._asdict()})
+        echo_json({"files": [*map(str, files)], "layout": layout, **plain(report)})
     else:
         typer.echo(f"{', '.join(dict.fromkeys(map(str, files)))}: {report}")
     return report.passed
