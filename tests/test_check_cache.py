@@ -332,7 +332,8 @@ def test_rows_of_several_axes_are_compared_at_their_positions():
     far = np.asarray([0.0, 1.0, 10.5, 5000.25])
     assert check_cache(made(MODEL, positions=far[:, None]), "vllm", MODEL, positions=far).passed
     assert check_cache(made(MODEL, positions=far[:, None]), "vllm", rope, positions=far).passed
-    assert check_cache(made(MODEL), "vllm", rope).passed  # positions are equal on all axes
+    equal = check_cache(made(MODEL), "vllm", rope)
+    assert equal.passed and equal.notes[0].startswith("compared at positions that are equal on all axes; for others")
     with pytest.raises(ra.ArgumentValueError, match=r"rope must have one axis .*; got several; give .*`positions`"):
         check_cache(made(MODEL), "vllm", ra.Rope((G, G), pairing="half"))
 
@@ -367,7 +368,11 @@ def test_divisors_and_reciprocals_are_compared_by_pair():
     assert (report.first_wrong, report.causes) == (1, ("other frequencies: those of base 10000",))
     assert "\n  pair      largest error" in str(report) and "15 of 16 pairs are wrong, first pair 1" in str(report)
     rope = ra.Rope((*G, 0.0), pairing="half")
-    assert check_cache(pack(rope, "mlx", like=X), "mlx", rope).passed
+    assert check_cache(pack(rope, "mlx", like=X), "mlx", rope).notes == ()
+    stretched = check_cache(pack(rope, "mlx", like=X), "mlx", ra.Rope((*G, 0.0), pairing="half", attention_factor=1.2))
+    assert stretched.passed and stretched.notes == (
+        "the attention factor is not compared, as this layout has no place for it",
+    )
     divisors = pack(ra.Rope(SCALED, pairing="half"), "llama.cpp", like=X, base=BASE)
     assert check_cache(divisors, "llama.cpp", ra.Rope(SCALED, pairing="half"), base=BASE).passed
     assert check_cache(divisors, "llama.cpp", MODEL, base=BASE).causes == (BY_PARTS,)

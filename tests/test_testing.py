@@ -1,6 +1,7 @@
 """The checks of other rotaries: their vectors, and the faults that they find."""
 
 import dataclasses
+import itertools
 import json
 import math
 import struct
@@ -233,6 +234,18 @@ def swap_adjacent(x):
 SWAPPED = {"swap": swap_adjacent, "sign": np.tile([-1, 1], 16)}
 REPEATED = {"wide": partial(np.repeat, repeats=2, axis=-1)}
 FROM_0 = "positions ignored: each call counts from 0"
+SECTIONS = ra.Rope(axes.chunked(F, [4, 6, 6]), pairing="half")
+NOISE = itertools.cycle(np.float32([0.1, 0.2, 0.3]))
+
+
+def cut_off(x):
+    """Return x without the last bits that bfloat16 lacks."""
+    return (x.astype(np.float32).view(np.uint32) >> 16 << 16).view(np.float32)
+
+
+def cut_off_twice(table):
+    """Return a table of halves, cut off."""
+    return np.tile(cut_off(table), 2)
 
 
 def halves_apart(y, *_):
@@ -270,6 +283,23 @@ WRONG = {
     ("all frequencies times π/180: angles treated as degrees",): (rotary(scale=np.pi / 180),),
     ("frequencies inverted: positive powers of the base",): (lambda x, p: textbook(x, np.outer(p, 1 / np.array(F))),),
     ("the minus left out: a·c + b·s",): (lambda x, p: textbook(x, np.outer(p, F), sign=1),),
+    ("a minus too many: b·c − a·s",): (lambda x, p: textbook(x, np.outer(p, F), sign=-1),),
+    ("the result in bfloat16, cut off rather than rounded",): (changed(lambda y, *_: cut_off(y)),),
+    ("the table in bfloat16, cut off rather than rounded",): (
+        lambda x, p: textbook(x, np.outer(p, F), wide=cut_off_twice),
+    ),
+    ("other frequencies: those of base 500000", "positions beyond 4095 are taken for 4095"): (
+        lambda x, p: rotary(base=5e5)(x, np.minimum(p, 4095)),
+    ),
+    ("all positions are off by +700 on axis 1, -3 on axis 2",): (
+        lambda x, p: SECTIONS.apply(x, p + np.asarray([0, 700, -3])),
+        SECTIONS,
+    ),
+    ("positions on axis 2 beyond 63 are taken for 63",): (
+        lambda x, p: SECTIONS.apply(x, np.minimum(p, [2**31, 2**31, 63])),
+        SECTIONS,
+    ),
+    ("two equal calls return different results",): (changed(lambda y, *_: y + next(NOISE)),),
     ("tables in the feature order of interleaved",): (lambda x, p: textbook(x, np.outer(p, F), **REPEATED),),
     ("the other pairing: interleaved", "tables in the feature order of half"): (
         lambda x, p: textbook(x, np.outer(p, F), **SWAPPED),
@@ -453,9 +483,11 @@ def test_a_fault_of_every_call_is_reported_once(refusal):
     assert (report.passed, report.errors) == (False, {})
     (cause,) = report.causes
     assert report.refusals[0].startswith(refusal)
-    assert cause == f"function(x, positions) must return the rotated x; it {report.refusals[0]}"
+    call = "function(x float32 (2, 3, 8, 32), positions int64 (8,))"
+    assert cause == f"{call} must return the rotated x; it {report.refusals[0]}" and all(report.remedies)
     if refusal.startswith("raised"):  # in the same words for each call
-        assert " ".join(str(report).split()) == f"FAILED: half, head_dim 32, float32 of numpy cause {cause}"
+        shown, change, _ = " ".join(str(report).split()).partition(" change try this call, or say how it is called")
+        assert change and shown == f"FAILED: half, head_dim 32, float32 of numpy cause {cause}"
 
 
 # The hint for a function of other arguments is the feature.
@@ -469,8 +501,10 @@ HINTS = {
 
 @pytest.mark.parametrize("hint", HINTS)
 def test_a_function_of_other_arguments_has_a_hint(hint):
-    _, *hints = check_rotary(HINTS[hint], RIGHT).causes
-    assert hints == [hint]
+    assert check_rotary(HINTS[hint], RIGHT).remedies == (hint,)
+    called = check_rotary(lambda *_: None, RIGHT, keys=True, table="vllm").causes[0]
+    cache = "q float32 (2, 2, 8, 32), k float32 (2, 1, 8, 32), cache float32 (8, 32)"
+    assert called == f"function({cache}) must return the rotated q and k; it returned NoneType, where q and k are two"
 
 
 def test_results_without_numbers_fail():
@@ -513,6 +547,31 @@ def test_a_function_is_checked_against_a_config():
     refused(lambda: check_rotary(rotary(), gemma), "one rotation; got those of sliding_attention, full_attention")
     refused(lambda: check_rotary(rotary(), RIGHT, part="text"), "part must not be given beside a Rope")
     refused(lambda: check_rotary(rotary(), ra.config.read(LLAMA), factor=2.0), "factor must be given to")
+    yarn = QWEN | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}}
+    assert check_rotary(rotary(scale=0.25), yarn).causes == (
+        "the attention factor left out",
+        "other frequencies: those of base 10000 times 0.25",
+    )
+    dynamic = LLAMA | {"max_position_embeddings": 2048, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
+    longer = ra.Rope.from_config(dynamic, sequence_length=5003)
+    assert check_rotary(longer.apply, dynamic).causes == ("the rotation is that of a sequence of 5003 tokens",)
+
+
+def test_what_is_no_rope_is_refused_with_one():
+    case = cases()["yarn"]
+    refused(
+        lambda: check_rotary(rotary(), pairing="half"),
+        'be a Rope or a config; give Rope(frequencies(64), pairing="half"),',
+    )
+    refused(
+        lambda: check_rotary(rotary(), F, pairing="interleaved"), 'give Rope(frequencies(64), pairing="interleaved")'
+    )
+    refused(
+        lambda: check_rotary(rotary(), case),
+        "got Case; give Rope(case.frequencies, attention_factor=case.attention_factor, start=case.start, pairing=",
+    )
+    heads = ra.Rope(axes.golden(F, 2, heads=2), pairing="half")
+    refused(lambda: check_rotary(rotary(), heads, table="vllm"), "table must not be given for frequencies of each head")
 
 
 def refused(call, message):
@@ -542,6 +601,7 @@ def test_features_may_lie_in_other_orders(shape):
 TABLES = {
     "vllm": lambda x, t: RIGHT.apply(x, ra.Table(t[:, :16], t[:, 16:])),
     "meta": lambda x, z: ADJACENT.apply(x, ra.Table(z.real, z.imag)),
+    "transformers": lambda x, c, s: x * c + np.repeat(np.float32([-1, 1]), 16) * np.roll(x, 16, -1) * s,
 }
 
 
@@ -549,11 +609,15 @@ TABLES = {
 def test_a_function_may_take_a_table(layout):
     rope = ADJACENT if layout == "meta" else RIGHT
     assert check_rotary(TABLES[layout], rope, table=layout)
-    assert not check_rotary(lambda x, t: TABLES[layout](x, t[::-1]), rope, table=layout)
-    packed = check_rotary(
-        lambda x, t: TABLES[layout](x.swapaxes(0, 1), t).swapaxes(0, 1), rope, table=layout, shape="thd"
-    )
-    assert packed, str(packed)
+    reverse = lambda x, *t: TABLES[layout](x, *(each[..., ::-1, :] for each in t))  # noqa: E731
+    assert not check_rotary(reverse, rope, table=layout)
+
+    def packed(x, *t):
+        """Rotate tokens ``(tokens, heads, features)`` by tables that have no other axis than the tokens."""
+        assert all(each.ndim == 2 for each in t)
+        return TABLES[layout](x.swapaxes(0, 1), *t).swapaxes(0, 1)
+
+    assert check_rotary(packed, rope, table=layout, shape="thd")
 
 
 def test_positions_may_be_given():
@@ -562,10 +626,9 @@ def test_positions_may_be_given():
     assert report and list(report.errors) == positions
     truncated = check_rotary(lambda x, p: rotary()(x, np.round(p)), RIGHT, positions=positions)
     assert truncated.causes == ("positions are rounded to whole numbers",)
-    sections = ra.Rope(axes.chunked(F, [4, 6, 6]), pairing="half")
     places = np.asarray([[0, 0, 0], [5, 2, 9], [7, 1, 1], [900, 3, 40]])
-    assert check_rotary(sections.apply, sections, positions=places)
-    exchanged = check_rotary(lambda x, p: sections.apply(x, p[:, [0, 2, 1]]), sections, positions=places)
+    assert check_rotary(SECTIONS.apply, SECTIONS, positions=places, longest=900)
+    exchanged = check_rotary(lambda x, p: SECTIONS.apply(x, p[:, [0, 2, 1]]), SECTIONS, positions=places)
     assert exchanged.causes == ("the axes of the positions are taken as 0, 2, 1",)
 
 
@@ -576,6 +639,7 @@ REFUSED = {
     "shape": {"shape": "dhsb"},
     "table": {"table": "vlm"},
     "positions": {"positions": [[1, 2]]},
+    "positions beyond the last": {"positions": [5, 101], "longest": 100},
 }
 
 
@@ -583,7 +647,7 @@ REFUSED = {
 def test_wrong_arguments_are_refused_by_name(argument):
     with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError)) as raised:
         check_rotary(rotary(), RIGHT, **REFUSED[argument])
-    assert raised.value.argument == argument and "\n" not in str(raised.value)
+    assert raised.value.argument == argument.partition(" ")[0] and "\n" not in str(raised.value)
 
 
 @pytest.mark.thread_unsafe(reason="it sets the digits of mpmath for all threads")

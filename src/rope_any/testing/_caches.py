@@ -6,37 +6,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rope_any import layouts
 from rope_any._arrays import host, require_array
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32
 from rope_any._frequencies import as_rows, sum_over_axes
 from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any.layouts import (
-    DIGITS,
-    arrays_of,
-    divided,
-    layout_of,
-    parts_of,
-    plain_frequencies,
-    require_options,
-    values_of,
-)
-from rope_any.testing._causes import MISTAKES, NEIGHBOUR
+from rope_any.testing._causes import MISTAKES
 from rope_any.testing._exact import Data, features
-from rope_any.testing._readings import (
-    Reading,
-    error_if_right,
-    errors_of,
-    in_other_layouts,
-    in_own_layout,
-    starts_well,
-)
+from rope_any.testing._readings import Reading, error_if_right, errors_of, in_other_layouts, in_own_layout, starts_well
 from rope_any.testing._report import as_json, entry_lines, head_lines
 from rope_any.testing._right import Right, right_of
 from rope_any.testing._rotary import Fault, rotary_of
 from rope_any.testing._search import Diagnosis, find_causes
-from rope_any.testing._seen import POWERS, Seen
+from rope_any.testing._seen import NEIGHBOUR, POWERS, Seen
 from rope_any.testing._task import ANGLE_NOISE
 
 RUN = 8  # consecutive rows that are searched
@@ -107,7 +91,7 @@ class CacheReport(NamedTuple):
 
     def json(self) -> str:
         """Return the report as JSON, a dict of its attributes; numbers that are not finite are null."""
-        return as_json(self._asdict())
+        return as_json(self)
 
 
 def check_cache(
@@ -186,35 +170,35 @@ def check_cache(
     >>> ra.testing.check_cache(cache, "vllm", llama).causes
     ('4096 rows for 8192 tokens are too few', 'other frequencies: those of base 10000')
     """
-    row = layout_of(layout)
+    row = layouts.layout_of(layout)
     which = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
-    arrays = arrays_of(cache, layout)
+    arrays = layouts.arrays_of(cache, layout)
     right = right_of(rope, arrays[0].shape, pairing=pairing, factor=factor, **which)
-    require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
+    layouts.require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
     if length is not None and positions is not None:
         raise ArgumentTypeError("length", "not be given beside positions, which say what rows there are", length)
     length = right.length if length is None else int32("length", length, least=1)
     if dtype is None:
         dtype = require_array("cache", arrays[0]).dtype_name(arrays[0].dtype)
-    if choice("dtype", dtype, DIGITS, f"be one of {', '.join(DIGITS)}") not in row.dtypes:
+    if choice("dtype", dtype, layouts.DIGITS, f"be one of {', '.join(layouts.DIGITS)}") not in row.dtypes:
         raise ArgumentTypeError("cache", f"be of {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
     if not all(arrays[0].shape):
         raise ArgumentValueError("cache", "have a row or more", Text(f"shape {tuple(arrays[0].shape)}"))
     places = None if positions is None else _positions_of_rows(positions, layout, right.rope)
-    ropes = _of_rows({"": right.rope, **right.neighbours}, places)
-    own = ropes.pop("")
+    source = _of_rows(right, places)
+    own = source.rope
     if row.holds != "cos and sin":  # what a cache of frequencies doesn't hold can't be wrong
         own = replace(own, attention_factor=1.0, start=0, blocks=1)
-        plain_frequencies(layout, row, own)
+        layouts.plain_frequencies(layout, row, own)
     places = None if places is None else places[:, : len(as_rows(own.frequencies))]
-    given = Reading(layout, own, ropes, places, [values_of(x) for x in arrays], dtype, base)
+    given = Reading(layout, own, source, places, [layouts.values_of(x) for x in arrays], dtype, base)
     with np.errstate(all="ignore"):  # a cache of zeros or infinities gets a report, too
         return _report(given, None if positions is not None else length, right)
 
 
 def _positions_of_rows(positions: Any, layout: str, rope: Rope) -> Data:
     """Return a user's positions of rows as ``(rows, axes)``, equal on all axes if ``(rows,)``; raise if unfit."""
-    if "seq" not in layout_of(layout).names:
+    if "seq" not in layouts.layout_of(layout).names:
         raise ArgumentTypeError("positions", f"not be given for the layout {layout}, which has no rows", positions)
     places, axes = np.asarray(host(as_position_array(positions, like=np.zeros(1)))), len(as_rows(rope.frequencies))
     if not places.ndim or places.shape[1:] not in {(), (axes,)}:
@@ -222,17 +206,19 @@ def _positions_of_rows(positions: Any, layout: str, rope: Rope) -> Data:
     return np.broadcast_to(places.reshape(len(places), -1), (len(places), axes))
 
 
-def _of_rows(ropes: dict[str, Rope], places: Data | None) -> dict[str, Rope]:
-    """Return rotations as the first, "": on one axis if rows have one position on all; raise if that is not known."""
-    f = as_rows(ropes[""].frequencies)
+def _of_rows(right: Right, places: Data | None) -> Right:
+    """Return rotations on one axis if rows have one position on all; raise if that is not known."""
+    f = as_rows(right.rope.frequencies)
     if places is None and (np.count_nonzero(f, axis=0) > 1).any():
         hint = "give the positions of the rows by `positions`"
         raise ArgumentValueError("rope", "have one axis for each pair", Text("several"), hint)
+    ropes = {"": right.rope, **right.neighbours}
     ropes = {name: rope for name, rope in ropes.items() if np.ndim(rope.frequencies) < 3}
     if places is None or (places == places[:, :1]).all():
         ropes = {name: replace(rope, frequencies=sum_over_axes(rope.frequencies)) for name, rope in ropes.items()}
-    shape = np.shape(ropes[""].frequencies)
-    return {name: rope for name, rope in ropes.items() if np.shape(rope.frequencies) == shape}
+    own = ropes.pop("")
+    alike = {name: rope for name, rope in ropes.items() if np.shape(rope.frequencies) == np.shape(own.frequencies)}
+    return right._replace(rope=own, neighbours=alike)
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -258,7 +244,7 @@ def _report(given: Reading, length: int | None, right: Right) -> CacheReport:
         causes=tuple(fault.text for fault in faults),
         remedies=tuple(fault.remedy for fault in faults),
         unexplained=found.error,
-        notes=tuple(_notes(right, count, length)) if is_rows and given.positions is None else (),
+        notes=tuple(_notes(given, right, count, length)),
         errors=tuple(error.tolist()),
         ratios=tuple(ratio.tolist()),
         first_wrong=int(wrong[0]) if len(wrong) else None,
@@ -267,8 +253,14 @@ def _report(given: Reading, length: int | None, right: Right) -> CacheReport:
     )
 
 
-def _notes(right: Right, rows: int, length: int | None) -> Iterator[str]:
-    """Yield what is to know of the number of rows and of the length, beside the numbers."""
+def _notes(given: Reading, right: Right, rows: int, length: int | None) -> Iterator[str]:
+    """Yield what was not compared, and what is to know of the number of rows and of the length."""
+    if right.rope.attention_factor != given.rope.attention_factor:
+        yield "the attention factor is not compared, as this layout has no place for it"
+    if given.unit == "pair" or given.positions is not None:
+        return
+    if len(as_rows(right.rope.frequencies)) > 1:
+        yield "compared at positions that are equal on all axes; for others give the positions of the rows"
     if right.regime is not None:
         beyond = f"; its rows from {right.regime} on are beyond them" if rows > right.regime else ""
         yield f"compared with the rotation of sequences of {right.regime} tokens; for others give their length{beyond}"
@@ -300,7 +292,7 @@ def _diagnose(given: Reading, own: Reading | None, off: Data) -> tuple[Reading, 
         best = own if starts_well(own) else next(filter(starts_well, readings), own)
     best = best or next(filter(starts_well, readings), None)
     if best is None:
-        first, *_ = parts_of(given.arrays, given.layout, rotary_dim=2 * given.pairs)  # raises for its shape
+        first, *_ = layouts.parts_of(given.arrays, given.layout, rotary_dim=2 * given.pairs)  # raises for its shape
         wanted = f"be those of the {first.shape[-2]} rows of the cache"
         raise ArgumentValueError("positions", wanted, Text(f"{len(given.places)} of them"))
     found, undone = _causes(best, off if best is own else errors_of(best)[1] > 1), best.undone
@@ -314,7 +306,7 @@ def _diagnose(given: Reading, own: Reading | None, off: Data) -> tuple[Reading, 
 
 def _another(reading: Reading, wrong: Data) -> Diagnosis:
     """Return the neighbour that a cache, or all from the first wrong row on, is for; or a second table; or none."""
-    for name, rope in reading.neighbours.items():
+    for name, rope in reading.source.neighbours.items():
         if (error := error_if_right(reading._replace(rope=rope))) is not None:
             return Diagnosis((Fault(NEIGHBOUR.format(name=name), MISTAKES[NEIGHBOUR][1]),), error)
     begin = int(wrong.argmax())
@@ -324,7 +316,7 @@ def _another(reading: Reading, wrong: Data) -> Diagnosis:
     if not rest.values.any():
         return Diagnosis((Fault(f"rows from {begin} on are 0", NEVER_WRITTEN),))
     again = reading.places[: len(rest.places)]
-    for name, rope in {"": reading.rope, **reading.neighbours}.items():
+    for name, rope in {"": reading.rope, **reading.source.neighbours}.items():
         of_name = name and f" of {name}"
         for text, remedy, positions in (
             (f"are those{of_name}", "make all rows by one rotation: that of the longest sequence", rest.positions),
@@ -366,14 +358,15 @@ def _causes(reading: Reading, off: Data) -> Diagnosis:
 def _search(reading: Reading) -> Diagnosis:
     """Return the mistakes, of those that `check_rotary` knows, that give these numbers; or none."""
     positions, cos, sin = _sample(reading)
-    right = rotary_of(replace(reading.rope, pairing="half", start=0, blocks=1))[0]
-    noise = ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[reading.dtype]
+    source = reading.source._replace(rope=replace(reading.rope, pairing="half", start=0, blocks=1))
+    right = rotary_of(source.rope)[0]
+    noise = ANGLE_NOISE + 1.5 * 2.0 ** -layouts.DIGITS[reading.dtype]
     if reading.row.holds != "cos and sin":
         noise += float(np.abs(positions @ right.frequencies).max()) * 2.0**-22  # of a float32 angle
     x = features(len(positions), 2 * reading.pairs, bits=23)
     a, b = np.split(x, 2, axis=1)
     y = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
-    found = find_causes(Seen(right, "half", 1, x, positions, y, neighbours=reading.neighbours), bound=noise)
+    found = find_causes(Seen(right, source, x, positions, y), bound=noise)
     faults = tuple(cause for cause in found.faults if cause.text not in WITHIN_BOUNDS)
     return Diagnosis() if found.error is None or not faults else found._replace(faults=faults)
 
@@ -391,7 +384,9 @@ def _sample(reading: Reading) -> tuple[Data, Data, Data]:
         cos, sin = (values[row.parts.index(part)][chosen] for part in ("cos", "sin"))
         return places[chosen], cos, sin
     chosen &= reach < LONGEST_ANGLES
-    angles = values[0] if holds == "angles" else places * (divided(row, reading.pairs, reading.base) / values[0, 0])
+    angles = (
+        values[0] if holds == "angles" else places * (layouts.divided(row, reading.pairs, reading.base) / values[0, 0])
+    )
     angles = angles[chosen].astype(np.float32).astype(np.float64)  # no preciser than the numbers of a cache
     return places[chosen], np.cos(angles), np.sin(angles)
 

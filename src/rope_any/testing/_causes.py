@@ -12,40 +12,29 @@ from rope_any._pairing import Pairing
 from rope_any.testing._exact import Data, pair_errors, pair_lengths
 from rope_any.testing._rotary import Rotary, measure_positions, members_of, rotate_wrongly
 from rope_any.testing._seen import Make, Seen, Wrong, has_base, one_way
-from rope_any.testing._wrong_frequencies import (
-    arrangement,
-    as_measured,
-    by_feature,
-    exponents,
-    neighbour,
-    other_frequencies,
-    other_ramp,
-    scaled,
-    times,
-    twice_scaled,
-)
+from rope_any.testing._wrong_frequencies import MEASURED, STATED
 
 # --- features -----------------------------------------------------------------------------------------------
 
 
 def _other_pairing(_: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the pairing that is not the right one."""
-    yield {"other": other(seen.pairing)}, {"members": seen.members(pairing=other(seen.pairing))}
+    (other,) = {*PAIRINGS} - {seen.source.rope.pairing}
+    yield {"other": other}, {"members": seen.members(pairing=other)}
 
 
 def _other_slice(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the same pairs from the first feature on, and those up to the last one."""
-    for start in {0, seen.x.shape[1] - 2 * r.pairs} - {seen.start}:
+    own = int(r.features[0])
+    for start in {0, seen.x.shape[1] - 2 * r.pairs} - {own}:
         where = {"first": start, "last": start + 2 * r.pairs - 1}
-        yield where, {"members": tuple(each - seen.start + start for each in r.members)}
+        yield where, {"members": tuple(each - own + start for each in r.members)}
 
 
 def _other_width(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the slice that changes, as its own rotary dimension, with the base's frequencies or the first of all."""
     width, pairs = len(seen.moved), r.pairs
-    if not width or width % 2 or width == 2 * pairs or len(r.frequencies) > 1:
-        return
-    if has_base(r.frequencies):
+    if width and width % 2 == 0 and width != 2 * pairs and has_base(r.frequencies):
         # fᵢ = base^(−i/n)  ⇒  base^(−i/m) = f₁^(i n/m)
         f = r.frequencies[:, 1:2] ** (np.arange(width // 2) * 2 * pairs / width)
         where = {"width": width, "first": seen.moved[0], "last": seen.moved[-1]}
@@ -54,8 +43,8 @@ def _other_width(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 def _fewer_pairs(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the pairs that change alone, where they are; and as many of the first as the slice that changes has."""
-    still = (seen.x == seen.y)[:, r.members[0]].all(axis=0) & (seen.x == seen.y)[:, r.members[1]].all(axis=0)
-    kept = np.flatnonzero(~still)
+    same = seen.x == seen.y
+    kept = np.flatnonzero(~(same[:, r.members[0]] & same[:, r.members[1]]).all(axis=0))
     should = np.flatnonzero(r.frequencies.any(axis=0))
     if 0 < len(kept) < len(should):
         rest = sorted({*should.tolist()} - {*kept.tolist()})
@@ -71,11 +60,11 @@ def _other_partner(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield pairs whose features are half of the other width apart: of the rotated slice, or of the head."""
     turning = np.flatnonzero(r.frequencies.any(axis=0))
     count, head_dim = len(turning), seen.x.shape[1]
-    if seen.pairing != "half" or seen.blocks != 1 or not count or turning[-1] >= count:
+    if seen.source.rope.pairing != "half" or seen.source.rope.blocks != 1 or not count or turning[-1] >= count:
         return
     own = int(r.members[1][0] - r.members[0][0])
     for gap in {count, head_dim // 2} - {own}:
-        first = seen.start + np.arange(count)
+        first = r.features[0] + np.arange(count)
         if count <= gap and first[-1] + gap < head_dim:
             fields = {"frequencies": r.frequencies[:, :count], "members": (first, first + gap)}
             yield {"gap": gap, "own": own}, fields
@@ -101,9 +90,9 @@ def _other_columns(r: Rotary, _: Seen) -> Iterator[Wrong]:
 
 def _other_blocks(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield pairs that are formed within all features, or within those of each axis."""
-    for count in {1, 2, len(r.frequencies)} - {seen.blocks}:
-        if r.pairs % count == 0 and seen.pairing == "half":
-            yield {"count": count}, {"members": members_of("half", seen.start, r.pairs, blocks=count)}
+    for count in {1, 2, len(r.frequencies)} - {seen.source.rope.blocks}:
+        if r.pairs % count == 0 and seen.source.rope.pairing == "half":
+            yield {"count": count}, {"members": members_of("half", int(r.features[0]), r.pairs, blocks=count)}
 
 
 # --- positions ----------------------------------------------------------------------------------------------
@@ -160,21 +149,33 @@ def _axis_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 
 def _shifted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the constant number that positions are off by, as measured at the first ones."""
-    for found, positions, _ in _measured_positions(r, seen):
-        off = (found - positions)[positions <= positions.min() + 7]
-        shift = round(2 * float(np.median(off))) / 2
-        if shift and np.abs(off - shift).max() < 1e-2:
-            yield {"by": f"{shift:+g}"}, {"shift": r.shift + shift}
+    """Yield the constant numbers that the positions on each axis are off by, as measured at the first ones."""
+    off = np.asarray([further for *_, further, _ in _measured_positions(r, seen.near)])
+    shift = np.round(2 * off[:, 0]) / 2 if len(off) == len(r.frequencies) else np.zeros(1)
+    if shift.any() and np.abs(off - shift[:, None]).max() < 1e-2:
+        by = [f"{each:+g} on axis {axis}" for axis, each in enumerate(shift) if each]
+        yield {"by": f"{shift[0]:+g}" if np.ptp(shift) == 0 else ", ".join(by)}, {"shift": r.shift + shift}
 
 
 def _elsewhere(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield how the positions that are rotated wrongly are taken for others."""
-    for found, positions, wrong in _measured_positions(r, seen):
-        taken = np.round(found[wrong])
-        if wrong.any() and np.abs(found[wrong] - taken).max() <= 1e-2:
-            for how, change in _ways(positions[wrong], taken, every=bool(wrong.all())).items():
-                yield {"how": how}, {"map_positions": _after(r, change)}
+    near, places = seen.near, r.written or r.members
+    off = pair_errors(near.y, rotate_wrongly(r, near.x, near.positions), places)
+    if r.faults and not off.max() < 1e-2:  # it does not explain the first positions
+        return
+    for axis, one, further, wrong in _measured_positions(r, seen):
+        positions = (r.map_positions(seen.positions) + r.shift)[:, axis]
+        for found in (measure_positions(one, seen.x, seen.y), positions + further) if wrong.any() else ():
+            taken, where = np.round(found[wrong]), f"on axis {axis} " * (len(r.frequencies) > 1)
+            if np.abs(found[wrong] - taken).max() <= 1e-2:
+                for how, change in _ways(positions[wrong], taken, every=bool(wrong.all())).items():
+                    on_axis = partial(_on_axis, axis=axis, change=change)
+                    yield {"how": where + how}, {"map_positions": _after(r, on_axis)}
+
+
+def _on_axis(positions: Data, *, axis: int, change: _Map) -> Data:
+    """Return positions ``(n, axes)``, changed on one axis alone."""
+    return np.where(np.arange(positions.shape[1]) == axis, change(positions[:, [axis]]), positions)
 
 
 def _ways(positions: Data, taken: Data, *, every: bool) -> dict[str, _Map]:
@@ -191,22 +192,22 @@ def _ways(positions: Data, taken: Data, *, every: bool) -> dict[str, _Map]:
     }
 
 
-def _measured_positions(r: Rotary, seen: Seen) -> Iterator[tuple[Data, Data, Data]]:
+def _measured_positions(r: Rotary, seen: Seen) -> Iterator[tuple[int, Rotary, Data, Data]]:
     """
-    Yield the positions of the results, those of `r`, and whether a token is rotated wrongly, each ``(n,)``.
+    Yield by axis its part of `r`, the differences of positions in the results from its own, and which tokens are wrong.
 
-    They are measured modulo a turn of the slowest pair, from 0 and from those of `r`, so there are some answers; none
-    if the results are no rotation of one axis.
+    The last are ``(n,)``. A difference is nan beyond some turns of the slowest pair of the axis. There is no part of an
+    axis without pairs of its own, and none if the results are no rotation.
     """
-    if len(r.frequencies) > 1 or not r.frequencies.any() or not seen.keeps_lengths(r):
-        return
-    positions, places = r.map_positions(seen.positions)[:, 0] + r.shift, r.written or r.members
-    want = rotate_wrongly(r, seen.x, seen.positions)
-    off = pair_errors(seen.y, want, places).max(axis=1)
-    for turns in (0, 1, -1, 2, -2):
-        from_zero = measure_positions(r, seen.x, seen.y, turns=turns)
-        further = positions + measure_positions(r._replace(members=places), want, seen.y, turns=turns)
-        yield from ((found, positions, off > 1e-2) for found in (from_zero, further) if np.abs(found).max() < 2**40)
+    want, places = rotate_wrongly(r, seen.x, seen.positions), r.written or r.members
+    for axis, f in enumerate(r.frequencies) if seen.keeps_lengths(r) else ():
+        alone = (r.frequencies != 0).sum(axis=0) * (f != 0) == 1
+        if alone.any():
+            source, target = (tuple(each[alone] for each in pairs) for pairs in (r.members, places))
+            one = r._replace(frequencies=f[None, alone], members=source, written=target)
+            further = measure_positions(one._replace(members=target), want, seen.y)
+            wrong = pair_errors(seen.y, want, target).max(axis=1) > 1e-2
+            yield axis, one, further, wrong
 
 
 def _truncated(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -256,7 +257,6 @@ def _rest_factor(_: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
 
-NEIGHBOUR = "the rotation is that of {name}"
 # By name, with {places} for what is found: how it is made, and what to do about it. In this order: a mistake is made in
 # what those before it leave, and numbers are measured last.
 MISTAKES: dict[str, tuple[Make, str]] = {
@@ -286,6 +286,10 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     ),
     "cosines and sines exchanged": (one_way(lambda _: {"exchanged": True}), "exchange them back"),
     "the minus left out: a·c + b·s": (one_way(lambda _: {"minus": False}), "compute a·c − b·s and b·c + a·s"),
+    "a minus too many: b·c − a·s": (
+        one_way(lambda r: {"sign": -r.sign, "minus": False}),
+        "compute a·c − b·s and b·c + a·s",
+    ),
     "the second feature is computed from the rotated first": (
         one_way(lambda _: {"overwritten": True}),
         "keep the first feature until the second is computed",
@@ -313,45 +317,13 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     "the axes of the positions are taken as {order}": (_axis_order, "take the axes in their order"),
     "positions one too large": (one_way(lambda r: {"shift": r.shift + 1}), "count from 0"),
     "positions one too small": (one_way(lambda r: {"shift": r.shift - 1}), "count from 0"),
-    "all positions are off by {by}": (_shifted, "count from the first token: no offset of padding or of an embedding"),
-    "positions {how}": (_elsewhere, "make tables as long as the longest sequence"),
-    "all frequencies times π/180: angles treated as degrees": (times(np.deg2rad), "compute in radians"),
-    "all frequencies times 180/π: angles converted to degrees": (times(np.rad2deg), "compute in radians"),
-    "all frequencies times 2π: treated as turns": (times(lambda f: 2 * np.pi * f), "compute in radians"),
-    "frequencies inverted: positive powers of the base": (times(np.reciprocal), "divide by the powers of the base"),
-    "frequencies in reverse order": (times(lambda f: f[:, ::-1]), "begin with the fastest pair"),
-    "rotated twice": (
-        one_way(lambda r: {"frequencies": 2 * r.frequencies, "factor": r.factor**2}),
-        "rotate in one place: q and k in the cache may be rotated already",
-    ),
-    "exponents over {width} rather than rotary_dim": (exponents, "divide exponents by the number of rotated features"),
-    "the scaling of the frequencies applied twice": (twice_scaled, "scale them once"),
-    NEIGHBOUR: (neighbour, "choose the part, the layers, the length and the scaling of the config"),
-    "sections of the axes: {how}": (
-        arrangement,
-        "divide the pairs as the config says: mrope_section, and interleaved",
-    ),
-    "sections of the axes are taken for features: {sizes}": (by_feature, "divide pairs, not features"),
+    **STATED,
     "the features that pass through times {factor}": (_rest_factor, "leave them as they are"),
     "the attention factor {how}": (_factor_twice, "multiply cosine and sine by it once, for q and for k"),
     "an attention factor of {factor} rather than {own}": (_other_factor, "take it from the config"),
-    "other frequencies: {which}": (
-        other_frequencies,
-        "take the base, and the scheme, the factor and the lengths of the scaling, from the config",
-    ),
-    "{what} times {scale}": (
-        scaled,
-        "take the scale of positions from the config: the factor of linear scaling, the tokens per second",
-    ),
-    "the ramp of the scaling runs from pair {ends}, rather than {own}": (
-        other_ramp,
-        "take the base, the original length, beta_fast, beta_slow and truncate from the config",
-    ),
-    "frequencies of some pairs: {which}": (as_measured, "compare its frequencies with those of the Rope"),
+    **MEASURED,
+    # measured against the frequencies that explain the first positions
+    "all positions are off by {by}": (_shifted, "count from the first token: no offset of padding or of an embedding"),
+    "positions {how}": (_elsewhere, "make tables as long as the longest sequence"),
 }
 """All mistakes that are looked for but roundings."""
-
-
-def other(pairing: Pairing) -> Pairing:
-    """Return the pairing that is not `pairing`."""
-    return "interleaved" if pairing == "half" else "half"

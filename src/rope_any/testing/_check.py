@@ -1,26 +1,27 @@
 """Compare any implementation of RoPE with the exact rotation, and test the properties of a rotation."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rope_any._arrays import Array, require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, choice, flag
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, choice, flag, keyword_hints
 from rope_any._pairing import Pairing
 from rope_any.layouts import LAYOUTS
 from rope_any.testing._exact import Data, pair_errors, rotate_exactly
 from rope_any.testing._properties import Property, properties_of, wrong_among
 from rope_any.testing._report import as_json, error_text, head_lines, refusal_texts
 from rope_any.testing._right import right_of
-from rope_any.testing._rotary import Fault, Rotary, rotate_wrongly
+from rope_any.testing._rotary import Fault, rotate_wrongly
 from rope_any.testing._search import ROUNDINGS, Diagnosis, find_causes
 from rope_any.testing._seen import Seen
-from rope_any.testing._subject import SHAPES, RefusedError, Subject
+from rope_any.testing._subject import SHAPES, RefusedError, Subject, is_by_head
 from rope_any.testing._task import ANGLE_NOISE, BATCH, ROTATION_BOUNDS, Task, by_axis, task_of
 
 SHOWN = 12  # positions in the text of a report
+_RANDOM = Fault("two equal calls return different results", "turn off dropout and noise, and keep no state")
 
 
 class Report(NamedTuple):
@@ -74,12 +75,13 @@ class Report(NamedTuple):
 
     def json(self) -> str:
         """Return the report as JSON, a dict of its attributes; numbers that are not finite are null."""
-        return as_json(self._asdict() | {"properties": {name: p._asdict() for name, p in self.properties.items()}})
+        return as_json(self)
 
 
+@keyword_hints({"frequencies": 'write check_rotary(function, Rope(frequencies, pairing="half"))'})
 def check_rotary(
     function: Callable[..., Any],
-    rope: Any,
+    rope: Any = None,
     /,
     *,
     pairing: Pairing | None = None,
@@ -114,14 +116,15 @@ def check_rotary(
         The number of features of a head; by default that of the config, or as many as the Rope rotates.
     positions : positions, optional
         The positions to compare at, ``(n,)`` or ``(n, axes)``, also real ones; by default integers up to `longest`.
-        The properties are tested at small integers all the same.
+        Properties are tested at small integers all the same.
     longest : int, optional
-        The last position, for functions with a table of fixed length; at least 15, by default 2³¹ − 1.
+        The last position, also of `positions`, for functions with a table of fixed length; at least 15, by default
+        2³¹ − 1.
     like : array, optional
         An array with the library, the device and the dtype for x; by default NumPy, float32.
     shape : {"bhsd", "bshd", "sbhd", "thd"}, optional
         The order of batch, heads, sequence and features in x. In ``"thd"``, packed tokens, the tokens of all rows
-        follow each other, and so do their positions.
+        follow each other, and so do their positions or tables.
     table : str, optional
         A layout of `rope_any.layouts.LAYOUTS` that holds cosines and sines, for functions that take a cache in place of
         positions: ``function(x, cos, sin)``, or ``function(x, cache)`` for a layout of one array, such as the complex
@@ -165,9 +168,8 @@ def check_rotary(
     """
     if not callable(function):
         raise ArgumentTypeError("function", "be callable, as function(x, positions)", function)
-    of_config = {"pairing": pairing, "factor": factor}
     which = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
-    right = right_of(rope, **of_config, **which)
+    right = right_of(rope, pairing=pairing, factor=factor, **which)
     like = np.zeros(1, dtype=np.float32) if like is None else like
     lib = require_array("like", like)
     lib.require_floating("like", like)
@@ -175,6 +177,8 @@ def check_rotary(
     if table is not None:
         tables = [name for name, layout in LAYOUTS.items() if layout.holds == "cos and sin"]
         choice("table", table, tables, f"be a layout of cosines and sines: {', '.join(tables)}")
+        if is_by_head(right.rope):
+            raise ArgumentTypeError("table", "not be given for frequencies of each head, which no layout holds", table)
     options = {"keys": keys, "in_place": in_place, "rows": rows, "gradient": gradient}
     asked = frozenset(name for name, value in options.items() if flag(name, value))
     if gradient and lib.gradients is None:
@@ -183,27 +187,33 @@ def check_rotary(
     rest = sorted({*range(task.head_dim)} - {*task.right.features.tolist()})
     subject = Subject(function, lib, like, right.rope, shape, table, asked, rest, {})
     with np.errstate(all="ignore"):  # a function that returns zeros or infinities gets a report, too
-        return _report(task, subject, right.neighbours)
+        return _report(task, subject)
 
 
-def _report(task: Task, subject: Subject, neighbours: Mapping[str, Any]) -> Report:
+def _report(task: Task, subject: Subject) -> Report:
     """Run all comparisons and property tests, and return the report."""
     bound, places = ROTATION_BOUNDS[subject.dtype], task.right.members
     errors: dict[Any, float] = {}
     refusals: dict[Any, str] = {}
     runs: list[tuple[Data, ...]] = []
+    call = ""
     worst = np.zeros((BATCH, task.heads))
     for name, sample in task.runs.items():
         x = subject.features(BATCH, task.heads, len(sample.positions), task.head_dim)
         try:
             y = subject(x, sample.positions.tolist())
+            if not errors:
+                again = subject(x, sample.positions.tolist())
+                subject.keep_violations({"returns the same for equal calls": np.nan_to_num(np.abs(again - y))})
         except RefusedError as refusal:
-            refusals[name] = str(refusal)
+            refusals[name], call = str(refusal), call or subject.call(x, sample.positions.tolist())
             continue
         off = pair_errors(y, rotate_exactly(x, sample, places, factor=task.right.factor), places)
         beside = np.abs(y - x)[..., subject.passthrough].max(axis=(2, 3), initial=0)
         worst = np.maximum(worst, np.maximum(off.max(axis=(2, 3)), beside))
-        errors |= _by_position(sample.positions, off) if task.given else {name: float(off.max())}
+        at = [tuple(p) if task.axes else p for p in sample.positions.tolist()]
+        by_position = zip(at, off.max(axis=(0, 1, 3)).tolist(), strict=True)
+        errors |= by_position if task.given else {name: float(off.max())}
         runs.append((x, y, by_axis(sample.positions)))
     property_bound = max(1e-4, 4 * bound)
     properties, more, named = properties_of(task, subject, bound=property_bound)
@@ -213,10 +223,12 @@ def _report(task: Task, subject: Subject, neighbours: Mapping[str, Any]) -> Repo
     right_numbers = all(error <= bound for error in errors.values())
     if not errors:
         why = next(iter(refusals.values()))
-        texts = f"function(x, positions) must return the rotated x; it {why}", *subject.hints(why)
-        found = Diagnosis(tuple(Fault(text, "") for text in texts))
+        text = f"{call} must return the rotated {'q and k' if 'keys' in subject.asked else 'x'}; it {why}"
+        found = Diagnosis((Fault(text, subject.remedy(why)),))
+    elif subject.violations["returns the same for equal calls"]:
+        found, named = Diagnosis((_RANDOM,)), ()
     elif not worst.max() <= bound:
-        found = _other_axis(task, runs[0], bound) or _causes(task, runs, worst, neighbours=neighbours, subject=subject)
+        found = _other_axis(task, runs[0], bound) or _causes(task, runs, worst, subject)
         found = found if found.faults else Diagnosis(_correct_range(task, errors, bound))
     explained = errors and not all(cause.text.startswith(ROUNDINGS) for cause in found.faults)
     faults = found.faults if explained else (*found.faults, *named)
@@ -234,23 +246,16 @@ def _report(task: Task, subject: Subject, neighbours: Mapping[str, Any]) -> Repo
     )
 
 
-def _by_position(positions: Data, off: Data) -> dict[Any, float]:
-    """Return the largest of errors ``(batch, heads, n, pairs)`` at each of n positions, by position."""
-    names = [tuple(p) if isinstance(p, list) else p for p in positions.tolist()]
-    return dict(zip(names, off.max(axis=(0, 1, 3)).tolist(), strict=True))
-
-
 def _about(task: Task, subject: Subject) -> str:
     """Return what was compared, as text: the pairing, the features, the dtype, the library."""
     first, last = int(task.right.features[0]), int(task.right.features[-1])
     features = "" if 2 * task.right.pairs == task.head_dim else f", features {first} to {last} are rotated"
     axes = f", {task.axes} axes" if task.axes else ""
-    return f"{task.rope.pairing}, head_dim {task.head_dim}{features}{axes}, {subject.dtype} of {subject.lib.name}"
+    pairing = task.source.rope.pairing
+    return f"{pairing}, head_dim {task.head_dim}{features}{axes}, {subject.dtype} of {subject.lib.name}"
 
 
-def _causes(
-    task: Task, runs: list[tuple[Data, ...]], worst: Data, *, neighbours: Mapping[str, Any], subject: Subject
-) -> Diagnosis:
+def _causes(task: Task, runs: list[tuple[Data, ...]], worst: Data, subject: Subject) -> Diagnosis:
     """
     Return likely mistakes in `runs` (x, y, positions), from the row and head with the largest error.
 
@@ -262,15 +267,15 @@ def _causes(
     shared = task.by_head or 1
     kinds = {"queries": slice(-shared), "keys": slice(-shared, None)} if "keys" in subject.asked else {"": slice(None)}
     found: dict[Fault, list[str]] = {}
-    errors: list[float | None] = []
+    errors: list[Any] = []
     for name, heads in kinds.items():
         of_kind = worst[:, heads]
         if of_kind.max() <= bound:
             continue
         row, head = np.unravel_index(of_kind.argmax(), of_kind.shape)
         x, y = (np.concatenate([run[i][row, heads][head] for run in runs]) for i in (0, 1))
-        right: Rotary = task.rotaries[int(head) % len(task.rotaries)]
-        seen = Seen(right, task.rope.pairing, task.rope.blocks, x, positions, y, subject.dtype, neighbours)
+        own = task.rotaries[int(head) % len(task.rotaries)]
+        seen = Seen(own, task.source, x, positions, y, subject.dtype)
         diagnosis = find_causes(seen, bound=max(bound, ANGLE_NOISE))
         errors.append(diagnosis.error)
         for cause in diagnosis.faults:
@@ -280,8 +285,7 @@ def _causes(
         cause._replace(text=f"{cause.text}, in {' and '.join(names)}") if names[0] else cause
         for cause, names in found.items()
     )
-    known = [error for error in errors if error is not None]
-    return Diagnosis(tuple(named), max(known) if known and len(known) == len(errors) else None)
+    return Diagnosis(tuple(named), None if None in errors else max(errors))
 
 
 def _other_axis(task: Task, run: tuple[Data, ...], bound: float) -> Diagnosis | None:

@@ -1,7 +1,6 @@
 """Compute cosines, sines and rotations in 60 digits, rounded once, without the arithmetic of the other modules."""
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -44,26 +43,21 @@ def unit_rotations(positions: Any, frequencies: Any, /) -> list[list[Any]]:
     places = np.asarray(positions).reshape(len(positions), -1).tolist()
     rows = np.asarray(frequencies, dtype=np.float64)
     columns = rows.reshape(-1, rows.shape[-1]).T.tolist()
-    return [[mp.expj(_dot(mp, place, column)) for column in columns] for place in places]
+    # the angle is the sum of position · frequency over the axes
+    return [[mp.expj(mp.fdot(place, column)) for column in columns] for place in places]
 
 
-def _dot(mp: Any, place: Sequence[int], column: Sequence[float]) -> Any:
-    """Return the angle: the sum of position · frequency over the axes, in the digits of the mpmath context `mp`."""
-    return mp.fsum(mp.mpf(p) * mp.mpf(f) for p, f in zip(place, column, strict=True))
-
-
+@cache
 def mpmath() -> Any:
-    """Return an mpmath context of 60 digits; raise an error that names the extra if mpmath is missing."""
+    """
+    Return one mpmath context of 60 digits for all calls; raise an error that names the extra if mpmath is missing.
+
+    It is apart from mpmath's own, which any thread may change.
+    """
     try:
         import mpmath as mp
     except ModuleNotFoundError as error:
         raise missing_package("rope_any.testing", error, "testing") from None
-    return _context(mp)
-
-
-@cache
-def _context(mp: Any) -> Any:
-    """Return one mpmath context of 60 digits for all calls, apart from mpmath's own, which any thread may change."""
     context = mp.MPContext()
     context.dps = DIGITS
     return context

@@ -99,16 +99,13 @@ class LibraryReport(NamedTuple):
 
     def __str__(self) -> str:
         """Return the report as text of several lines."""
+        total = len(self.right) + len(self.refused) + len(self.wrong)
         counts = f"{len(self.right)} right, {len(self.refused)} refused, {len(self.wrong)} wrong"
-        lines = [f"{self.library}: {'passed' if self.passed else 'FAILED'}: of {self._count()} calls {counts}"]
+        lines = [f"{self.library}: {'passed' if self.passed else 'FAILED'}: of {total} calls {counts}"]
         parts = {"wrong fields and functions": self.fields, "wrong calls": self.wrong, "refused calls": self.refused}
         for heading, entries in parts.items():
             lines += [f"{heading}:"] * bool(entries) + [f"  {name}: {text}" for name, text in entries.items()]
         return "\n".join(lines)
-
-    def _count(self) -> int:
-        """Return the number of calls."""
-        return len(self.right) + len(self.refused) + len(self.wrong)
 
 
 def check_library(put: Callable[[Any], Array], get: Callable[[Array], Any], /) -> LibraryReport:
@@ -151,25 +148,18 @@ def check_library(put: Callable[[Any], Array], get: Callable[[Array], Any], /) -
         raise ArgumentTypeError("get(put(array))", "be an array of NumPy like the one given, float32", got)
     fields = _wrong_fields(lib, put, get)
     bound = _WITHOUT_FLOAT64 if "has_float64" in fields or not lib.has_float64(x) else _BOUND
-    right, refused, wrong = list[str](), dict[str, str](), dict[str, str]()
+    refused, faults = dict[str, str](), dict[str, str | None]()
     for name, call in calls().items():
         try:
             given = [put(array.copy()) for array in call.arrays]
-            fault = _fault(name, given, get, bound)
+            faults[name] = _fault(name, given, get, bound)
         except (ArgumentTypeError, ArgumentValueError) as error:
             refused[name] = str(error)
-            continue
         except Exception as error:  # noqa: BLE001  # libraries raise their own kinds
-            if name == _HALF_CALL:
-                refused[name] = _shown(error)
-                continue
-            fault = _shown(error)
-        if fault is None:
-            right.append(name)
-        else:
-            wrong[name] = fault
+            (refused if name == _HALF_CALL else faults)[name] = _shown(error)
+    right, wrong = tuple(name for name in faults if not faults[name]), {k: v for k, v in faults.items() if v}
     passed = not wrong and not fields and refused.keys() <= {_HALF_CALL, "apply, out"}
-    return LibraryReport(lib.name, passed, tuple(right), refused, wrong, fields)
+    return LibraryReport(lib.name, passed, right, refused, wrong, fields)
 
 
 _HALF_CALL = "apply, float16"
@@ -346,10 +336,6 @@ def _probes_of_operations(lib: Library, put: _Put, get: _Get) -> _Probes:
     """Return a test of each field that computes, by its name."""
     x, i, xp = put(_DATA.copy()), put(_COUNTS.copy()), lib.xp
 
-    def is_like(made: Array, wanted: npt.NDArray[Any]) -> bool:
-        """Whether an array of the library equals one of NumPy."""
-        return _equal(get(made), wanted)
-
     def has_cosine(*, bound: float) -> bool:
         """Whether cosines of float64, if the device has it, are as exact as `bound`."""
         if not lib.has_float64(x):
@@ -360,14 +346,14 @@ def _probes_of_operations(lib: Library, put: _Put, get: _Get) -> _Probes:
     return {
         "has_float64": lambda: has_cosine(bound=1e-6),
         "has_float64_cosine": lambda: not lib.has_float64_cosine or has_cosine(bound=1e-15),
-        "astype": lambda: is_like(lib.astype(i, xp.float32), _COUNTS.astype(np.float32)),
-        "concat": lambda: is_like(lib.concat([x, x[..., :1]]), np.concatenate([_DATA, _DATA[..., :1]], -1)),
-        "stack": lambda: is_like(lib.stack([x, x], axis=-2), np.stack([_DATA, _DATA], -2)),
-        "matmul": lambda: is_like(lib.matmul(x, put(_DATA[0].T.copy())), _DATA @ _DATA[0].T),
-        "cumulative_sum": lambda: is_like(lib.cumulative_sum(x, axis=1), np.cumsum(_DATA, 1, dtype=np.float32)),
-        "cumulative_max": lambda: is_like(lib.cumulative_max(i), _COUNTS),
-        "reshape_last_axes": lambda: is_like(lib.reshape_last_axes(x, 1, 2, 2), _DATA.reshape(2, 3, 2, 2)),
-        "broadcast_to_rank": lambda: is_like(lib.broadcast_to_rank(x[0, 0, :], 3) + x, _DATA[0, 0] + _DATA),
+        "astype": lambda: _equal(get(lib.astype(i, xp.float32)), _COUNTS.astype(np.float32)),
+        "concat": lambda: _equal(get(lib.concat([x, x[..., :1]])), np.concatenate([_DATA, _DATA[..., :1]], -1)),
+        "stack": lambda: _equal(get(lib.stack([x, x], axis=-2)), np.stack([_DATA, _DATA], -2)),
+        "matmul": lambda: _equal(get(lib.matmul(x, put(_DATA[0].T.copy()))), _DATA @ _DATA[0].T),
+        "cumulative_sum": lambda: _equal(get(lib.cumulative_sum(x, axis=1)), np.cumsum(_DATA, 1, dtype=np.float32)),
+        "cumulative_max": lambda: _equal(get(lib.cumulative_max(i)), _COUNTS),
+        "reshape_last_axes": lambda: _equal(get(lib.reshape_last_axes(x, 1, 2, 2)), _DATA.reshape(2, 3, 2, 2)),
+        "broadcast_to_rank": lambda: _equal(get(lib.broadcast_to_rank(x[0, 0, :], 3) + x), _DATA[0, 0] + _DATA),
         "xp.searchsorted": lambda: bool(np.array_equal(get(lib.count_at_or_below(i, i)), _COUNTS + 1)),
         "empty_like": lambda: get(lib.empty_like(x)).dtype == _DATA.dtype,
     }

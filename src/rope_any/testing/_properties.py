@@ -95,23 +95,19 @@ def _error(got: Data, want: Data) -> float:
     return float(np.max(_norms(got - want) / _norms(want)))
 
 
-def _rotary_slice(task: Task, x: Data) -> Data:
-    """Return the features of x that should be rotated, ``(..., 2 * pairs)``."""
-    return x[..., task.right.features]
-
-
 def _identity(task: Task, subject: Subject) -> _Found:
     """Compare the rotary slice at position 0, divided by the attention factor, with that of x."""
     x = _inputs(task, subject)
     y = subject(x, _consecutive(task, 0))
-    yield _error(*(_rotary_slice(task, each)[..., :1, :] for each in (y / task.right.factor, x)))
+    yield _error(*(each[..., :1, task.right.features] for each in (y / task.right.factor, x)))
 
 
 def _lengths(task: Task, subject: Subject) -> _Found:
     """Compare the norms of rotary slices at `task.near`, divided by the attention factor, with those of x."""
-    want = _norms(_rotary_slice(task, _inputs(task, subject)))
+    rotated = task.right.features
+    want = _norms(_inputs(task, subject)[..., rotated])
     for y in _outputs(task, subject):
-        yield _error(_norms(_rotary_slice(task, y)) / task.right.factor, want)
+        yield _error(_norms(y[..., rotated]) / task.right.factor, want)
 
 
 def _distance(task: Task, subject: Subject) -> _Found:
@@ -129,7 +125,7 @@ def _composition(task: Task, subject: Subject) -> _Found:
     x, (_, m, n) = _inputs(task, subject, 1), task.near
     twice = subject(subject(x, _consecutive(task, m, 1)), _consecutive(task, n, 1)) / task.right.factor
     once = subject(x, _consecutive(task, m + n, 1))
-    yield _error(_rotary_slice(task, twice), _rotary_slice(task, once))
+    yield _error(twice[..., task.right.features], once[..., task.right.features])
 
 
 def _independence(task: Task, subject: Subject) -> _Found:
@@ -151,7 +147,7 @@ def _independence(task: Task, subject: Subject) -> _Found:
 def _with_one_token(task: Task, wrong: Data, x: Data, y: Data, position: Any) -> Fault:
     """Return the mistake of calls with one token at a position; x, y are of the rows and heads that are `wrong`."""
     positions, among = by_axis(np.asarray([position] * len(x))), wrong_among(wrong)
-    found = find_causes(Seen(task.right, task.rope.pairing, task.rope.blocks, x, positions, y), bound=ANGLE_NOISE)
+    found = find_causes(Seen(task.right, task.source, x, positions, y), bound=ANGLE_NOISE)
     return _joined(f"with one token{among and f', in {among}'}", found, unknown="another result than in a longer call")
 
 
@@ -244,7 +240,7 @@ def _gradient(task: Task, subject: Subject) -> _Found:
     if worst > bound:
         x, positions, y = map(np.concatenate, zip(*runs, strict=True))
         inverse = right._replace(sign=-1)
-        seen = Seen(inverse, task.rope.pairing, task.rope.blocks, x, positions, y, subject.dtype)
+        seen = Seen(inverse, task.source, x, positions, y, subject.dtype)
         if (found := find_causes(seen, bound=bound)).faults:
             yield _joined("in the gradient", found)
 
@@ -252,7 +248,8 @@ def _gradient(task: Task, subject: Subject) -> _Found:
 def _joined(where: str, found: Diagnosis, *, unknown: str = "") -> Fault:
     """Return the mistakes of a diagnosis as one fault; `unknown` if there are none."""
     text = "; ".join(fault.text for fault in found.faults) or unknown
-    return Fault(f"{where}: {text}", "; ".join(fault.remedy for fault in found.faults))
+    remedies = [fault.remedy for fault in found.faults] or [f"see what it does {where}"]
+    return Fault(f"{where}: {text}", "; ".join(remedies))
 
 
 # by name: the test of a property, and the option that asks for it

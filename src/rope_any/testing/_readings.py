@@ -1,7 +1,7 @@
 """Ways to read the numbers of a rotary cache, and how far each is from the exact numbers."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 from rope_any.layouts import DIGITS, LAYOUTS, Layout, divided, parts_of
 from rope_any.testing._exact import Data
+from rope_any.testing._right import Right
 from rope_any.testing._rotary import Fault
 from rope_any.testing._task import TABLE_BOUND
 
@@ -32,8 +33,8 @@ class Reading(NamedTuple):
 
     layout: str
     rope: Rope
-    neighbours: Mapping[str, Rope]
-    """Other rotations of as many pairs and axes, by name."""
+    source: Right
+    """Where the rotation comes from, with neighbours of as many pairs and axes."""
     positions: Data | None
     """Those of the rows, ``(rows, axes)``; None for 0, 1, 2, ..."""
     arrays: list[Data]

@@ -1,11 +1,12 @@
 """What the reports on functions and caches have in common: their text, and JSON."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import Any
+
+from rope_any._json import plain
 
 WIDTH = 100  # of a line of text
 
@@ -39,24 +40,13 @@ def error_text(error: float, *, holds: bool) -> str:
 
 def refusal_texts(refusals: Mapping[Any, str]) -> dict[Any, str]:
     """Return the refusals by name, of which one that repeats an earlier one refers to it."""
-    first_by_text: dict[str, Any] = {}
-    texts: dict[Any, str] = {}
-    for name, text in refusals.items():
-        kind = re.sub(r"\d+", "", text) if text.startswith("raised") else text  # positions in a message differ
-        first = first_by_text.setdefault(kind, name)
-        texts[name] = text if first == name else f"the same as at {first}"
-    return texts
+    first: dict[str, Any] = {}
+    # positions in a message differ
+    kinds = {name: re.sub(r"\d+", "", text) if text.startswith("raised") else text for name, text in refusals.items()}
+    same = {name: first.setdefault(kind, name) for name, kind in kinds.items()}
+    return {name: text if same[name] == name else f"the same as at {same[name]}" for name, text in refusals.items()}
 
 
-def as_json(report: Mapping[str, Any]) -> str:
+def as_json(report: Any) -> str:
     """Return a report as JSON: keys as text, numbers that are not finite as null."""
-    return json.dumps(_plain(report), ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of a report in the types of JSON."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(plain(report), ensure_ascii=False, allow_nan=False)

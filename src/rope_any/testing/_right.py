@@ -1,17 +1,18 @@
 """What a rotary function or a cache should compute: a `Rope`, or a rotation of a config with those near it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
-from rope_any._frequencies import Row
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text
 from rope_any._rope import Rope
+from rope_any.testing.vectors import Case
 
 FACTORS = (2, 4, 8, 16, 32, 40, 64)  # of published configs
 
@@ -28,6 +29,8 @@ class Right(NamedTuple):
     """The length, in tokens, that the rotation is for; None if it is the same for all."""
     neighbours: Mapping[str, Rope] = MappingProxyType({})
     """Other rotations that may be taken by mistake, by name."""
+    at_length: Callable[[int], Rope] | None = None
+    """The rotation by the number of tokens, if its frequencies fall with it."""
 
 
 def right_of(source: Any, lengths: Sequence[int] = (), /, **choice: Any) -> Right:
@@ -36,6 +39,11 @@ def right_of(source: Any, lengths: Sequence[int] = (), /, **choice: Any) -> Righ
 
     Sequences of `lengths`, in tokens, may have been taken by mistake.
     """
+    if source is None or isinstance(source, list | tuple):
+        of_case = "case.frequencies, attention_factor=case.attention_factor, start=case.start"
+        what = of_case if isinstance(source, Case) else "frequencies(64)"
+        hint = f'give Rope({what}, pairing="{choice["pairing"] or "half"}"), without other options of a rotation'
+        raise ArgumentTypeError("rope", "be a Rope or a config", NOTHING if source is None else source, hint)
     if not isinstance(source, Rope):
         return _right_of_config(source, choice, lengths)
     if given := [name for name, value in choice.items() if value is not None]:
@@ -53,53 +61,54 @@ def _right_of_config(source: Any, choice: dict[str, Any], lengths: Sequence[int]
         raise ArgumentTypeError(given[0], "be given to rope_any.config.read, not beside a Config", once[given[0]])
     config = source if isinstance(source, Config) else read(source, **once)
     explained = config.explain(**choice)
-    found = {(one.rope, one.facts["head_dim"].value): one for one in explained if one.rope is not None}
-    if not found:
+    rotating = [(one, one.rope) for one in explained if one.rope is not None]
+    if not rotating:
         raise ArgumentValueError("rope", "have rotary embedding", Text(explained[0].facts["rotary"].source))
-    if len(found) > 1:
-        kinds = ", ".join(dict.fromkeys(one.layer_type or f"layers {one.layers}" for one in found.values()))
+    if len({(rope, one.facts["head_dim"].value) for one, rope in rotating}) > 1:
+        kinds = ", ".join(dict.fromkeys(one.layer_type or f"layers {one.layers}" for one, _ in rotating))
         raise ArgumentValueError("rope", "be one rotation", Text(f"those of {kinds}"), "choose by `layer_type`")
-    ((rope, head_dim),) = found
-    length = max((longest_length(one.facts) or 0 for one in explained), default=0)
-    regimes = [int(one.facts["length"].value) for one in explained if "length" in one.facts]
-    near = dict(_neighbours(config, rope, lengths, choice.get("sequence_length")))
-    return Right(rope, head_dim, choice.get("sequence_length") or length or None, min(regimes, default=None), near)
+    (one, own), given_length = rotating[0], choice["sequence_length"]
+    length = max((longest_length(each.facts) or 0 for each in explained), default=0)
+    regimes = [int(each.facts["length"].value) for each in explained if "length" in each.facts]
+
+    @cache
+    def at_length(tokens: int) -> Rope:
+        """Return the rotation of the same layers for a sequence of so many tokens."""
+        found = config.explain(**choice | {"sequence_length": tokens})
+        return next(each.rope for each in found if each.rope is not None)
+
+    of_lengths = ((name, at_length(tokens)) for tokens, name in _other_lengths(one, lengths).items())
+    near = {own: ""}
+    for name, rope in chain(_of_parts(config, given_length), of_lengths, _other_scalings(one)):
+        near.setdefault(rope, name)
+    return Right(
+        own,
+        one.facts["head_dim"].value,
+        given_length or length or None,
+        min(regimes, default=None),
+        {name: rope for rope, name in near.items() if name},
+        at_length if regimes and "long_factor" not in one.facts and np.ndim(own.frequencies) == 1 else None,
+    )
 
 
-def _neighbours(config: Any, rope: Rope, lengths: Sequence[int], length: int | None) -> Iterator[tuple[str, Rope]]:
-    """Yield by name the rotations of a config that differ from `rope`: other layers, parts, lengths and scalings."""
+def _of_parts(config: Any, length: int | None) -> Iterator[tuple[str, Rope]]:
+    """Yield by name the rotations of all parts and layers of a config."""
     for name in config.parts:
-        try:
-            explained = config.explain(part=name, sequence_length=length)
-        except (TypeError, ValueError):  # a part that can't be read has no rotation to take
-            continue
-        for one in explained:
-            if one.rope is not None and one.rope != rope:
-                yield f"{name}, {_title(one)}", one.rope
-            elif one.rope is not None:
-                found = {rope: ""}
-                for title, each in chain(_other_lengths(config, name, one, lengths), _other_scalings(one)):
-                    found.setdefault(each, title)
-                yield from ((title, each) for each, title in found.items() if title)
+        with suppress(TypeError, ValueError):  # a part that can't be read has no rotation to take
+            found = config.explain(part=name, sequence_length=length)
+            yield from ((f"{name}, {_title(one)}", one.rope) for one in found if one.rope is not None)
 
 
-def _other_lengths(config: Any, part: str, one: Any, lengths: Sequence[int]) -> Iterator[tuple[str, Rope]]:
-    """Yield by name the rotations of the same layers for other lengths, if theirs depends on the length."""
+def _other_lengths(one: Any, lengths: Sequence[int]) -> dict[int, str]:
+    """Return the names of an `Explanation` for other lengths, by the number of tokens, if it depends on that."""
     trained = one.facts.get("trained_length")
     if "length" not in one.facts or trained is None:
-        return
+        return {}
     if "long_factor" in one.facts:
-        names = {
-            trained.value: f"the short list, for up to {trained.value} tokens",
-            trained.value + 1: f"the long list, for more than {trained.value} tokens",
-        }
-    else:
-        known = {*lengths, *(2**n for n in range(8, 22)), *(n * trained.value for n in range(1, 33))}
-        names = {length: f"a sequence of {length} tokens" for length in sorted(known) if length >= trained.value}
-    for length, name in names.items():
-        for each in config.explain(part=part, layer_type=one.layer_type, sequence_length=int(length)):
-            if each.rope is not None and each.rope != one.rope:
-                yield name, each.rope
+        n = int(trained.value)
+        return {n: f"the short list, for up to {n} tokens", n + 1: f"the long list, for more than {n} tokens"}
+    known = {*lengths, *(2**n for n in range(8, 22)), int(trained.value)}
+    return {tokens: f"a sequence of {tokens} tokens" for tokens in sorted(known) if tokens >= trained.value}
 
 
 def _other_scalings(one: Any) -> Iterator[tuple[str, Rope]]:
@@ -121,19 +130,15 @@ def _other_scalings(one: Any) -> Iterator[tuple[str, Rope]]:
         for number in numbers
         if v.get(key) is not None and number != v[key]
     }
-    yield from _placed(one.rope, f"base {v['rope_theta']:g}, without scaling", plain, 1.0)
+    rows = {f"base {v['rope_theta']:g}, without scaling": (plain, 1.0)}
     for name, (row, values) in {"its own scaling, applied twice": (scheme.scale(plain, v)[0], v), **others}.items():
         with suppress(TypeError, ValueError):  # of a number that doesn't fit the others
             scaled, factor = scheme.scale(row, values)
-            yield from _placed(one.rope, name, scaled, values[factor] if isinstance(factor, str) else factor)
-
-
-def _placed(rope: Rope, name: str, row: Row, factor: float) -> Iterator[tuple[str, Rope]]:
-    """Yield `rope` by name with the frequencies of `row`, each on the axis that the pair has, if it has as many."""
-    shape = np.shape(rope.frequencies)
-    if len(shape) < 3 and shape[-1] == len(row):
-        placed = np.where(rope.frequencies, row, 0.0).tolist()
-        yield name, replace(rope, frequencies=placed, attention_factor=factor)
+            rows[name] = scaled, values[factor] if isinstance(factor, str) else factor
+    shape = np.shape(one.rope.frequencies)
+    for name, (row, factor) in rows.items() if len(shape) < 3 and shape[-1] == len(plain) else ():
+        placed = np.where(one.rope.frequencies, row, 0.0).tolist()  # each on the axis that the pair has
+        yield name, replace(one.rope, frequencies=placed, attention_factor=factor)
 
 
 def _title(one: Any) -> str:

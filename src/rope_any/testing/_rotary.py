@@ -1,6 +1,7 @@
 """A rotation in NumPy whose every step can be made wrong: what mistakes are made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,13 +46,8 @@ class Rotary(NamedTuple):
     """Where the rotated features are written, if not to their own places."""
     rest: float = 1.0
     """A factor of the features that pass through."""
-    x_dtype: str = "float64"
-    position_dtype: str = "float64"
-    frequency_dtype: str = "float64"
-    angle_dtype: str = "float64"
-    table_dtype: str = "float64"
-    rotation_dtype: str = "float64"
-    y_dtype: str = "float64"
+    dtypes: Mapping[str, str] = MappingProxyType({})
+    """Those to which it rounds, by step: `rotate_wrongly` has their names."""
     ulps: Any = 0
     """The error of its frequencies in float32 ulps, for all or by pair."""
     faults: tuple[Fault, ...] = ()
@@ -83,46 +79,56 @@ def members_of(pairing: Pairing, start: int, pairs: int, *, blocks: int = 1) -> 
     return np.concatenate([one[:each] for one in found]), np.concatenate([one[each:] for one in found])
 
 
+_ROTATION = "the rotation itself"
+
+
 def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     """Return x ``(n, head_dim)``, rotated at positions ``(n, axes)`` with the mistakes of `r`, in a new array."""
-    x = rounded(x, r.x_dtype)
-    p = rounded(rounded(r.map_positions(positions) + r.shift, r.position_dtype), r.angle_dtype)
+
+    def at(a: Any, step: str) -> Data:
+        """Return numbers, rounded as those of a step."""
+        return rounded(a, r.dtypes.get(step, "float64"))
+
+    x, p = at(x, "x"), at(at(r.map_positions(positions) + r.shift, "positions"), "angles")
 
     def table(f: Data) -> tuple[Data, Data]:
         """Return cosines and sines ``(n, pairs)`` of frequencies ``(axes, pairs)``."""
-        f = rounded(f, r.frequency_dtype)
+        f = at(at(f, "frequencies"), "angles")
         f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if np.any(r.ulps) else f
-        angle = rounded(sum(rounded(p[:, [axis]] * f[axis], r.angle_dtype) for axis in range(len(f))), r.angle_dtype)
-        c, s = (rounded(part, r.table_dtype) for part in (r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)))
+        angle = at(sum(at(p[:, [axis]] * f[axis], "angles") for axis in range(len(f))), "angles")
+        parts = r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)
+        c, s = (at(at(part, "the table"), _ROTATION) for part in parts)
         return (s, c) if r.exchanged else (c, s)
 
     def component(a: Data, b: Data, c: Data, s: Data) -> Data:
-        """Return a·c − b·s, one member of the rotated pairs; each operation is rounded to `r.rotation_dtype`."""
-        return rounded(rounded(a * c, r.rotation_dtype) - rounded(b * s, r.rotation_dtype), r.rotation_dtype)
+        """Return a·c − b·s, one member of the rotated pairs; each operation is rounded."""
+        return at(at(a * c, _ROTATION) - at(b * s, _ROTATION), _ROTATION)
 
     c, s = table(r.frequencies)
-    a, b = (rounded(x[:, where], r.rotation_dtype) for where in r.members)
+    a, b = (at(x[:, where], _ROTATION) for where in r.members)
     rotated = component(a, b, c, s if r.minus else -s)
     y = x * r.rest
     places = r.written or r.members
     y[:, places[0]] = rotated
     c, s = (c, s) if r.second is None else table(r.second)
     y[:, places[1]] = component(b, rotated if r.overwritten else a, c, -s)
-    return rounded(y, r.y_dtype)
+    return at(y, "the result")
 
 
-_SHORT = {"bfloat16": 16, "TF32": 13}  # the bits of a float32 that are dropped
+CUT = "bfloat16, cut off rather than rounded"
+_SHORT = {"bfloat16": 16, "TF32": 13, CUT: 16}  # the bits of a float32 that are dropped
 
 
 def rounded(a: Any, dtype: str) -> Data:
-    """Return float64 numbers, rounded to the dtype of this name (bfloat16 and TF32 too), as float64."""
+    """Return float64 numbers, rounded to the dtype of this name (also one of `_SHORT`), as float64."""
     if dtype == "float64":
         return np.asarray(a)
-    if dtype in _SHORT:  # float32 without its last bits, to nearest, ties to even
+    if dtype in _SHORT:  # float32 without its last bits
         dropped = _SHORT[dtype]
         bits = np.asarray(a).astype(np.float32).view(np.uint32)
-        bits = (bits + (2 ** (dropped - 1) - 1) + (bits >> dropped & 1)) >> dropped << dropped
-        return np.asarray(bits.view(np.float32), dtype=np.float64)
+        if dtype != CUT:  # to nearest, ties to even
+            bits = bits + (2 ** (dropped - 1) - 1) + (bits >> dropped & 1)
+        return np.asarray((bits >> dropped << dropped).view(np.float32), dtype=np.float64)
     return np.asarray(a).astype(dtype).astype(np.float64)
 
 
@@ -132,20 +138,28 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, positions: Sequence[float] 
     f = np.zeros(r.pairs)
     for place, rotation in zip(positions[1:], (turned / turned[0])[1:], strict=True):
         # each angle is known modulo one full turn; the frequencies so far leave a small part of that open
-        f += np.angle(rotation * np.exp(-1j * r.sign * place * f)) * r.sign / place
+        off = np.angle(rotation * np.exp(-1j * r.sign * place * f)) * r.sign
+        if place > 1 and np.abs(off).max() > 1:  # from here on it isn't small: these are taken for other positions
+            break
+        f += off / place
     return f
 
 
-def measure_positions(r: Rotary, x: Data, y: Data, *, turns: int = 0) -> Data:
-    """Return the positions ``(n,)`` at which `r` (one axis) rotates x to y, the slowest pair by about `turns`."""
-    angles = np.angle(rotations(r, x, y)) * r.sign
-    slowest = np.abs(r.frequencies[r.frequencies != 0]).min()
-    found = np.full(len(x), 2 * np.pi * turns / slowest)
-    for pair in np.argsort(np.abs(r.frequencies[0])):  # a faster pair leaves more turns open, but is more precise
-        if f := r.frequencies[0, pair]:
-            off = angles[:, pair] - found * f
-            found = found + (off - 2 * np.pi * np.round(off / (2 * np.pi))) / f
-    return found
+def measure_positions(r: Rotary, x: Data, y: Data) -> Data:
+    """Return the positions ``(n,)`` at which `r` (one axis) rotates x to y, the slowest pair by few turns; or nan."""
+    angles, f = np.angle(rotations(r, x, y)) * r.sign, r.frequencies[0]
+    found = np.repeat(2 * np.pi * _TURNS[:, None] / np.abs(f).min(), len(x), axis=1)
+    off, slower = 0 * found, 0.0
+    for pair in np.argsort(np.abs(f)):  # a faster pair leaves more turns open, but is more precise
+        angle = angles[:, pair] - found * f[pair]
+        step = (angle - 2 * np.pi * np.round(angle / (2 * np.pi))) / f[pair]
+        found, off, slower = found + step, np.maximum(off, np.abs(step * slower)), f[pair]
+    fits = off < _ANGLE_ERROR
+    return np.where(fits.any(axis=0), found[fits.argmax(axis=0), np.arange(len(x))], np.nan)
+
+
+_TURNS = np.asarray(sorted(range(-32, 33), key=abs))
+_ANGLE_ERROR = 0.05  # of results in bfloat16
 
 
 def rotations(r: Rotary, x: Data, y: Data) -> Data:

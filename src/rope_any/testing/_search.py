@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from itertools import product
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from rope_any.testing._causes import MISTAKES
 from rope_any.testing._exact import Data, pair_errors
-from rope_any.testing._rotary import Fault, Rotary, rotate_wrongly, rounded
+from rope_any.testing._rotary import CUT, Fault, Rotary, rotate_wrongly, rounded
 from rope_any.testing._seen import Seen
 
 # The share of tokens at which each pair must match: a cosine with an error in its last digit may round differently.
@@ -40,7 +41,7 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
     kept = np.asarray(np.isfinite(seen.y).all(axis=1) & seen.y.any(axis=1))
     if not kept.all():
         return _without(seen, kept, bound)
-    near = _near(seen)
+    near = seen.near
     tried: list[tuple[Rotary, float]] = [(seen.right, _largest(seen.right, near))]  # rotations and their near errors
     last = [seen.right]
     # the number of mistakes: up to two of rounding, up to two others
@@ -49,7 +50,7 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
             last = [r for one in last for r in _changed(one, seen)]
             tried += [(r, off) for r in last if (off := _largest(r, near)) <= _WORST]
         wrong = [
-            r._replace(**dtypes, faults=(*r.faults, *rounding))
+            r._replace(dtypes=dtypes, faults=(*r.faults, *rounding))
             for r, off in tried
             for rounding, dtypes in _precisions()
             if len(r.faults) + len(rounding) == count and _may_explain(dtypes, off, near, bound)
@@ -78,12 +79,6 @@ def _without(seen: Seen, kept: Data, bound: float) -> Diagnosis:
     return Diagnosis((*found.faults, Fault(f"{what} from position {begin:.0f} on", remedy)), found.error)
 
 
-def _near(seen: Seen) -> Seen:
-    """Return the results at the smallest positions alone."""
-    reach = np.abs(seen.positions).max(axis=1)
-    return seen.at(reach <= reach.min() + 7)
-
-
 def _may_explain(dtypes: Mapping[str, str], off: float, near: Seen, bound: float) -> bool:
     """Whether rounding to these dtypes can explain an error `off` at the first positions."""
     if not dtypes:
@@ -91,8 +86,8 @@ def _may_explain(dtypes: Mapping[str, str], off: float, near: Seen, bound: float
     if not {*dtypes.values()} - {"float32"}:
         return off <= min(NEAR_TOLERANCE * (1 + float(np.abs(near.positions).max())), _WORST)
     # half precision leads away from results in float32 that are right, isn't seen in coarser ones, and x has its dtype
-    casts = {dtypes[name] for name in ("x_dtype", "y_dtype") if name in dtypes}
-    coarse = casts | ({dtypes["table_dtype"]} if "table_dtype" in dtypes else set())
+    casts = {dtypes[step] for step in ("x", "the result") if step in dtypes}
+    coarse = casts | {dtypes[step] for step in ("the table", "the rotation itself") if step in dtypes}
     hidden = off < bound < 2.0**-13 or (near.dtype == "bfloat16" and "float16" in coarse) or near.dtype in casts
     return off <= _WORST and not (coarse and hidden)
 
@@ -119,7 +114,7 @@ def _misses(r: Rotary, seen: Seen, slack: float = 0.0) -> Data:
 
 def _closest(r: Rotary, near: Seen, seen: Seen, bound: float) -> float:
     """Return the largest error in `_misses`, with each pair's best ulps (if float32); above `bound` if none fits."""
-    slack, least = _RADIANS_OF_ULPS if r.frequency_dtype == "float32" else 0.0, np.inf
+    slack, least = _RADIANS_OF_ULPS if r.dtypes.get("frequencies", r.dtypes.get("angles")) == "float32" else 0.0, np.inf
     for part in (near, seen):
         least = float(np.max(_misses(r, part, slack)))
         if least > bound:
@@ -142,42 +137,38 @@ def _changed(r: Rotary, seen: Seen) -> Iterator[Rotary]:
             yield r._replace(**fields, faults=(*r.faults, Fault(name.format(**details), remedy, name)))
 
 
-def _precisions() -> Iterator[tuple[tuple[Fault, ...], dict[str, Any]]]:
-    """Yield (faults, `Rotary` fields) per rounding: none, one up to the angles, one of table or rotation, or both."""
-    angles: list[tuple[tuple[Fault, ...], dict[str, Any]]] = [((), {})]
-    tables = angles.copy()
-    for dtype in ("float32", "bfloat16", "float16"):
-        angles.append((_rounding("frequencies", dtype), {"frequency_dtype": dtype}))
-        angles.append((_rounding("angles", dtype), {"frequency_dtype": dtype, "angle_dtype": dtype}))
-    angles.append((_rounding("positions", "float32"), {"position_dtype": "float32"}))
-    both = {"position_dtype": "TF32", "frequency_dtype": "TF32", "angle_dtype": "float32"}
-    angles.append((_rounding("positions and frequencies", "TF32"), both))
-    for dtype in ("bfloat16", "float16"):
-        angles.append((_rounding("positions", dtype), {"position_dtype": dtype}))
-        tables.append((_rounding("the table", dtype), {"table_dtype": dtype}))
-        tables.append((_rounding("the rotation itself", dtype), {"table_dtype": dtype, "rotation_dtype": dtype}))
-        for what, fields in _CASTS.items():
-            yield _rounding(what, dtype), dict.fromkeys(fields, dtype)
-    for one, first in angles:
-        for other, second in tables:
-            yield (*one, *other), first | second
-
-
-_CASTS = {"x": ("x_dtype",), "the result": ("y_dtype",), "x and the result": ("x_dtype", "y_dtype")}
 _REMEDIES = {
-    **dict.fromkeys(_CASTS, "rotate outside of autocast, and return the dtype of x"),
+    **dict.fromkeys(("x", "the result"), "rotate outside of autocast, and return the dtype of x"),
     "frequencies": "keep the frequencies in float64: casting a model casts its buffers too",
     "angles": "multiply position and frequency in float64 and round cosine and sine alone, or use rope.table",
     "positions": "keep positions integers until they are multiplied",
-    "positions and frequencies": "multiply them by *, since matrix products on a GPU may use TF32",
     "the table": "keep cosines and sines in float32, outside of autocast",
     "the rotation itself": "multiply in float32 and round the result once",
+    "TF32": "multiply them by *, since matrix products on a GPU may use TF32",
 }
+"""What to do about the rounding of a step, or to a dtype."""
+_Rounding: TypeAlias = tuple[tuple[Fault, ...], dict[str, str]]
 
 
-def _rounding(what: str, dtype: str) -> tuple[Fault]:
-    """Return (fault,): that `what` is rounded to a dtype."""
-    return (Fault(f"{what} in {dtype}", _REMEDIES[what], what),)
+def _in(dtype: str, *steps: str) -> _Rounding:
+    """Return the rounding of steps to a dtype: (fault,), and the dtypes of a `Rotary`."""
+    remedy = _REMEDIES.get(dtype, _REMEDIES[steps[0]])
+    return (Fault(f"{' and '.join(steps)} in {dtype}", remedy),), dict.fromkeys(steps, dtype)
+
+
+def _precisions() -> Iterator[_Rounding]:
+    """Yield the faults and dtypes of each rounding: none, one up to the angles, one of table or rotation, or both."""
+    half = "bfloat16", "float16"
+    for dtype in half:
+        yield from (_in(dtype, "x"), _in(dtype, "the result"), _in(dtype, "x", "the result"))
+    tf32, dtypes = _in("TF32", "positions", "frequencies")
+    angles = [_in(dtype, step) for dtype in ("float32", *half) for step in ("frequencies", "angles", "positions")]
+    tables = [_in(dtype, step) for dtype in half for step in ("the table", "the rotation itself")]
+    angles += [(tf32, dtypes | {"angles": "float32"})]
+    cuts = [_in(CUT, "the table"), _in(CUT, "the result")]  # after float32 alone
+    exact: _Rounding = ((), {})
+    both = *product([exact, *angles], [exact, *tables]), *product([exact, *angles[:2]], cuts)
+    yield from (((*one, *other), first | second) for (one, first), (other, second) in both)
 
 
 ROUNDINGS = tuple({fault.text for faults, _ in _precisions() for fault in faults})

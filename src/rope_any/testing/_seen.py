@@ -1,16 +1,16 @@
 """The results of a function beside what they should be, and what can be measured from them."""
 
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from rope_any._pairing import Pairing
-from rope_any._rope import Rope
 from rope_any.testing._exact import Data, Members, pair_lengths
+from rope_any.testing._right import Right
 from rope_any.testing._rotary import Rotary, measure_frequencies, members_of
 
+NEIGHBOUR = "the rotation is that of {name}"
 POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are measured
 
 
@@ -18,8 +18,8 @@ class Seen(NamedTuple):
     """The results of a function, and what they should be."""
 
     right: Rotary
-    pairing: Pairing
-    blocks: int
+    source: Right
+    """Where it comes from."""
     x: Data
     """``(n, head_dim)``."""
     positions: Data
@@ -27,13 +27,12 @@ class Seen(NamedTuple):
     y: Data
     dtype: str = "float64"
     """That of the results."""
-    neighbours: Mapping[str, Rope] = MappingProxyType({})
-    """Other rotations that may have been taken by mistake, by name."""
 
     @property
-    def start(self) -> int:
-        """The first feature that should be rotated."""
-        return int(self.right.features[0])
+    def near(self) -> "Seen":
+        """The results at the smallest positions alone."""
+        reach = np.abs(self.positions).max(axis=1)
+        return self.at(reach <= reach.min() + 7)
 
     def at(self, which: Data) -> "Seen":
         """Return the results at the tokens of a mask ``(n,)`` alone."""
@@ -47,8 +46,9 @@ class Seen(NamedTuple):
 
     def members(self, *, pairing: Pairing | None = None, start: int | None = None, pairs: int | None = None) -> Members:
         """Return the members of pairs, as they should be but for the options."""
-        begin, count = self.start if start is None else start, self.right.pairs if pairs is None else pairs
-        return members_of(pairing or self.pairing, begin, count, blocks=1 if count % self.blocks else self.blocks)
+        begin, count = self.right.features[0] if start is None else start, self.right.pairs if pairs is None else pairs
+        blocks = self.source.rope.blocks
+        return members_of(pairing or self.source.rope.pairing, begin, count, blocks=1 if count % blocks else blocks)
 
     def keeps_lengths(self, r: Rotary) -> bool:
         """Whether the results can be a rotation of the pairs of `r`: all are longer or shorter by one factor."""
@@ -57,9 +57,13 @@ class Seen(NamedTuple):
         return bool(np.ptp(ratios) < 0.05 * np.median(ratios))
 
     def measured(self, r: Rotary) -> Data | None:
-        """Return the frequencies ``(axes, pairs)`` of the results, for the members of `r`; None without the rows."""
+        """
+        Return the frequencies ``(axes, pairs)`` of the results, for the members of `r`.
+
+        They are None if its frequencies are a known mistake, or without the rows.
+        """
         found = []
-        if not self.keeps_lengths(r):
+        if not self.keeps_lengths(r) or NEIGHBOUR in [fault.name for fault in r.faults]:
             return None
         for axis in range(self.positions.shape[1]):
             alone = (np.delete(self.positions, axis, axis=1) == 0).all(axis=1)

@@ -1,6 +1,6 @@
 """A rotary function under test, and how to call it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 from rope_any._arrays import Array, Library, find, host, require_array, type_name
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any.layouts import pack
+from rope_any.layouts import LAYOUTS, pack
 from rope_any.testing._exact import Data, features
 
 BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # after the point of a number from 1 to 2
@@ -65,48 +65,59 @@ class Subject(NamedTuple):
 
     def run(self, x: Array, positions: Array) -> Any:
         """Call the function; return its result (x if `in_place`); if `keys`, split heads into q, k; join results."""
-        heads = x.shape[1]
-        shared = heads // 2 if is_by_head(self.rope) else max(heads // 3, 1)
-        parts: tuple[Array, ...] = (x,)
-        if "keys" in self.asked:  # one head is q and k, and the result for q counts
-            parts = (x[:, : heads - shared, :, :], x[:, heads - shared :, :, :]) if heads > 1 else (x, x + 0)
-        given = tuple(map(self._shaped, parts))
-        y = self.function(*given, *self._places(positions, rows=x.shape[0]))
-        results: Any = y if len(parts) > 1 else (y,)
+        arguments = self.arguments(x, positions)
+        given = [arguments[name] for name in ("x", "q", "k") if name in arguments]
+        y = self.function(*arguments.values())
+        results: Any = y if len(given) > 1 else (y,)
         if "in_place" in self.asked:
             results = given
-        if not isinstance(results, tuple | list) or len(results) != len(parts):
+        if not isinstance(results, tuple | list) or len(results) != len(given):
             raise RefusedError(f"returned {type_name(y)}, where q and k are two")
         for part, result in zip(given, results, strict=True):
             if (problem := _why_invalid(self.lib, result, part)) is not None:
                 raise RefusedError(problem)
-        found = [self._unshaped(result, part) for result, part in zip(results, parts, strict=True)]
-        return self.lib.xp.concat(found, axis=1) if len(found) > 1 and heads > 1 else found[0]
+        found = [self._unshaped(result, x) for result in results]
+        return self.lib.xp.concat(found, axis=1) if len(found) > 1 and x.shape[1] > 1 else found[0]
+
+    def arguments(self, x: Array, positions: Array) -> dict[str, Array]:
+        """Return the arguments of the function by name: x, or its heads as q and k, then `_places`."""
+        heads, parts = x.shape[1], {"x": x}
+        shared = heads // 2 if is_by_head(self.rope) else max(heads // 3, 1)
+        if "keys" in self.asked:  # one head is q and k, and the result for q counts
+            q, k = (x[:, : heads - shared, :, :], x[:, heads - shared :, :, :]) if heads > 1 else (x, x + 0)
+            parts = {"q": q, "k": k}
+        shaped = {name: self._shaped(part) for name, part in parts.items()}
+        return shaped | self._places(positions, rows=x.shape[0])
+
+    def call(self, data: Data, positions: Any) -> str:
+        """Return the call of the function for x = `data` as text, with the dtype and the shape of each argument."""
+        arguments = self.arguments(self.put(data), as_position_array(positions, like=self.like))
+        texts = (f"{name} {self.lib.dtype_name(x.dtype)} {tuple(x.shape)}" for name, x in arguments.items())
+        return f"function({', '.join(texts)})"
 
     def _shaped(self, x: Array) -> Array:
         """Return x ``(batch, heads, seq, head_dim)`` in the shape that the function takes."""
-        order = SHAPES[self.shape]
-        x = x if self.shape == "bhsd" else self.lib.xp.permute_dims(x, order)
+        x = self.lib.xp.permute_dims(x, SHAPES[self.shape])
         return self.lib.xp.reshape(x, (-1, *x.shape[2:])) if self.shape == "thd" else x
 
     def _unshaped(self, y: Array, x: Array) -> Array:
-        """Return a result in the order of x ``(batch, heads, seq, head_dim)``."""
-        if self.shape == "bhsd":
-            return y
+        """Return a result, of any number of heads, in the order of x ``(batch, heads, seq, head_dim)``."""
         order = SHAPES[self.shape]
-        y = self.lib.xp.reshape(y, tuple(x.shape[axis] for axis in order))
+        y = self.lib.xp.reshape(y, tuple(-1 if axis == 1 else x.shape[axis] for axis in order))
         return self.lib.xp.permute_dims(y, tuple(int(i) for i in np.argsort(order)))
 
-    def _places(self, positions: Array, *, rows: int) -> tuple[Any, ...]:
-        """Return what the function takes after x: the positions, or tables of them in its layout."""
-        if self.shape == "thd":  # the positions of the tokens of one row after those of another
+    def _places(self, positions: Array, *, rows: int) -> dict[str, Array]:
+        """Return by name what the function takes after x: the positions, or tables of them in its layout."""
+        if is_packed := self.shape == "thd":  # the positions of the tokens of one row after those of another
             xp, axes = self.lib.xp, min(np.ndim(self.rope.frequencies), 2)
             by_row = positions if positions.ndim > axes else xp.concat([positions] * rows)
             positions = xp.reshape(by_row, (-1, *by_row.shape[by_row.ndim - axes + 1 :]))
         if self.table is None:
-            return (positions,)
-        made = pack(self.rope.table(positions, like=self.like), self.table)
-        return made if isinstance(made, tuple) else (made,)
+            return {"positions": positions}
+        made: Any = pack(self.rope.table(positions, like=self.like), self.table)
+        tables = {"cos": made[0], "sin": made[1]} if isinstance(made, tuple) else {"cache": made}
+        without_rows = is_packed and LAYOUTS[self.table].names[0] == "batch"
+        return {name: each[0, ...] for name, each in tables.items()} if without_rows else tables
 
     def __call__(self, data: Data, positions: Any, *, view: "View | None" = None, dtype: str | None = None) -> Data:
         """
@@ -129,7 +140,7 @@ class Subject(NamedTuple):
             raise RefusedError(raised(error)) from None
         changes = np.empty(0) if "in_place" in self.asked else np.abs(after - given)
         beside = np.empty(0) if view is None else np.abs(self.get(buffer) - view.around(after))
-        self._keep_violations(
+        self.keep_violations(
             {
                 "keeps the dtype": x.dtype != y.dtype,
                 "does not change x": changes,
@@ -140,22 +151,23 @@ class Subject(NamedTuple):
         )
         return got
 
-    def _keep_violations(self, errors: dict[str, Any]) -> None:
+    def keep_violations(self, errors: dict[str, Any]) -> None:
         """Update `violations` with the largest number of each array in `errors`, by name; skip empty arrays."""
         for name, error in errors.items():
             if np.size(error):
                 self.violations[name] = float(np.maximum(self.violations.get(name, 0.0), np.max(error)))  # a nan stays
 
-    def hints(self, why: str) -> Iterator[str]:
-        """Yield texts on the option of `check_rotary` that a function may need; `why` is its failure."""
+    def remedy(self, why: str) -> str:
+        """Return the option of `check_rotary` that a function may need, as text; `why` is its failure."""
         if "missing 1 required positional argument" in why and _takes_three(self.function):
-            yield "function(q, k, positions) needs keys=True (--keys), function(x, cos, sin) table= (--table)"
+            return "function(q, k, positions) needs keys=True (--keys), function(x, cos, sin) table= (--table)"
         if "missing 2 required positional arguments" in why:
-            yield "function(q, k, cos, sin) needs keys=True and table= (--keys, --table)"
+            return "function(q, k, cos, sin) needs keys=True and table= (--keys, --table)"
         if why.startswith("returned NoneType") and "in_place" not in self.asked:
-            yield "a function that writes into x needs in_place=True, on the command line --in-place"
+            return "a function that writes into x needs in_place=True, on the command line --in-place"
         if why.startswith("raised") and "numpy.ndarray" in why and isinstance(self.like, np.ndarray):
-            yield "a function of torch needs like=torch.empty(0), on the command line --library torch"
+            return "a function of torch needs like=torch.empty(0), on the command line --library torch"
+        return "try this call, or say how it is called by shape, table, keys, in_place or like"
 
 
 def is_by_head(rope: Rope) -> bool:

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rope_any._arrays import Array, host
-from rope_any._checks import ArgumentValueError, int32, integer
+from rope_any._checks import ArgumentValueError, Text, int32, integer
 from rope_any._positions import as_position_array
-from rope_any._rope import Rope
 from rope_any.testing._exact import Data, Sample, exact
 from rope_any.testing._right import Right
 from rope_any.testing._rotary import Rotary, rotary_of
@@ -22,13 +21,12 @@ ANGLE_NOISE = 1.6e-6  # difference of two rotations by the same float32 angles
 RUN_LENGTH = 8  # tokens of a call
 BATCH, HEADS = 2, 3
 LEAST, LONGEST = 15, 2**31 - 1  # the range of `longest`
-APART = "axes apart"  # the name of the call in which one axis at a time is not 0
 
 
 class Task(NamedTuple):
     """The rotation that the function should compute, the shape of x, and the positions of the calls."""
 
-    rope: Rope
+    source: Right
     rotaries: list[Rotary]
     """The right rotation; of each head, if heads have frequencies of their own."""
     head_dim: int
@@ -49,12 +47,12 @@ class Task(NamedTuple):
     @property
     def by_head(self) -> int | None:
         """The number of heads that have frequencies of their own; None if all have the same."""
-        return len(self.rope.frequencies) if np.ndim(self.rope.frequencies) == 3 else None
+        return len(self.source.rope.frequencies) if np.ndim(self.source.rope.frequencies) == 3 else None
 
     @property
     def axes(self) -> int | None:
         """The length of the last axis of the positions; None if they have no such axis."""
-        shape = np.shape(self.rope.frequencies)
+        shape = np.shape(self.source.rope.frequencies)
         return shape[-2] if len(shape) > 1 else None
 
     @property
@@ -74,15 +72,18 @@ def task_of(right: Right, *, head_dim: Any, longest: Any, positions: Any, keys: 
     # heads with frequencies of their own: as often as q and k have them
     freqs = rope.frequencies * (2 if keys and len(rotaries) > 1 else 1)
     heads = HEADS if len(rotaries) == 1 else len(freqs)
-    task = Task(rope, rotaries, dim, heads, {}, positions is not None, last)
+    task = Task(right, rotaries, dim, heads, {}, positions is not None, last)
     if positions is not None:
-        return task._replace(runs={"positions": exact(_given_positions(positions, task, like), freqs)})
+        places = _given_positions(positions, task, like)
+        if places.max() > last:
+            raise ArgumentValueError("positions", f"not exceed `longest`, {last}", Text(f"{places.max()}"))
+        return task._replace(runs={"positions": exact(places, freqs)})
     begins = [0, *(p for p in POWERS[2:] if p + RUN_LENGTH <= last - RUN_LENGTH), last - RUN_LENGTH + 1]
     runs: dict[Any, Any] = {p: _places(p, task.axes) for p in begins}
     if task.axes and task.axes > 1:
-        powers = [p for p in POWERS if p <= last]
-        alone = [p * row for row in np.eye(task.axes, dtype=np.int64) for p in powers[1:]]
-        runs[APART] = np.stack([0 * alone[0], *alone])
+        rows = np.eye(task.axes, dtype=np.int64)  # one axis at a time is not 0
+        alone = [p * row for row in rows for p in POWERS[1:] if p <= last]
+        runs["axes apart"] = np.stack([0 * alone[0], *alone])
     return task._replace(runs={name: exact(places, freqs) for name, places in runs.items()})
 
 

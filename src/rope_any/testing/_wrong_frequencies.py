@@ -1,18 +1,20 @@
 """The mistakes in frequencies: how each is made, and how its numbers are measured."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from itertools import permutations, product
+from itertools import chain, permutations, product
 from typing import Any
 
 import numpy as np
 
 from rope_any import scaling
 from rope_any._frequencies import frequencies
+from rope_any._rope import Rope
 from rope_any.axes import strided_axes
 from rope_any.testing._exact import Data
 from rope_any.testing._rotary import Rotary, rotary_of
-from rope_any.testing._seen import Make, Seen, Wrong, has_base, one_way
+from rope_any.testing._seen import NEIGHBOUR, Make, Seen, Wrong, has_base, one_way
 
 LENGTHS = (*(2**n for n in range(8, 21)), 40960, 128_000, 163_840, 196_608, 202_752, 204_800, 393_216)
 """Trained lengths of published configs."""
@@ -27,21 +29,29 @@ def times(change: Callable[[Data], Data]) -> Make:
 
 def exponents(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield exponents over the width of the head, if it is larger than the rotated slice; too wide; and from 0 to 1."""
-    if has_base(r.frequencies):
-        # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
-        if 2 * r.pairs < seen.x.shape[1]:
-            yield {"width": "head_dim"}, {"frequencies": r.frequencies ** (2 * r.pairs / seen.x.shape[1])}
-        yield {"width": "rotary_dim / 2"}, {"frequencies": r.frequencies**2}
-        yield {"width": "2 rotary_dim"}, {"frequencies": np.sqrt(r.frequencies)}
-        yield {"width": "rotary_dim - 2"}, {"frequencies": r.frequencies ** (r.pairs / (r.pairs - 1))}
+    own, head_dim = 2 * r.pairs, seen.x.shape[1]
+    widths = {"head_dim": head_dim, "rotary_dim / 2": own / 2, "2 rotary_dim": 2 * own, "rotary_dim - 2": own - 2}
+    # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/width) = fᵢ^(rotary_dim/width)
+    for name, width in widths.items() if has_base(r.frequencies) else ():
+        if width != own:
+            yield {"width": name}, {"frequencies": r.frequencies ** (own / width)}
 
 
 def neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the other rotations that may have been taken, by name, if they have as many pairs and axes."""
-    for name, rope in seen.neighbours.items():
+    for name, rope in chain(seen.source.neighbours.items(), _of_lengths(r, seen)):
         one = rotary_of(rope)[0]
         if one.frequencies.shape == r.frequencies.shape:
             yield {"name": name}, {"frequencies": one.frequencies, "factor": one.factor}
+
+
+def _of_lengths(r: Rotary, seen: Seen) -> Iterator[tuple[str, Rope]]:
+    """Yield by name the rotations for the number of tokens by which the slowest pair is as slow as measured."""
+    if (at := seen.source.at_length) is not None:
+        for f in _measured(r, seen):
+            count = bisect_left(range(2**31), -f[-1], 1, key=lambda n: -at(n).frequencies[-1])  # type: ignore[operator]  # of one axis
+            near = (int(n) for n in (*_rounded_numbers(count), count - 1) if n)
+            yield from ((f"a sequence of {n} tokens", at(n)) for n in near)
 
 
 def _sections(r: Rotary) -> list[int]:
@@ -120,9 +130,9 @@ def other_frequencies(r: Rotary, seen: Seen) -> Iterator[Wrong]:
                 if not np.allclose(scale * plain, r.frequencies, rtol=1e-6, atol=0):
                     which = f"those of base {base:.8g}{_ntk(base, r)}{times}"
                     yield {"which": which}, {"frequencies": scale * plain}
-        for text, row in _schemes(tuple(f.tolist())):
-            if np.allclose(row, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()):
-                yield {"which": f"those of {text}"}, {"frequencies": np.asarray([row])}
+        names, rows = _schemes(tuple(f.tolist()))
+        close = np.isclose(rows, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()).all(axis=1)
+        yield from (({"which": f"those of {names[i]}"}, {"frequencies": rows[[i]]}) for i in np.flatnonzero(close))
 
 
 def _ntk(base: float, r: Rotary) -> str:
@@ -183,9 +193,7 @@ def _measured(r: Rotary, seen: Seen) -> Iterator[Data]:
 def _bases(f: Data) -> Iterator[float]:
     """Yield the base closest to frequencies ``(pairs,)``, rounded to few digits and to all."""
     # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
-    i = np.flatnonzero(f[1:] > 1e-3) + 1
-    if not len(i):
-        return
+    i = np.flatnonzero(f[1:] > 1e-3) + 1  # maybe none: then the base is nan
     # weighted by precision: an error e of fᵢ is an error (n/i) e/fᵢ of the logarithm
     weights = (i * f[i]) ** 2
     log = np.sum(weights * (-len(f) / i) * np.log(f[i])) / np.sum(weights)
@@ -193,21 +201,21 @@ def _bases(f: Data) -> Iterator[float]:
 
 
 @lru_cache(maxsize=8)
-def _schemes(f: tuple[float, ...]) -> list[tuple[str, Data]]:
-    """Return the names and frequencies of schemes by parts whose base and factor are those of measured ``(pairs,)``."""
-    pairs, found = len(f), list[tuple[str, Data]]()
+def _schemes(f: tuple[float, ...]) -> tuple[list[str], Data]:
+    """Return the names and ``(n, pairs)`` of schemes by parts whose base and factor are those of measured pairs."""
+    pairs, names, rows = len(f), list[str](), list[Any]()
     # the fastest pairs are not scaled
     if pairs < 3 or not 0 < f[1] < 1 or not f[-1] > 0 or abs(f[2] / f[1] ** 2 - 1) > _CLOSE:
-        return found
+        return names, np.empty((0, pairs))
     bases = dict.fromkeys((*_rounded_numbers(f[1] ** -pairs), *_rounded_numbers(f[2] ** (-pairs / 2))))
     for base in (each for each in bases if 1 < each < 1e12):
         plain = frequencies(2 * pairs, base=base)
         for factor in (each for each in _rounded_numbers(plain[-1] / f[-1]) if 1.01 < each < 1e3):
             about = f"factor {factor:.6g}, base {base:.8g}"
             for length, (name, scheme) in product(LENGTHS, _BY_PARTS.items()):
-                row = scheme(plain, factor, base=base, original_length=length)
-                found.append((f"{name}, {about}, original length {length}", np.asarray(row)))
-    return found
+                rows.append(scheme(plain, factor, base=base, original_length=length))
+                names.append(f"{name}, {about}, original length {length}")
+    return names, np.reshape(rows, (-1, pairs))
 
 
 def _without_base(scheme: Callable[..., Any], **turns: float) -> Callable[..., Any]:
@@ -229,3 +237,38 @@ _BY_PARTS: dict[str, Callable[..., Any]] = {
 def _rounded_numbers(number: Any) -> list[float]:
     """Return a number rounded to each of `DIGITS`, each once."""
     return [*dict.fromkeys(float(f"{float(number):.{digits}g}") for digits in DIGITS)]
+
+
+STATED: dict[str, tuple[Make, str]] = {
+    "all frequencies times π/180: angles treated as degrees": (times(np.deg2rad), "compute in radians"),
+    "all frequencies times 180/π: angles converted to degrees": (times(np.rad2deg), "compute in radians"),
+    "all frequencies times 2π: treated as turns": (times(lambda f: 2 * np.pi * f), "compute in radians"),
+    "frequencies inverted: positive powers of the base": (times(np.reciprocal), "divide by the powers of the base"),
+    "frequencies in reverse order": (times(lambda f: f[:, ::-1]), "begin with the fastest pair"),
+    "rotated twice": (
+        one_way(lambda r: {"frequencies": 2 * r.frequencies, "factor": r.factor**2}),
+        "rotate in one place: q and k in the cache may be rotated already",
+    ),
+    "exponents over {width} rather than rotary_dim": (exponents, "divide exponents by the number of rotated features"),
+    "the scaling of the frequencies applied twice": (twice_scaled, "scale them once"),
+    NEIGHBOUR: (neighbour, "choose the part, the layers, the length and the scaling of the config"),
+    "sections of the axes: {how}": (arrangement, "divide the pairs as the config says: mrope_section, and interleaved"),
+    "sections of the axes are taken for features: {sizes}": (by_feature, "divide pairs, not features"),
+}
+"""The mistakes that are known without a measurement; as `rope_any.testing._causes.MISTAKES` has them."""
+MEASURED: dict[str, tuple[Make, str]] = {
+    "other frequencies: {which}": (
+        other_frequencies,
+        "take the base, and the scheme, the factor and the lengths of the scaling, from the config",
+    ),
+    "{what} times {scale}": (
+        scaled,
+        "take the scale of positions from the config: the factor of linear scaling, the tokens per second",
+    ),
+    "the ramp of the scaling runs from pair {ends}, rather than {own}": (
+        other_ramp,
+        "take the base, the original length, beta_fast, beta_slow and truncate from the config",
+    ),
+    "frequencies of some pairs: {which}": (as_measured, "compare its frequencies with those of the Rope"),
+}
+"""Those whose numbers are measured."""
