@@ -444,7 +444,7 @@ REFUSED = {
     "out must be sharded as x is": lambda: HALF.apply(put(X, SEQ), out=X),
     "out must be sharded as x is, ": lambda: HALF.apply(put(X, SEQ), out=put(X, HEADS)),
     "out must be x itself or not overlap it": lambda: PARTIAL.apply((x := put(X, SEQ))[..., 1:], out=x[..., :-1]),
-    "out must be an array that can be written": lambda: HALF.apply(put(X, SEQ), out=put(X, SEQ).requires_grad_()),
+    "out must be an array that can be written": lambda: HALF.apply(x := put(X, SEQ).requires_grad_() * 1, out=x),
 }
 
 

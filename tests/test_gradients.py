@@ -55,6 +55,30 @@ def test_every_entry_of_the_jacobians_equals_finite_differences(table, pairing):
     check_gradients(arrays(table, x=(2, 2, 6)), {"pairing": pairing, "start": 1, "inverse": len(table) == 1})
 
 
+@jit_script
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
+@pytest.mark.parametrize("fused", [False, True])
+def test_in_place_the_derivatives_of_views_of_one_buffer_equal_finite_differences(fused, pairing):
+    rope = ra.Rope(F[:2], pairing=pairing, start=1, blocks=2, attention_factor=1.5)
+
+    def rotated(leaf, *, out=True):
+        """Return q, k and their buffer, which has features and heads that don't rotate too."""
+        buffer = leaf * 1
+        q, k = buffer[:, :2], buffer[:, 2:3]
+        if not out:
+            return torch.cat([*rope(q, k), buffer[:, 3:]], 1)
+        assert all(a is b for a, b in zip(rope(q, k, out=(q, k), fused=fused), (q, k), strict=True))
+        return buffer, q.sin(), k.cos()
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(rotated(x)[0], rotated(x, out=False), rtol=0, atol=1e-15)
+    gradcheck = {"check_batched_grad": True, "fast_mode": True}
+    assert torch.autograd.gradcheck(rotated, x, check_forward_ad=True, **gradcheck)
+    assert torch.autograd.gradgradcheck(rotated, x, check_fwd_over_rev=True, **gradcheck)
+
+
 # --- what is saved for backward ---------------------------------------------------------------------------------------
 
 
@@ -73,17 +97,21 @@ def test_only_what_needs_a_gradient_requires_one(pairing):
         assert [x.requires_grad for x in rotated] == [of_q or of_cos, of_k or of_cos]
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_backward_keeps_only_the_table(pairing, dtype):
+def test_backward_keeps_only_the_table(pairing, dtype, in_place):
     rope = ra.Rope(F, pairing=pairing)
-    q, k = (torch.randn(2, heads, 700, 8, dtype=dtype, requires_grad=True) for heads in (4, 2))
+    leaf, other = (torch.randn(2, heads, 700, 8, dtype=dtype, requires_grad=True) for heads in (4, 2))
+    q, k = leaf.mul(1).transpose(0, 1), other * 1
     table = rope.table(torch.arange(700), like=q)
-    (a, b), tensors = saved_for_backward(lambda: rope(q, k, table))
+    expected = rope(q.detach(), k.detach(), table)
+    (a, b), tensors = saved_for_backward(lambda: rope(q, k, table, out=(q, k) if in_place else None))
     assert {id(x) for x in tensors} == {id(x) for x in table}
     assert {x.data_ptr() for x in tensors} == {x.data_ptr() for x in table}
+    assert torch.equal(a, expected[0]) and torch.equal(b, expected[1])
     # the gradient is Rᵀ g
     g = torch.randn(a.shape).to(dtype)
-    assert torch.equal(torch.autograd.grad(a, q, g)[0], rope.apply(g, table, inverse=True))
+    assert torch.equal(torch.autograd.grad(a, leaf, g)[0], rope.apply(g, table, inverse=True).transpose(0, 1))
     assert b.requires_grad
 
 
@@ -121,6 +149,26 @@ def test_torch_compile_with_gradients_makes_one_graph(learned, pairing):
     got = torch.autograd.grad(torch.compile(rotation, fullgraph=True, backend=backend)(*given), leaves, g)
     for a, b in zip(got, torch.autograd.grad(rotation(*given), leaves, g), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
+
+
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
+def test_in_place_compilers_transforms_and_checkpoints_give_the_same_gradient(pairing):
+    rope, leaf, g = ra.Rope(F, pairing=pairing), torch.randn(2, 5, 8, requires_grad=True), torch.randn(5, 2, 8)
+
+    def loss(x):
+        """Return the sum of rotated x times g, by another view of the memory that is written."""
+        y = x * 1
+        view = y.transpose(0, 1)
+        rope.apply(view, seq_axis=0, out=view)
+        return (y.transpose(0, 1) * g).sum()
+
+    checkpointed = partial(torch.utils.checkpoint.checkpoint, loss, use_reentrant=False)
+    torch.compiler.reset()
+    expected = rope.apply(g, seq_axis=0, inverse=True).transpose(0, 1)
+    torch.testing.assert_close(torch.func.grad(loss)(leaf.detach()), expected)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(leaf.detach()[None])[0], expected)
+    for run in (loss, checkpointed, torch.compile(loss, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(torch.autograd.grad(run(leaf), leaf)[0], expected)
 
 
 def test_expanded_gradients_and_checkpoints_give_the_same_gradient(pairing):

@@ -149,20 +149,39 @@ def test_torch_float32_gradients_reach_positions(torch, rng):
     assert_close([grad], [-(sin.detach() * torch.tensor(F)).sum(-1)], atol=2e-6)
 
 
-def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
-    x = torch.tensor(rng.uniform(-1, 1, (5, 20)), requires_grad=True)
-    fixed, (cos, sin) = torch.zeros(5, 20), rope.table(torch.arange(5))
-    for given, out, *table in (
-        (x, x, cos, sin),
-        (x, torch.empty_like(x), cos, sin),
-        (fixed, fixed, cos.clone().requires_grad_(), sin),
-        (fixed, fixed, cos, sin.clone().requires_grad_()),
-    ):
-        with pytest.raises(ValueError, match="gradients"):
-            ra.rotate(given, *table, pairing=rope.pairing, out=out)
+def test_torch_out_that_autograd_cannot_record_is_refused_and_not_written(torch, rng, rope):
+    class Same(torch.autograd.Function):
+        forward = staticmethod(lambda _, x: x.view_as(x))
+
+    leaf = torch.tensor(rng.uniform(-1, 1, (5, 20)), requires_grad=True)
+    x, fixed, (cos, sin) = leaf * 1, torch.zeros(5, 20), rope.table(torch.arange(5))
     with torch.no_grad():
-        expected = rope.apply(x)
-        assert_close([rope.apply(x, out=x)], [expected])
+        unrecorded = x[:]
+    with torch.inference_mode():
+        of_inference = x[:]
+    before = x.detach().clone()
+    for given, out, message, *table in (
+        (leaf, leaf, "a leaf that requires gradients", cos, sin),
+        (leaf[:], None, "a view of a leaf", cos, sin),
+        (x.split(5)[0], None, "as by split, chunk or unbind, .*; make it by a slice", cos, sin),
+        (unrecorded, None, "made under no_grad", cos, sin),
+        (of_inference, None, "made in inference mode", cos, sin),
+        (Same.apply(x), None, "that an autograd function returned, .*; give its clone", cos, sin),
+        (x, torch.empty_like(x), "another array than x in a call whose gradients", cos, sin),
+        (x, x[:], "another array than x", cos, sin),
+        (x.detach(), x, "another array than x", cos, sin),
+        (fixed, fixed, "gradients are recorded for its table too", cos.clone().requires_grad_(), sin),
+        (x, x, "gradients are recorded for its table too", cos, sin.clone().requires_grad_()),
+    ):
+        ra.rotate(y := x * 1, cos, sin, pairing=rope.pairing, out=y)  # a plan for all tensors like x
+        with pytest.raises(ValueError, match=f"out must be an array that can be written; got .*{message}"):
+            ra.rotate(given, *table, pairing=rope.pairing, out=given if out is None else out)
+    with pytest.raises(ValueError, match="a leaf"):
+        rope(x, leaf, out=(x, leaf))
+    assert torch.equal(x, before) and torch.equal(leaf, before) and x._version == leaf._version == 0
+    with torch.no_grad():
+        expected = rope.apply(leaf)
+        assert_close([rope.apply(leaf, out=leaf)], [expected])
 
 
 def of_table(change):

@@ -44,7 +44,9 @@ def rotate(
         The first rotated feature.
     out : array, optional
         Where to write the result: x itself (in place), or an array like it that does not overlap it. If an exception
-        such as KeyboardInterrupt ends the call, `out` is rotated in part.
+        such as KeyboardInterrupt ends the call, `out` is rotated in part. While torch records gradients, it can only be
+        x itself, as flash-attention's ``inplace=True`` in training, and only if x is no leaf, no view of one, and no
+        view by split, chunk or unbind; and the table must not need gradients.
     fused : bool, optional
         Compile the rotation to one loop, which takes seconds at the first call with a dtype: by Numba (the extra
         ``numba``) for NumPy and for torch on a CPU, else by torch.compile, jax.jit, mlx.compile or a CUDA kernel of
@@ -61,7 +63,7 @@ def rotate(
         If an argument is not a floating-point array of the library of x.
     ValueError
         If the shapes don't broadcast, the pairing is unknown or devices differ; or if `out` cannot be written, overlaps
-        another argument in part, or is given while gradients are recorded.
+        another argument in part, or is written in a way that autograd, which is on, can't record.
 
     Notes
     -----

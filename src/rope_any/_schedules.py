@@ -19,7 +19,7 @@ def plan_rotation(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
     if state is State.PARTITIONED:  # Dask's chunks, torch's shards
         return one_by_one(partial(_rotate_partitions, rotation))
     if state is State.RECORDED:
-        return _plan_gradient(rotation)
+        return _plan_gradient(rotation, writes=outs[0] is not None)
     if rotation.fused and state is not State.TRACED:
         made = plan_fused(rotation, xs, table, outs, on_host=state is State.HOST)
         if not isinstance(made, str):
@@ -61,11 +61,15 @@ def _rotate_partition(rotation: Rotation, x: Array, cos: Array, sin: Array, *, o
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-def _plan_gradient(rotation: Rotation) -> Plan:
+def _plan_gradient(rotation: Rotation, *, writes: bool) -> Plan:
     """Return the plan for tensors with gradients; autograd saves the table, and the tensors if it needs a gradient."""
     gradients: Any = rotation.lib.gradients
     forward, vjp = partial(rotate_planned, rotation), partial(_vjp, rotation)
-    return lambda xs, table, _: gradients.with_vjp(forward, vjp, *table, *xs)  # `plan_outs` refuses outs
+    if not writes:
+        return lambda xs, table, _: gradients.with_vjp(forward, vjp, *xs, *table)
+    # in place, as `plan_outs` refuses other outs; and one by one, as autograd changes the past of one view at a time
+    in_place = lambda xs, table: forward(xs, table, xs)  # noqa: E731
+    return one_by_one(lambda x, table, _: gradients.with_vjp(in_place, vjp, x, *table)[0])
 
 
 def _vjp(
@@ -75,21 +79,21 @@ def _vjp(
     table: tuple[Array, Array],
     needed: tuple[bool, ...],
 ) -> tuple[Array | None, ...]:
-    """Return the gradients of cos, sin and each x, None if not needed, given those of the rotated xs (None for 0)."""
-    needs_cos, needs_sin, *needs_x = needed
+    """Return the gradients of each x, cos and sin, None if not needed, given those of the rotated xs (None for 0)."""
+    *needs_x, needs_cos, needs_sin = needed
     # of x: Rᵀ g, the rotation backwards
     used = tuple([g for g, needs in zip(gs, needs_x, strict=True) if needs and g is not None])
     back = iter(rotate_planned(rotation._replace(inverse=not rotation.inverse), used, table) if used else ())
     of_xs = [next(back) if needs and g is not None else None for g, needs in zip(gs, needs_x, strict=True)]
     if not xs:  # only their own gradients are needed
-        return None, None, *of_xs
+        return *of_xs, None, None
     of_cos, of_sin = None, None
     for g, x in zip(gs, xs, strict=True):
         if g is not None:
             c, s = _gradient_of_table(rotation, g, x, table)
             of_cos = None if not needs_cos else c if of_cos is None else of_cos + c
             of_sin = None if not needs_sin else s if of_sin is None else of_sin + s
-    return of_cos, of_sin, *of_xs
+    return *of_xs, of_cos, of_sin
 
 
 def _gradient_of_table(rotation: Rotation, g: Array, x: Array, table: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -148,8 +148,8 @@ class Gradients(NamedTuple):
     """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
     with_vjp: Callable[..., tuple[Array, ...]] | None = None
     """
-    ``(forward, vjp, cos, sin, *xs)``: ``forward(xs, table)``, differentiated by ``vjp(gs, xs, table, needed)``; None if
-    the state of arrays is never `State.RECORDED`.
+    ``(forward, vjp, *xs, cos, sin)``: ``forward(xs, table)``, which may write into its xs and return them,
+    differentiated by ``vjp(gs, xs, table, needed)``; None if the state of arrays is never `State.RECORDED`.
     """
 
 
@@ -337,8 +337,9 @@ class Library:
     get : callable, optional
         An array of a dtype that NumPy has → a NumPy array.
     why_read_only : callable, optional
-        ``(x, *others)``: what an error says if x cannot be written from the others now, as (got, hint); else None. By
-        default arrays whose class lacks ``__setitem__``, and those that array-api-compat calls read-only, can't be.
+        ``(out, x, *table)``: what an error says if `out` cannot be written now, with x rotated by the table, as (got,
+        hint); else None. By default arrays whose class lacks ``__setitem__``, and those that array-api-compat calls
+        read-only, can't be.
     layout : callable, optional
         ``(x)``: its (shape, strides in bytes, item size); None if its address is unknown.
     address : callable, optional

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rope_any._arrays import _sharding
-from rope_any._arrays._library import Array, Layout, Library, X
+from rope_any._arrays._library import Array, Layout, Library, State, X
 from rope_any._checks import ArgumentValueError, Text
 
 
@@ -28,7 +28,7 @@ def plan_outs(
     addresses are not compared.
     """
     _require_like(lib, names, xs, outs)
-    _require_assignable(lib, outs, *xs, *table)
+    _require_assignable_from(lib, xs, outs, *table)
     if any(map(_sharding.is_sharded, (*xs, *outs))):
         return partial(_check_shards, lib, names)
     count, layouts = len(xs), [lib.layout(array) for array in (*outs, *xs, *table)]
@@ -39,10 +39,14 @@ def plan_outs(
     pairs = _pairs_to_compare(extents, count)
     same = [_are_same(layouts[i], layouts[i + count]) for i in range(count)]
     known = [i for i, layout in enumerate(layouts) if layout is not None]
+    is_recorded = lib.state(*xs, *outs) is State.RECORDED
 
     def check(xs: tuple[X, ...], outs: tuple[X, ...], table: tuple[Array, ...]) -> tuple[X, ...]:
         """Return xs, some replaced by their outs; raise if an out can't be written."""
-        _require_assignable(lib, outs)
+        if is_recorded:  # then autograd must allow it, and each x must be its out
+            _require_assignable_from(lib, xs, outs)
+        else:
+            _require_assignable(lib, outs)
         arrays, found = (*outs, *xs, *table), xs
         starts = {i: lib.address(arrays[i]) for i in known}
         for i, j, least, most in pairs:
@@ -119,10 +123,16 @@ def _part_hint(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:
     return f"give the part to write, cache[{':, ' * axes[0]}a:b], of length {shape[axes[0]]}"
 
 
-def _require_assignable(lib: Library, outs: tuple[Array, ...], *others: Array) -> None:
-    """Raise unless all outs can be written now, with what is computed from the others."""
+def _require_assignable_from(lib: Library, xs: tuple[Array, ...], outs: tuple[Array, ...], *table: Array) -> None:
+    """Raise unless each out can be written now, with its x rotated by the table."""
+    for x, out in zip(xs, outs, strict=True):
+        _require_assignable(lib, (out,), x, *table)
+
+
+def _require_assignable(lib: Library, outs: tuple[Array, ...], *sources: Array) -> None:
+    """Raise unless all outs can be written now, with what is computed from the sources: x, then the table."""
     for out in outs:
-        if (reason := lib.why_read_only(out, *others)) is not None:
+        if (reason := lib.why_read_only(out, *sources)) is not None:
             got, hint = reason
             raise ArgumentValueError("out", "be an array that can be written", Text(got), hint)
 

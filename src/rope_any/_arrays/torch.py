@@ -216,17 +216,43 @@ def _mark_written(x: Array) -> None:
         torch.autograd.graph.increment_version(x)
 
 
-def _why_read_only(x: Array, *others: Array) -> tuple[str, str] | None:
+def _why_read_only(out: Array, *sources: Array) -> tuple[str, str] | None:
     """Return (got, hint) of an error for recorded gradients, a lazy negation, an inference tensor; else None."""
-    if _are_recorded(x, *others):
-        return "one in a call whose gradients are recorded (an array has requires_grad)", "use no_grad()"
+    if _are_recorded(out, *sources) and (reason := _why_not_recorded(out, *sources)) is not None:
+        return reason
     if torch.compiler.is_compiling():
         return None
-    if x.is_neg():  # copy_ to float16 ignores the bit (torch 2.13)
+    if out.is_neg():  # copy_ to float16 ignores the bit (torch 2.13)
         return "a lazy negation (torch's negative bit)", "leave out `out`, or give a tensor without it"
-    if not x.is_inference() or torch.is_inference_mode_enabled():
+    if not out.is_inference() or torch.is_inference_mode_enabled():
         return None
     return "an inference tensor", "call within torch.inference_mode(), or leave out `out`"  # torch writes, then raises
+
+
+_VIEWS = {  # by what made them: those that autograd lets nobody write
+    "MULTI_OUTPUT_NODE": ("a view made together with others, as by split, chunk or unbind", "make it by a slice"),
+    "NO_GRAD_MODE": ("a view that was made under no_grad()", "make it outside of that"),
+    "INFERENCE_MODE": ("a view that was made in inference mode", "make it outside of that"),
+    "IN_CUSTOM_FUNCTION": ("a view that an autograd function returned", "give its clone()"),
+}
+
+
+def _why_not_recorded(out: Array, x: Array | None = None, *table: Array) -> tuple[str, str] | None:
+    """Return (got, hint) of an error if autograd, which is on, can't record that `out` is written; else None."""
+    leave_out = "leave out `out`, or use no_grad()"
+    if any(part.requires_grad for part in table):
+        return "one in a call whose gradients are recorded for its table too, which needs x as it was", leave_out
+    if x is not None and x is not out:
+        return "another array than x in a call whose gradients are recorded (an array has requires_grad)", leave_out
+    if _sharding.is_sharded(out):
+        return "a sharded tensor in a call whose gradients are recorded", leave_out
+    if torch.compiler.is_compiling():
+        return None  # it writes a copy, and refuses leaves itself
+    is_view = out._is_view()  # noqa: SLF001  # no public function says it, nor what made the view
+    if is_view and not out._base.is_leaf:  # noqa: SLF001
+        got, hint = _VIEWS.get(torch._C._autograd._get_creation_meta(out).name, ("", ""))  # noqa: SLF001
+        return (f"{got}, in a call whose gradients are recorded", f"{hint}, {leave_out}") if got else None
+    return (f"a {'view of a ' * is_view}leaf that requires gradients", leave_out) if out.is_leaf or is_view else None
 
 
 def _layout(x: Array) -> Layout | None:
@@ -372,21 +398,23 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Any], vjp: Callable[..., Any], *arrays: Array) -> tuple[Array, ...]:
-        """Return ``forward(xs, (cos, sin))``; `arrays` are cos, sin and xs; save in `ctx` what `backward` needs."""
-        cos, sin, *xs = arrays
-        saved = xs if any(ctx.needs_input_grad[2:4]) else []
+        """Return ``forward(xs, (cos, sin))``; `arrays` are xs, cos and sin; save in `ctx` what `backward` needs."""
+        # In the backward of a view that was written, torch takes the first edge for that of the view.
+        *xs, cos, sin = arrays
+        *of_xs, of_cos, of_sin = ctx.needs_input_grad[2:]
+        saved = xs if of_cos or of_sin else []
         ctx.save_for_backward(*map(_saveable, (cos, sin, *saved)))
         ctx.set_materialize_grads(False)
         ctx.vjp = vjp
         rotated: tuple[Array, ...] = forward(tuple(xs), (cos, sin))
-        of_cos, of_sin, *of_xs = ctx.needs_input_grad[2:]
+        ctx.mark_dirty(*(y for x, y in zip(xs, rotated, strict=True) if y is x))
         if not (of_cos or of_sin):
             ctx.mark_non_differentiable(*(y for y, needed in zip(rotated, of_xs, strict=True) if not needed))
         return rotated
 
     @staticmethod
     def backward(ctx: Any, *gradients: Array | None) -> tuple[Array | None, ...]:
-        """Return None for `forward` and `vjp`, then gradients of cos, sin and xs: None for 0 or if not needed."""
+        """Return None for `forward` and `vjp`, then gradients of xs, cos and sin: None for 0 or if not needed."""
         cos, sin, *xs = ctx.saved_tensors
         return None, None, *ctx.vjp(gradients, tuple(xs), (cos, sin), ctx.needs_input_grad[2:])
 
