@@ -319,7 +319,7 @@ AXES_AND_MOVES = [
     (TypeError, "angles must be floating-point", lambda: ra.from_angles(P)),
     (ValueError, "angles must have shape", lambda: ra.from_angles(np.asarray(1.0))),
 ]
-ZIGZAG = {"zigzag": True, "like": X}
+ZIGZAG, ONE_PACK = {"zigzag": True, "like": X}, {"cumulative_lengths": [0, 4]}
 SEQUENCES_AND_GRIDS = [
     (ValueError, r"cumulative_lengths must have shape .*; got \(2, 3\)", lambda: at.packed(np.ones((2, 3), int), 8)),
     (ValueError, r"cumulative_lengths must have shape .*; got \(0,\)", lambda: at.packed([], like=X)),
@@ -352,10 +352,12 @@ SEQUENCES_AND_GRIDS = [
     (ValueError, r"offsets \+ lengths - 1 must be from", lambda: at.ragged([0, 9], [2**31 - 2], like=X)),
     (ValueError, r"starts \+ length - 1 must be from", lambda: at.from_starts([0, 2**31 - 1], 2, like=X)),
     (ValueError, "cumulative_lengths must be from", lambda: at.packed([0, 2**31], like=X)),
-    (ValueError, ".*pad the document", lambda: at.shard(18, 2, 0, cumulative_lengths=[0, 6, 18], **ZIGZAG)),
+    (ValueError, ".*pad the document", lambda: at.shard(20, 2, 0, cumulative_lengths=[0, 6, 20], **ZIGZAG)),
     (ValueError, ".*must end at `length`, 16", lambda: at.gather_order(16, 2, cumulative_lengths=[0, 8], **ZIGZAG)),
     (ValueError, ".*at least the last of `cum", lambda: at.shard(4, 2, 0, cumulative_lengths=[0, 8], **ZIGZAG)),
-    (TypeError, r".*write cumulative_lengths.tolist\(\)", lambda: at.shard(4, 2, 0, cumulative_lengths=P, **ZIGZAG)),
+    (ValueError, "starts must come with `cumulative_lengths`", lambda: at.shard(4, 2, 0, starts=P, **ZIGZAG)),
+    (ValueError, "starts must .* restart=F", lambda: at.shard(4, 2, 0, starts=P, restart=False, **ZIGZAG, **ONE_PACK)),
+    (ValueError, r"starts must have shape \(1,\)", lambda: at.shard(4, 2, 0, starts=P, **ZIGZAG, **ONE_PACK)),
     (TypeError, "length must be given if `indptr` is an array", lambda: at.ragged(P, P[1:])),
     (TypeError, "ids must be an array", lambda: at.segments([1])),
     (TypeError, "ids must .*integer", lambda: at.segments(np.ones(1))),

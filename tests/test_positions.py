@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from functools import partial
+from itertools import product
 from operator import floordiv, mod
 
 import numpy as np
@@ -37,7 +39,7 @@ def like(lib):
 
 def from_arrays(ends, mask, starts, row, rank):
     """Return positions of each kind, from arrays alone."""
-    batch, documents = starts[:, None, None] + positions.grid(2, 3, like=row), [0, 8, 24]
+    batch, documents, packs = starts[:, None, None] + positions.grid(2, 3, like=row), [0, 8, 24], 8 * ends
     return [
         positions.packed(ends, 9),
         positions.padded(mask),
@@ -53,8 +55,10 @@ def from_arrays(ends, mask, starts, row, rank):
         positions.shard(16, 4, rank, zigzag=False),
         positions.gather_order(16, 4, zigzag=True, like=row),
         positions.shard(24, 4, rank, zigzag=True, cumulative_lengths=documents),
-        positions.shard(24, 4, rank, zigzag=True, cumulative_lengths=documents, restart=False),
-        positions.gather_order(24, 4, zigzag=True, cumulative_lengths=documents, like=row),
+        positions.shard(24, 4, 3, zigzag=True, cumulative_lengths=documents, starts=ends[2:], restart=True, like=ends),
+        positions.shard(64, 4, rank, zigzag=True, cumulative_lengths=packs, starts=[100, 0, -7]),
+        positions.shard(64, 4, 2, zigzag=False, cumulative_lengths=packs, restart=False),
+        positions.gather_order(64, 4, zigzag=True, cumulative_lengths=packs),
         positions.unrotated(starts, before=1, after=2),
         positions.unrotated(batch, axes=2, before=2),
         positions.unrotated(batch, after=1),
@@ -233,31 +237,52 @@ def test_random_shards_have_the_positions_of_their_rank(ranks, size, zigzag):
     assert np.concatenate(parts)[order].tolist() == list(range(length))
 
 
-def thd(n, ranks, rank):
-    """Return the positions of a rank's tokens of one document, by the formula of TransformerEngine (layout thd)."""
-    size = n // ranks
-    return [rank * size // 2 + i if i < size // 2 else n - (rank + 1) * size // 2 + i - size // 2 for i in range(size)]
+def thd(ends, starts, ranks, rank):
+    """Return the positions of a rank's tokens by the formula of TransformerEngine's kernel (layout thd)."""
+    found = []
+    for begin, end, start in zip(ends, ends[1:], starts, strict=False):
+        here = end // ranks - begin // ranks
+        for i in range(here):
+            front, back = rank * here // 2, here * ranks - (rank + 1) * here // 2 - here // 2
+            found.append(start + i + (0 if ranks == 1 else front if i < here // 2 else back))
+    return found
 
 
-@pytest.mark.parametrize("lengths", [[4, 4], [8, 0, 16, 4], [24]])
-def test_documents_are_sharded_one_by_one_as_by_transformer_engine(lengths):
-    ends, total, like = cumulative(lengths), sum(lengths), np.ones(1)
-    for rank in (0, 1):
-        sharded = {"zigzag": True, "cumulative_lengths": ends, "like": like}
-        rows = [begin + p for begin, n in zip(ends, lengths, strict=False) for p in thd(n, 2, rank)]
-        assert positions.shard(total, 2, rank, **sharded).tolist() == [p for n in lengths for p in thd(n, 2, rank)]
-        assert positions.shard(total, 2, rank, **sharded, restart=False).tolist() == rows
+sizes_of_documents = st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any)
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any), st.integers(1, 4), st.booleans())
-def test_random_documents_are_put_back_in_order(sizes, ranks, zigzag):
+@given(sizes_of_documents, st.integers(1, 4), st.integers(0, 2))
+def test_random_documents_are_sharded_as_by_transformer_engine_and_megatron(sizes, ranks, rest):
+    count = 2 * ranks if ranks > 1 else 1
+    ends, starts = np.asarray(cumulative([count * n for n in sizes]), "int32"), [9 - 4 * i for i, _ in enumerate(sizes)]
+    for rank in range(ranks):
+        held = partial(positions.shard, zigzag=True, cumulative_lengths=ends)  # the tokens after the last are padding
+        first, row, restarted = (
+            held(ends[-1] + rest * count, ranks, rank, **options).tolist()[: ends[-1] // ranks]
+            for options in ({"starts": np.asarray(starts)}, {"restart": False}, {})
+        )
+        assert first == thd(ends, starts, ranks, rank)
+        assert row == thd(ends, ends, ranks, rank)  # Megatron's for frequencies of the packed row
+        assert restarted == thd(ends, 0 * ends, ranks, rank)
+        on_host = {"cumulative_lengths": ends.tolist(), "starts": starts, "like": ends}
+        assert positions.shard(int(ends[-1]), ranks, rank, zigzag=True, **on_host).tolist() == first
+
+
+@given(sizes_of_documents, st.integers(1, 4), st.booleans(), st.booleans())
+def test_random_documents_are_put_back_in_order(sizes, ranks, zigzag, on_host):
     lengths = [2 * ranks * n for n in sizes]
-    options = {"zigzag": zigzag, "cumulative_lengths": cumulative(lengths), "like": np.ones(1)}
+    ends = cumulative(lengths) if on_host else np.asarray(cumulative(lengths))
+    options = {"zigzag": zigzag, "cumulative_lengths": ends, "like": np.ones(1)}
     parts = [positions.shard(sum(lengths), ranks, rank, **options, restart=False) for rank in range(ranks)]
-    restarted = [positions.shard(sum(lengths), ranks, rank, **options) for rank in range(ranks)]
     order = positions.gather_order(sum(lengths), ranks, **options)
     assert np.concatenate(parts)[order].tolist() == list(range(sum(lengths)))
-    assert np.concatenate(restarted)[order].tolist() == [i for n in lengths for i in range(n)]
+
+
+def test_one_rank_has_all_tokens_of_any_length():
+    for zigzag, ends in product((True, False), (None, [0, 2, 5], np.asarray([0, 2, 5]))):
+        options = {"zigzag": zigzag, "cumulative_lengths": ends, "like": np.ones(1)}
+        assert positions.shard(5, 1, 0, **options, restart=False).tolist() == list(range(5))
+        assert positions.gather_order(5, 1, **options).tolist() == list(range(5))
 
 
 # --- unscaled_first; its rotations are in test_bending.py -------------------------------------------------------

@@ -135,15 +135,22 @@ def ragged(
     [100 101 102   7   8   0]
     """
     starts, n = _sequence_starts("indptr", indptr, length, like=like)
-    first = _integers("offsets", offsets, like=starts)
-    if tuple(first.shape) != (starts.shape[0] - 1,):
-        wanted = f"have shape ({starts.shape[0] - 1},), as `indptr` says"
-        raise ArgumentValueError("offsets", wanted, tuple(first.shape))
-    if not is_array(offsets) and not is_array(indptr):
-        last = [o + end - begin - 1 for o, (begin, end) in zip(offsets, pairwise(indptr), strict=True)]
-        int32("offsets + lengths - 1", max([0, *known(last)]))
+    first = _first_positions("offsets", offsets, "indptr", indptr, like=starts)
     xp = library(starts=starts).xp
     return _count_in_sequences(starts, xp.concat([first, 0 * starts[:1]]) - starts, n)
+
+
+def _first_positions(
+    name: str, first: Array | Sequence[int], ends_name: str, ends: Array | Sequence[int], /, *, like: Array
+) -> Array:
+    """Return the positions `first` as an array, one for each sequence of `like`, the ends; raise if wrong."""
+    p, count = _integers(name, first, like=like), like.shape[0] - 1
+    if tuple(p.shape) != (count,):
+        raise ArgumentValueError(name, f"have shape ({count},), as `{ends_name}` says", tuple(p.shape))
+    if not is_array(first) and not is_array(ends):
+        last = [start + end - begin - 1 for start, (begin, end) in zip(first, pairwise(ends), strict=True)]
+        int32(f"{name} + lengths - 1", max([0, *known(last)]))
+    return p
 
 
 def _sequence_starts(
@@ -479,7 +486,8 @@ def shard(
     /,
     *,
     zigzag: bool,
-    cumulative_lengths: Sequence[int] | None = None,
+    cumulative_lengths: Array | Sequence[int] | None = None,
+    starts: Array | Sequence[int] | None = None,
     restart: bool = True,
     like: Array | None = None,
 ) -> Array:
@@ -489,7 +497,7 @@ def shard(
     Parameters
     ----------
     length : int
-        The total number of tokens; a multiple of `ranks`, or of ``2 * ranks`` with `zigzag`.
+        The total number of tokens; a multiple of `ranks`, or of ``2 * ranks`` with `zigzag`. One rank takes any.
     ranks : int
         The number of ranks that share the sequence.
     rank : int or array
@@ -497,11 +505,14 @@ def shard(
     zigzag : bool
         Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
         a causal mask, or chunk ``rank`` of `ranks`. It must match how the data is distributed.
-    cumulative_lengths : sequence of int, optional
-        Those of packed documents, as for `packed`, but no array. Each document is divided into chunks by itself, so
-        its length must be a multiple of their number.
+    cumulative_lengths : array or sequence of int, optional
+        Those of packed documents, as for `packed`. Each document is divided into chunks by itself, so its length must
+        be a multiple of their number, which is not checked for an array. There, tokens after the last document are
+        divided as one more.
+    starts : array or sequence of int, optional
+        ``(documents,)``, the position of the first token of each document, by default 0.
     restart : bool, optional
-        Whether positions restart at 0 in each document, or are the indices of a rank's tokens in the packed row.
+        Whether positions restart in each document, or are the indices of a rank's tokens in the packed row.
     like : array, optional
         As for `from_starts`.
 
@@ -512,48 +523,69 @@ def shard(
 
     Notes
     -----
-    Megatron, TransformerEngine and PyTorch (there head-tail) use zig-zag. `gather_order` is the inverse.
+    Megatron, TransformerEngine and PyTorch (there head-tail) use zig-zag. `cumulative_lengths` and `starts` are
+    ``cu_seqlens`` and ``start_positions`` of TransformerEngine's ``fused_apply_rotary_pos_emb``, and ``restart=False``
+    is its ``thd_get_partitioned_indices``. `gather_order` is the inverse.
 
     Examples
     --------
     >>> x = np.ones((1, 8, 4, 64))  # this rank's part
     >>> print(*(ra.positions.shard(12, 3, rank, zigzag=True, like=x) for rank in (0, 1)))
     [ 0  1 10 11] [2 3 8 9]
-    >>> print(ra.positions.shard(12, 2, 0, zigzag=True, cumulative_lengths=[0, 8, 12], like=x))
+    >>> print(ra.positions.shard(12, 2, 0, zigzag=True, cumulative_lengths=np.array([0, 8, 12])))
     [0 1 6 7 0 3]
     """
-    count, documents = _chunks(length, ranks, cumulative_lengths, zigzag=zigzag)
-    keep_start = not flag("restart", restart)
+    count, n = _count_chunks(length, ranks, zigzag=zigzag)
     which: Any
     if is_array(rank):
-        which = _integers("rank", rank, like=like)
+        which = like = _integers("rank", rank, like=like)
         if which.ndim:
             raise ArgumentValueError("rank", "be one number", Text(f"shape {tuple(which.shape)}"))
         which = which[None]  # NumPy makes no scalars of it
     elif not 0 <= (which := int32("rank", rank)) < ranks:
         raise ArgumentValueError("rank", f"be from 0 to {ranks - 1}", which)
-    chunks = _rank_chunks(which, count, zigzag=zigzag)
-    starts = [([keep_start * begin + size * chunk for chunk in chunks], size) for begin, size in documents]
-    return _positions_in_chunks(starts, like=like)
+    keep_start = not flag("restart", restart)
+    if starts is not None and (keep_start or cumulative_lengths is None):
+        wanted = "come with `cumulative_lengths`, and not with restart=False"
+        raise ArgumentValueError("starts", wanted, NOTHING, "add a start to the positions of one sequence")
+    chunks = (which,) if count == ranks else (which, count - 1 - which)
+    if cumulative_lengths is None:
+        return _in_chunks([n // count * chunk for chunk in chunks], n // count, like=like)
+    begins, sizes = _documents(cumulative_lengths, n, count, ranks, like=like)
+    first = begins if keep_start else 0 * begins
+    if starts is not None:
+        given = _first_positions("starts", starts, "cumulative_lengths", cumulative_lengths, like=begins)
+        first = library(starts=given).xp.concat([given, first[-1:]])
+    return _in_chunks_of(begins // ranks, sizes, [first + sizes * chunk for chunk in chunks], n // ranks)
 
 
 def gather_order(
-    length: int, ranks: int, /, *, zigzag: bool, cumulative_lengths: Sequence[int] | None = None, like: Array
+    length: int,
+    ranks: int,
+    /,
+    *,
+    zigzag: bool,
+    cumulative_lengths: Array | Sequence[int] | None = None,
+    like: Array | None = None,
 ) -> Array:
     """
     Return the indices that put the concatenated shards of all ranks back into the order of the tokens.
 
     Parameters
     ----------
-    length, ranks, zigzag, cumulative_lengths : int, int, bool and sequence of int
+    length, ranks, zigzag, cumulative_lengths : int, int, bool and array or sequence of int
         As for `shard`.
-    like : array
-        Gives the library and the device.
+    like : array, optional
+        As for `from_starts`.
 
     Returns
     -------
     array of int
         ``(length,)``, for ``take`` along the axis of the tokens.
+
+    Notes
+    -----
+    TransformerEngine has ``thd_cp_rank_order_to_sequence_order`` for it.
 
     Examples
     --------
@@ -562,53 +594,65 @@ def gather_order(
     >>> print(np.concatenate(shards)[ra.positions.gather_order(12, 3, zigzag=True, like=x)])
     [ 0  1  2  3  4  5  6  7  8  9 10 11]
     """
-    count, documents = _chunks(length, ranks, cumulative_lengths, zigzag=zigzag)
-    held = [chunk for rank in range(ranks) for chunk in _rank_chunks(rank, count, zigzag=zigzag)]
-    order, per_rank = sorted(range(count), key=held.__getitem__), count // ranks
-    # A rank has its chunks of the first document, then those of the second, ...
-    starts = [
-        ([i // per_rank * (length // ranks) + begin // ranks + i % per_rank * size for i in order], size)
-        for begin, size in documents
-    ]
-    return _positions_in_chunks(starts, like=like)
-
-
-def _chunks(
-    length: int, ranks: int, cumulative_lengths: Sequence[int] | None, *, zigzag: bool
-) -> tuple[int, list[tuple[int, int]]]:
-    """Return (chunks per document, [(first token, tokens per chunk) of nonempty documents]); raise if indivisible."""
-    count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
-    n = int32_or_symbol("length", length, least=1)
-    wanted = f"a multiple of {count}, the number of chunks for {ranks} ranks"
+    count, n = _count_chunks(length, ranks, zigzag=zigzag)
+    per_rank = count // ranks
+    # in the concatenated shards, chunk c of a sequence is the one with this index
+    places = [min(2 * c, 2 * (count - 1 - c) + 1) if per_rank == 2 else c for c in range(count)]
     if cumulative_lengths is None:
-        if n % count:
-            raise ArgumentValueError("length", f"be {wanted}", n)
-        return count, [(0, n // count)]
+        return _in_chunks([n // count * place for place in places], n // count, like=like)
+    begins, sizes = _documents(cumulative_lengths, n, count, ranks, like=like)
+    # a rank has its chunks of the first document, then those of the second, ...
+    firsts = [c // per_rank * (n // ranks) + begins // ranks + c % per_rank * sizes for c in places]
+    return _in_chunks_of(begins, sizes, firsts, n)
+
+
+def _count_chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
+    """Return (chunks of a document, length); raise if indivisible. One rank needs no zig-zag."""
+    count = int32("ranks", ranks, least=1)
+    count *= 2 if flag("zigzag", zigzag) and count > 1 else 1
+    n = int32_or_symbol("length", length, least=1)
+    if n % count:
+        raise ArgumentValueError("length", f"be {_multiple(count, ranks)}", n)
+    return count, n
+
+
+def _multiple(count: int, ranks: int) -> str:
+    """Return what the length of a document must be, for errors."""
+    return f"a multiple of {count}, the number of chunks for {ranks} ranks"
+
+
+def _documents(
+    cumulative_lengths: Array | Sequence[int], n: int, count: int, ranks: int, *, like: Array | None
+) -> tuple[Array, Array]:
+    """
+    Return (first token, tokens per chunk) of each document, with the tokens from the last end to `n` as one more.
+
+    Raises for host lengths that are indivisible by `count` or end elsewhere; the values of an array are not read.
+    """
     name = "cumulative_lengths"
-    ends = _host_integers(name, cumulative_lengths, least=0)
-    if not ends or _total(name, ends, n) != ends[-1]:
-        raise ArgumentValueError(name, f"end at `length`, {n}", ends[-1] if ends else ends)
-    for document, (begin, end) in enumerate(pairwise(ends)):
-        if (end - begin) % count:
-            got = Text(f"{end - begin} tokens in document {document}")
-            raise ArgumentValueError(name, f"give each document {wanted}", got, "pad the document")
-    filled = [(begin, end) for begin, end in pairwise(ends) if known_difference(end, begin) != 0]
-    return count, [(begin, (end - begin) // count) for begin, end in filled]
+    ends, _ = _sequence_starts(name, cumulative_lengths, n, like=like)
+    if not is_array(cumulative_lengths):
+        if known_difference(n, cumulative_lengths[-1]) not in (0, None):
+            raise ArgumentValueError(name, f"end at `length`, {n}", cumulative_lengths[-1])
+        for document, (begin, end) in enumerate(pairwise(cumulative_lengths)):
+            if (end - begin) % count:
+                got = Text(f"{end - begin} tokens in document {document}")
+                raise ArgumentValueError(name, f"give each document {_multiple(count, ranks)}", got, "pad the document")
+    return ends, (library(ends=ends).xp.concat([ends[1:], 0 * ends[:1] + n]) - ends) // count
 
 
-def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
-    """Return a tuple of the indices of a rank's chunks among `count`: two if `zigzag`, else one."""
-    return (rank, count - 1 - rank) if zigzag else (rank,)
+def _in_chunks(firsts: list[Any], size: int, *, like: Array | None) -> Array:
+    """Return positions ``(tokens,)`` of chunks of `size` tokens, given the first position of each."""
+    first = library(first=firsts[0]).xp.concat(firsts) if is_array(firsts[0]) else firsts
+    tokens = from_starts(first, size, like=like)
+    return library(tokens=tokens).xp.reshape(tokens, (-1,))
 
 
-def _positions_in_chunks(documents: list[tuple[list[Any], int]], *, like: Array | None) -> Array:
-    """Return positions ``(tokens,)``; `documents` are pairs (first position of each chunk, tokens in each chunk)."""
-    rows = []
-    for starts, size in documents:
-        first = library(start=starts[0]).xp.concat(starts) if is_array(starts[0]) else starts
-        tokens = from_starts(first, size, like=like)
-        rows.append(library(tokens=tokens).xp.reshape(tokens, (-1,)))
-    return rows[0] if len(rows) == 1 else library(tokens=rows[0]).xp.concat(rows)
+def _in_chunks_of(begins: Array, sizes: Array, firsts: list[Array], length: int) -> Array:
+    """Return the same for documents from `begins` on, of ``len(firsts)`` chunks of `sizes` tokens each."""
+    xp = library(begins=begins).xp
+    bounds = xp.reshape(xp.stack([begins + j * sizes for j in range(len(firsts))], axis=-1), (-1,))
+    return _count_in_sequences(bounds, xp.reshape(xp.stack(firsts, axis=-1), (-1,)) - bounds, length)
 
 
 # --- streams of text, images and videos -------------------------------------------------------------------------------
