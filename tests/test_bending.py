@@ -11,6 +11,7 @@ from rope_any import bending, positions
 F = ra.frequencies(16, base=100.0)
 N = len(F)
 HALF, INTERLEAVED = (ra.Rope(F, pairing=pairing) for pairing in ("half", "interleaved"))
+HEADS = ra.Rope(((F,),) * 3, pairing="half")
 P = np.asarray([0, 3, 4, 7, 8, 500])
 SHAPE = (2, 3, 6, 16)  # (batch, heads, seq, head_dim)
 KEPT = 5
@@ -104,9 +105,11 @@ def test_fope_equals_the_papers_sum(lib, arrays, coefficients, padding):
     c, s = map(lib, coefficients)
     table = ra.cos_sin(lib(P, "int32"), F[:KEPT], like=like)
     bent = bending.fope(table, c, s, pairs=N, sine_padding=padding)
-    assert tuple(bent.cos.shape) == tuple(bent.sin.shape) == (1, 3, 6, N)
+    assert tuple(bent.cos.shape) == tuple(bent.sin.shape) == (3, 6, N)
     assert bent.cos.dtype == bent.sin.dtype == like.dtype
-    check_against(lib, HALF, arrays, bent, [(cos, sin)] * 2)
+    check_against(lib, HEADS, arrays, bent, [(cos, sin)] * 2)
+    packed = HALF.apply(arrays[0][0, ...], bent)  # (heads, tokens, features), as cos_sin's by head
+    assert_close(lib.get(packed), lib.get(HEADS.apply(arrays[0], bent))[0])
     shared = bending.fope(table, c[1, ...], s[1, ...], pairs=N, sine_padding=padding)
     assert tuple(shared.cos.shape) == (6, N)
     check_against(lib, HALF, arrays, shared, [(cos[1], sin[1])] * 2)
@@ -114,7 +117,7 @@ def test_fope_equals_the_papers_sum(lib, arrays, coefficients, padding):
     bent = bending.fope(table, c, s, pairs=N, sine_padding=padding)
     assert tuple(bent.cos.shape) == (2, 3, 6, N)
     batched = [np.stack([part, part[:, ::-1]]) for part in (cos, sin)]
-    check_against(lib, HALF, arrays, bent, [batched] * 2)
+    check_against(lib, HEADS, arrays, bent, [batched] * 2)
 
 
 @one_jax
@@ -305,7 +308,7 @@ def test_torch_gradients_reach_the_coefficients(torch, rng):
 
     def rotary(x, c, s, p):
         """Return x rotated by a FoPE table with coefficients."""
-        return HALF.apply(x, bending.fope(ra.cos_sin(p, F[:KEPT]), c, s, pairs=N, sine_padding=1.0))
+        return HEADS.apply(x, bending.fope(ra.cos_sin(p, F[:KEPT]), c, s, pairs=N, sine_padding=1.0))
 
     assert torch.autograd.gradcheck(rotary, (x, c, s, p))
     assert torch.autograd.gradcheck(lambda x, p: HALF(x, x, bending.xpos(HALF.table(p), p, centre=9)), (x, p))
@@ -321,7 +324,7 @@ def test_jax_gradients_reach_the_coefficients(jax, rng, coefficients, jitted):
 
     def total(c, s):
         """Return the sum of x rotated by a FoPE table with coefficients."""
-        return HALF.apply(x, bending.fope(table, c, s, pairs=N, sine_padding=0.0)).sum()
+        return HEADS.apply(x, bending.fope(table, c, s, pairs=N, sine_padding=0.0)).sum()
 
     grad = jax.grad(total, argnums=(0, 1))
     grad_c, grad_s = (jax.jit(grad) if jitted else grad)(*map(jax.numpy.asarray, coefficients))

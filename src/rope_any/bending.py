@@ -94,7 +94,8 @@ def fope(
     Returns
     -------
     BentTable
-        ``(..., seq, pairs)``; with heads, ``(1 or batch, heads, seq, pairs)``. Its dtype is that of the table.
+        ``(..., seq, pairs)``; with heads, ``(..., heads, seq, pairs)``, as by `cos_sin` for frequencies of heads. Its
+        dtype is that of the table.
 
     Notes
     -----
@@ -103,8 +104,9 @@ def fope(
 
     Use the padding of training: the authors' code, SGLang and vLLM 0.33 pad the sine with 1, which adds the other
     feature of the pair; with 0 the pair passes through. For the authors' ``fourier_norm``, divide the coefficients by
-    their sum over the kept frequencies. If they differ by key head, as in vLLM and SGLang, repeat them for the queries
-    of grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
+    their sum over the kept frequencies. Rotate batches by a `Rope` with a row of frequencies for each head of the
+    coefficients: it repeats key heads, as vLLM's and SGLang's are, for the queries of grouped heads. A `Rope` with one
+    row takes the first axis of a table for the batch.
 
     Examples
     --------
@@ -113,8 +115,8 @@ def fope(
     >>> C = S = np.broadcast_to(np.eye(len(kept)), (8, len(kept), len(kept)))
     >>> table = ra.bending.fope(ra.cos_sin(np.arange(10), kept), C, S, pairs=32, sine_padding=0.0)
     >>> table.cos.shape
-    (1, 8, 10, 32)
-    >>> q = ra.Rope(f, pairing="half").apply(np.ones((2, 8, 10, 64)), table)
+    (8, 10, 32)
+    >>> q = ra.Rope(((f,),) * 8, pairing="half").apply(np.ones((2, 16, 10, 64)), table)
     """
     _require_table(table)
     named = {"cos_coefficients": cos_coefficients, "sin_coefficients": sin_coefficients}
@@ -145,7 +147,6 @@ def fope(
         """Return ``part @ coefficients`` of cos or sin, padded by `padding` to n pairs; heads, if any, are axis -3."""
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
-            part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)
         product = lib.matmul(part, lib.cast(coefficients, part.dtype))
         shape = (*product.shape[:-1], n - product.shape[-1])
         rest = xp.full(shape, padding, dtype=part.dtype, **lib.device_kwargs(part))

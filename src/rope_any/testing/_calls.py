@@ -92,7 +92,7 @@ CALLS: dict[str, _Row] = {
     "fope": (lambda p, c: bending.fope(ROPE.table(p), c, c, pairs=6, sine_padding=1.0), ROWS, MIX),
     "fope, heads": (lambda p, c: bending.fope(ROPE.table(p), c, c, pairs=4, sine_padding=1.0), P, np.stack([MIX] * 3)),
     "fope, applied": (
-        lambda q, p, c: ROPE.apply(q, bending.fope(ROPE.table(p), c, c, pairs=4, sine_padding=0.0)),
+        lambda q, p, c: rotate(q, *bending.fope(ROPE.table(p), c, c, pairs=4, sine_padding=0.0), pairing="half"),
         Q,
         ROWS,
         np.stack([MIX] * 4),
