@@ -1,6 +1,7 @@
 """`rotate` on every library: exact to the last bits for any dtype, shape, strides and output."""
 
 from functools import partial
+from itertools import permutations, product
 
 import numpy as np
 import oracle
@@ -242,3 +243,17 @@ def test_a_token_does_not_depend_on_other_tokens(lib, pairing, rng):
         tables = map(lib.get, rope.table(lib(positions[index[-1]], "int32")))
         for part, full_part in zip(tables, (cos, sin), strict=True):
             np.testing.assert_array_equal(part, full_part[index[-1]])
+
+
+@pytest.mark.parametrize("fused", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_new_arrays_in_cpu_memory_lie_in_it_as_x_does(name, fused, pairing):
+    xp = pytest.importorskip(name)
+    for axes, tokens, pairs in product(permutations(range(4)), (3, 700), (8, 16)):
+        shape, back = (2, 3, tokens, 32), np.argsort(axes).tolist()
+        x = xp.asarray(np.ones([shape[axis] for axis in axes], np.float32).transpose(back))
+        rope = ra.Rope((0.5,) * pairs, pairing=pairing)
+        for got in (rope.apply(x, fused=fused), *rope(x[:, :1], x, 7, fused=fused)):
+            like = xp.empty_like(x[:, : got.shape[1]])
+            own, wanted = (np.asarray(part).strides for part in (got, like))
+            assert all(a == b for a, b, n in zip(own, wanted, got.shape, strict=True) if n > 1)
