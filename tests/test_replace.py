@@ -253,6 +253,15 @@ def test_undo_restores_buffers_in_the_current_dtype_of_the_model(name):
     assert torch.equal(outputs(model, FAR), expected)
 
 
+@pytest.mark.parametrize("name", ["codegen", "gptj"])
+def test_new_weights_leave_exact_tables(name):
+    model = model_of(name)
+    replace(model)
+    exact = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.apply(model._init_weights)
+    assert all(torch.equal(buffer, exact[name]) for name, buffer in model.named_buffers())
+
+
 @pytest.mark.parametrize("name", ["gptj", "llama"])
 def test_a_pickled_model_keeps_its_exact_tables(name):
     model = model_of(name)

@@ -431,7 +431,9 @@ def _gptj_table(module: nn.Module, model_config: Any) -> Tensor:
     eps = torch.finfo(held.dtype).eps
     exact, bound = torch.cat((sin, cos), dim=-1), eps + _append_copy(_bound(rope, positions, eps))
     if exact.shape == held.shape and bool(((held.float().cpu() - exact).abs() <= bound).all()):
-        return exact.to(held)
+        table = exact.to(held)
+        vars(table)["_is_hf_initialized"] = True  # transformers' own mark, with which `_init_weights` leaves it
+        return table
     raise _unfit(module, "hold the rotary tables that its config says", " that holds others")
 
 
