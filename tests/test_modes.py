@@ -135,6 +135,25 @@ def test_transforms_and_modes_neither_use_nor_leave_anything_in_the_caches(name,
         assert bits(rotation(x)) == bits(expected), called
 
 
+IN_FX = """
+import torch, rope_any as ra
+rope, x = ra.Rope(ra.frequencies(16), pairing="half"), torch.linspace(-1, 1, 192).reshape(2, 6, 16)
+
+@torch.fx.wrap
+def rotated(x):
+    return rope.apply(x, 5)
+
+graph = torch.fx.symbolic_trace(lambda x: 2 * rotated(x))
+assert torch.equal(graph(x), 2 * rope.apply(x, 5))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("torch")
+def test_a_function_that_fx_wraps_is_traced_as_one_node():
+    assert python("-c", IN_FX) == ""
+
+
 @pytest.mark.parametrize("kind", ["dispatch", "function"])
 def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, kind, torch):
     x = torch.from_numpy(data(3, 6, 32))
