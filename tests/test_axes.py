@@ -51,6 +51,19 @@ def test_strided_alternates_between_axes(n, least, data):
     assert [a for a, _ in got] == [i % n if i // n < sizes[i % n] and i % n else 0 for i in range(pairs)]
 
 
+def test_sections_that_qwen3_vl_clamps_are_refused_with_those_that_it_makes_of_them(torch):
+    f, given = ra.frequencies(64, base=5e6), [8, 12, 12]
+    with pytest.raises(ValueError, match=r"as \[11, 11, 10\] do; got \[8, 12, 12\]; those give the axes"):
+        axes.strided(f, given)
+    qwen = pytest.importorskip("transformers.models.qwen3_vl.modeling_qwen3_vl", reason="transformers is not installed")
+    parameters = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": given}
+    embedding = qwen.Qwen3VLTextRotaryEmbedding(qwen.Qwen3VLTextConfig(head_dim=64, rope_parameters=parameters))
+    at = torch.tensor([[3, 900], [70, 5], [11, 4000]])
+    cos, _ = embedding(torch.zeros(1), at[:, None])
+    table = ra.cos_sin(at.T, axes.strided(f, [11, 11, 10]))
+    torch.testing.assert_close(cos[0, :, :32], table.cos, rtol=0, atol=1e-3)
+
+
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=24))
 def test_assigned_gives_each_pair_its_axis(numbers):
     f = ra.frequencies(2 * len(numbers))

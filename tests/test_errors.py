@@ -301,7 +301,7 @@ CACHES = [
 AXES_AND_MOVES = [
     (ValueError, "frequencies must be given for at least one axis", axes.axial),
     (ValueError, r"sections must be positive and sum to .* 4; got \[3, 4\]", lambda: axes.chunked(F, [3, 4])),
-    (ValueError, "sections must fit 4 pairs assigned alternately", lambda: axes.strided(F, [1, 3])),
+    (ValueError, r"sections must fit 4 pairs .* as \[2, 2\] do", lambda: axes.strided(F, [1, 3])),
     (ValueError, "axis_of must have an axis .* for each of 4 pairs", lambda: axes.assigned(F, [0, 1])),
     (ValueError, "axis_of must have an axis up to 262144", lambda: axes.assigned(F, [2**30] * 4)),
     (ValueError, "axes must be from 1 to the number of pairs, 4; got 9", lambda: axes.alternating(F, 9)),

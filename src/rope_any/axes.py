@@ -109,7 +109,9 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     axis_of = strided_axes(len(row), sizes)
     got = [axis_of.count(axis) for axis in range(len(sizes))]
     if got != sizes:
-        raise ArgumentValueError("sections", f"fit {len(row)} pairs assigned alternately, as {brief(got)} do", sizes)
+        wanted = f"fit {len(row)} pairs assigned alternately, as {brief(got)} do"
+        hint = "those give the axes that Qwen3-VL's code in transformers makes of yours"
+        raise ArgumentValueError("sections", wanted, sizes, hint)
     return assigned(row, axis_of)
 
 
