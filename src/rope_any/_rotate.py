@@ -55,8 +55,8 @@ def rotate(
     Returns
     -------
     array
-        The rotated x, of the same shape, dtype, library and device: `out` if it is given, else a new array. In the
-        memory of a CPU that lies as x does, like ``empty_like(x)``; compilers and GPUs lay it out by themselves.
+        The rotated x, of the same shape, dtype, library and device: `out` if it is given, else a new array. On a
+        CPU that lies in memory as x does, like ``empty_like(x)``, unless a compiler makes it.
 
     Raises
     ------

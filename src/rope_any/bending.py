@@ -94,8 +94,7 @@ def fope(
     Returns
     -------
     BentTable
-        ``(..., seq, pairs)``; with heads, ``(..., heads, seq, pairs)``, as by `cos_sin` for frequencies of heads. Its
-        dtype is that of the table.
+        ``(..., seq, pairs)``; with heads, ``(..., heads, seq, pairs)`` as of `cos_sin`. Its dtype is that of the table.
 
     Notes
     -----

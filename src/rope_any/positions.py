@@ -523,9 +523,9 @@ def shard(
 
     Notes
     -----
-    Megatron, TransformerEngine and PyTorch (there head-tail) use zig-zag. `cumulative_lengths` and `starts` are
-    ``cu_seqlens`` and ``start_positions`` of TransformerEngine's ``fused_apply_rotary_pos_emb``, and ``restart=False``
-    is its ``thd_get_partitioned_indices``. `gather_order` is the inverse.
+    `cumulative_lengths` and `starts` are ``cu_seqlens`` and ``start_positions`` of TransformerEngine's
+    ``fused_apply_rotary_pos_emb``, and ``restart=False`` is its ``thd_get_partitioned_indices``. `gather_order` is the
+    inverse.
 
     Examples
     --------
