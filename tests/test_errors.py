@@ -156,6 +156,7 @@ CHECKS = [
     (ValueError, "attention_factor must be from 1e-4 to 1e4; got", lambda: ra.cos_sin(P, F, attention_factor=9e-5)),
     (ValueError, "attention_factor must .*; got 10001.0", lambda: ra.cos_sin(P, F, attention_factor=10001)),
     (ValueError, 'pairing must be "half" or "interleaved"; got \'both\'', lambda: rope(pairing="both")),
+    (ValueError, 'out_pairing must be "half" or "inter.*; write "half"', lambda: rope(out_pairing="neox")),
     (ValueError, "order must be 'rows' or 'columns'; got 'C'", lambda: at.grid(2, order="C", like=X)),
 ]
 FREQUENCIES = [
@@ -215,6 +216,7 @@ CALLS = [
     (ValueError, "x must have 2 heads, as the frequencies", lambda: BY_HEAD.apply(X[0])),
     (ValueError, "k must have 2 heads, .*`seq_axis`=-3", lambda: BY_HEAD(np.ones((1, 4, 3, 8)), np.ones((1, 3, 3, 8)))),
     (ValueError, "gradient must be False for numpy", lambda: check_rotary(print, ROPE, gradient=True)),
+    (ValueError, "rope must have one pair", lambda: check_rotary(print, rope(out_pairing="interleaved"))),
 ]
 BENDING = [
     (ValueError, "scale_base must be at least one token; got 0.5", lambda: xpos(scale_base=0.5)),

@@ -52,6 +52,7 @@ def drawing(function):
 
 
 WAYS = {"out": np.empty_like(X), "fused": False}
+BOTH = {"pairing": "half", "out_pairing": "half"}
 SPANS = [3, (1, 2, 2), (1, 2, 2, 3), 4]
 W = np.ones((8, 3))
 OF_HEADS = {"source": "half", "target": "interleaved", "rotary_dim": 4, "start": 0, "heads": (1, 1)}
@@ -60,8 +61,8 @@ CALLS = {
     "cos_sin": (ra.cos_sin, (P, F), {"attention_factor": 1.0, "dtype": np.float32, "like": X}),
     "cos_sin of rows": (ra.cos_sin, ([[1, 2]], (F, F)), {"like": X}),
     "cos_sin, learned": (ra.cos_sin, (P, np.asarray(F)), {}),
-    "rotate": (ra.rotate, (X, COS, SIN), {"pairing": "half", "inverse": False, "start": 0} | WAYS),
-    "Rope": (ra.Rope, (F,), {"pairing": "half", "attention_factor": 1.0, "start": 0, "blocks": 1}),
+    "rotate": (ra.rotate, (X, COS, SIN), BOTH | {"inverse": False, "start": 0} | WAYS),
+    "Rope": (ra.Rope, (F,), BOTH | {"attention_factor": 1.0, "start": 0, "blocks": 1}),
     "Rope()": (ROPE.__call__, (X, X, P), WAYS | {"seq_axis": -2, "out": (np.empty_like(X), np.empty_like(X))}),
     "Rope(), of two axes": (GRID.__call__, (X, X, [[1, 2], [1, 3], [1, 4]]), {}),
     "Rope.apply": (ROPE.apply, (X, TABLE), {"seq_axis": 1, "inverse": False} | WAYS),

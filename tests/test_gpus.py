@@ -178,12 +178,12 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_the_kernel_has_the_bits_of_eager_code(cupy, pairing, dtype, view):
+@pytest.mark.parametrize(("pairing", "out_pairing"), [("half", None), ("interleaved", None), ("interleaved", "half")])
+def test_the_kernel_has_the_bits_of_eager_code(cupy, pairing, out_pairing, dtype, view):
     host = np.random.default_rng(0).standard_normal((2, 12, 6, 48)).astype(dtype)
     x = cupy.asarray(VIEWS[view](host))
     for rotary, start in ((x.shape[-1], 0), (12, 4)):
-        rope = ra.Rope(ra.frequencies(rotary), pairing=pairing, start=start)
+        rope = ra.Rope(ra.frequencies(rotary), pairing=pairing, out_pairing=out_pairing, start=start)
         rows = x.shape[:1] if start and x.ndim == 4 else ()  # each sequence has its own, or all have the same
         table = rope.table(cupy.asarray(np.arange(np.prod((*rows, x.shape[-2]))).reshape(*rows, -1) * 100), like=x)
         for inverse in (False, True):

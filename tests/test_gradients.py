@@ -43,6 +43,8 @@ def check_gradients(arrays, options, **gradcheck):
 def test_first_and_second_derivatives_equal_finite_differences(table, inverse, pairing):
     # along a random direction: all entries of the Jacobians take fifty times as long
     options = {"pairing": pairing, "start": 2, "inverse": inverse}
+    if table in {"tokens", "heads"}:  # the gradient of x has the order of x, and that of the result another
+        options["out_pairing"] = "half"
     check_gradients(arrays(TABLES[table]), options, fast_mode=True)
 
 

@@ -32,6 +32,7 @@ KINDS = {
     "start 4": (F, {"start": 4}, None),
     "in the middle": (F, {"start": 3}, 22),
     "scaled": (F, {"attention_factor": 1.3}, None),
+    "into neighbours": (F, {"out_pairing": "interleaved"}, None),
     "one pair": ((1.0,), {}, None),
     "one axis with a row": ((F,), {}, None),
     "three axes": (ra.axes.chunked(F, (2, 3, 3)), {}, None),
@@ -269,7 +270,7 @@ REFUSED = [
     ("dtype must be one of", lambda: export("one pair", dtype="float64")),
     ("which makes 2 GiB", lambda: export("all features", operator_length=2**25)),
     *(
-        ("one axis, one block and start=0", partial(export, kind, operator_length=9))
+        ("one axis, one block, one pairing and start=0", partial(export, kind, operator_length=9))
         for kind in sorted(KINDS.keys() - OPERATOR_KINDS)
     ),
 ]

@@ -14,6 +14,7 @@ F = ra.frequencies(16, base=500.0)
 ROPE = ra.Rope(F, pairing="half")
 LONG = ra.Rope(ra.scaling.linear(F, 4.0), pairing="half", attention_factor=1.25)
 GRID = ra.Rope(ra.axes.chunked(F, [3, 5]), pairing="half")
+LATENT = ra.Rope(F, pairing="interleaved", out_pairing="half")  # cached keys have half pairing
 BLOCKS = ra.Rope(ra.axes.axial(F[:4], F[:4]), pairing="half", blocks=2, start=1)
 # one rounding of the keys, one of the result
 STEP = {"float64": 1e-13, "float32": 5e-7, "float16": 4e-3, "bfloat16": 3e-2}
@@ -70,7 +71,9 @@ def test_positions_by_batch_and_by_head_align_at_their_first_axes(lib, rng, batc
 
 @one_jax
 @pytest.mark.parametrize(
-    ("rope", "source"), [*itertools.product((ROPE, LONG, GRID), (None, ROPE, LONG, GRID)), (BLOCKS, None)], ids=str
+    ("rope", "source"),
+    [*itertools.product((ROPE, LONG, GRID), (None, ROPE, LONG, GRID)), (BLOCKS, None), (LATENT, None)],
+    ids=str,
 )
 def test_keys_move_from_one_rope_to_another(lib, keys, rope, source):
     positions = {1: [7, 8, 9, 10, 11, 12], 2: [[1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]]}

@@ -189,10 +189,11 @@ def test_ropes_are_compared_and_hashed_by_value():
         ra.Rope(F, pairing="interleaved"),
         ra.Rope(F, pairing="half", attention_factor=1.1),
         ra.Rope(F, pairing="half", start=1),
+        ra.Rope(F, pairing="half", out_pairing="interleaved"),
         ra.Rope(F[:3], pairing="half"),
         ra.Rope((F,), pairing="half"),
     ]
-    assert len({ROPE, equal, *others}) == 6
+    assert len({ROPE, equal, *others}) == 7
     assert pickle.loads(pickle.dumps(ROPE)) == copy.deepcopy(ROPE) == ROPE
     with pytest.raises(AttributeError):
         ROPE.start = 1
@@ -200,9 +201,9 @@ def test_ropes_are_compared_and_hashed_by_value():
 
 def test_a_repr_shows_the_fields():
     assert repr(ROPE) == "Rope(<4 frequencies from 1 to 0.0316228>, pairing='half')"
-    rope = ra.Rope((F, F), pairing="interleaved", attention_factor=1.5, start=2)
+    rope = ra.Rope((F, F), pairing="interleaved", out_pairing="half", attention_factor=1.5, start=2)
     two_axes = "Rope(<2 axes of 4 frequencies from 1 to 0.0316228>"
-    assert repr(rope) == f"{two_axes}, pairing='interleaved', attention_factor=1.5, start=2)"
+    assert repr(rope) == f"{two_axes}, pairing='interleaved', out_pairing='half', attention_factor=1.5, start=2)"
 
 
 # --- calls as inference engines make them, against a loop over tokens in float64 --------------------------------------

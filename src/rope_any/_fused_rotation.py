@@ -8,7 +8,7 @@ from typing import Any
 
 from rope_any._arrays import Array, X
 from rope_any._arrays._compilers import PairLayout, with_fallback
-from rope_any._arrays._layout import BatchAxes
+from rope_any._arrays._layout import MOST_PAIRS, BatchAxes
 from rope_any._arrays._numba import launcher
 from rope_any._pairing import step_and_gap
 from rope_any._rotation import Plan, Rotation, Table, assign, one_by_one, plan_parts, results_like, rotate_whole
@@ -47,11 +47,13 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     results = results_like(lib, xs, outs)
     if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
         return _plan_copies(rotation, xs, table)  # strided features or unaligned rows
+    if rotation.reorders and writes and table.cos.shape[-1] > MOST_PAIRS:
+        return _plan_copies(rotation, xs, table)  # the loop writes a part of a row before it reads the next
     factors = [host.contiguous(part, dtype) for part in table]
     is_ready, has_two_arrays = all(a is b for a, b in zip(factors, table, strict=True)), len(xs) == 2
     launch = launcher(
         host,
-        (lib.dtype_name(xs[0].dtype), rotation.pairing, rotation.inverse),
+        (lib.dtype_name(xs[0].dtype), rotation.orders, rotation.inverse),
         [_batch_axes(host, (x, result, *factors)) for x, result in zip(xs, results, strict=True)],
         pairs=factors[0].shape[-1],
         item_sizes=(xs[0].itemsize, factors[0].itemsize),
@@ -118,14 +120,17 @@ def _plan_kernel(rotation: Rotation, _: tuple[Array, ...], table: Table, __: tup
     """Return the plan of CuPy's kernel."""
     lib = rotation.lib
     compiler: Any = lib.compiler
-    layout = PairLayout(*step_and_gap(rotation.pairing, table.cos.shape[-1]), -1 if rotation.inverse else 1)
+    of_x, of_out = (step_and_gap(pairing, table.cos.shape[-1]) for pairing in rotation.orders)
+    layout = PairLayout(of_x, of_out, -1 if rotation.inverse else 1)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate all arrays of a call by a kernel each, into `outs` or new arrays."""
         results = results_like(lib, xs, outs)
         factors = tuple([lib.cast(part, rotation.dtype(xs[0])) for part in table])
         for x, result in zip(xs, results, strict=True):
-            compiler.write_pairs(result, x, factors, layout)
+            # in place, a thread would write members that others have not read
+            source = lib.xp.asarray(x, copy=True) if result is x and rotation.reorders else x
+            compiler.write_pairs(result, source, factors, layout)
         return results
 
     return run

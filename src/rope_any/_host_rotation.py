@@ -36,8 +36,8 @@ def plan_on_host(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
     """Return the plan for arrays in CPU memory, all of whose features form pairs; large ones are rotated in tiles."""
     host: Any = rotation.lib.host
     pairs, is_numpy = table.cos.shape[-1], host.write_members is None
-    multiply = host.complex_product(pairs) if rotation.pairing == "interleaved" else None
-    way = _real_arithmetic(rotation.pairing, pairs) if multiply is None else _complex_arithmetic(multiply)
+    multiply = host.complex_product(pairs) if rotation.orders == ("interleaved",) * 2 else None
+    way = _real_arithmetic(rotation.orders[1], pairs) if multiply is None else _complex_arithmetic(multiply)
     sizes = [prod(x.shape) for x in xs]
     are_small = min(sizes) > 0 and max(sizes) <= (_SMALL if is_numpy else tile_size())
     if are_small:
@@ -211,17 +211,19 @@ def _plan_one(
     host: Any = lib.host
     if own_dtype == dtype and _is_contiguous(host, x):
         if _is_contiguous(host, out):
-            return _plan_contiguous(host, way, x, out, batch)
-        rotate = _plan_contiguous(host, way, x, None, batch)
+            return _plan_contiguous(rotation, way, x, out, batch)
+        rotate = _plan_contiguous(rotation, way, x, None, batch)
         return lambda x, out, factors: assign(out, rotate(x, None, factors))
     multiply, load, result_is_contiguous = way.rotate, host.contiguous, _is_contiguous(host, lib.empty_like(x))
-    operand_of_copy = _opener(host, way, load(x, dtype), batch)
+    copied, reorders = load(x, dtype), rotation.reorders
+    operand_of_copy = _opener(host, way, copied, batch)
+    read_operand = _opener(host, way, copied, batch, reorders=reorders)
 
     def rotate_copy(x: Array, out: Array | None, factors: Any) -> Array:
         """Rotate a contiguous copy of x in the dtype of the products, in which NumPy multiplies fastest."""
         copy = load(x, dtype)  # not x itself, which is not contiguous or has another dtype
         operand = operand_of_copy(copy)
-        multiply(operand, factors, operand)
+        multiply(read_operand(copy) if reorders else operand, factors, operand)
         result = lib.empty_like(x) if out is None and not result_is_contiguous else out
         return assign(result, lib.cast(copy, own_dtype))
 
@@ -229,18 +231,20 @@ def _plan_one(
 
 
 def _plan_contiguous(
-    host: Any, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
+    rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
 ) -> Callable[[Array, Array | None, Any], Array]:
     """Return a function ``(x, out, factors)`` if x and its result are contiguous, and of the dtype of the products."""
-    multiply, allocate, source = way.rotate, host.allocator(x), _opener(host, way, x, batch)
-    if out is None and way.members and host.write_members is None:  # NumPy makes the result
+    host: Any = rotation.lib.host
+    multiply, allocate, place = way.rotate, host.allocator(x), _opener(host, way, x, batch)
+    source = _opener(host, way, x, batch, reorders=True) if rotation.reorders else place
+    if out is None and way.members and host.write_members is None and source is place:  # NumPy makes the result
         features = methodcaller("reshape", tuple(x.shape))
         return lambda x, _, factors: features(multiply(source(x), factors))
 
     def write(x: Array, out: Array | None, factors: Any) -> Array:
         """Rotate x into the memory of `out` or of a new array of the library."""
         result = allocate(x) if out is None else out
-        to = source(result)
+        to = place(result)
         multiply(source(x), factors, to)
         if out is not None:
             host.mark_written(out)
@@ -249,8 +253,13 @@ def _plan_contiguous(
     return write
 
 
-def _opener(host: HostMemory, way: _Arithmetic, x: Array, batch: _Shape) -> Callable[[Array], Any]:
-    """Return a function: a contiguous array like x → its operand with these batch axes."""
+def _opener(
+    host: HostMemory, way: _Arithmetic, x: Array, batch: _Shape, *, reorders: bool = False
+) -> Callable[[Array], Any]:
+    """Return a function: a contiguous array like x → its operand with these batch axes; or of the other pairing."""
+    if reorders:
+        members = host.viewer(x, (*batch, *way.members[::-1]))
+        return lambda x: members(x).swapaxes(-1, -2)
     if way.members:
         return host.viewer(x, (*batch, *way.members))
     view, operand = host.viewer(x), way.operand
@@ -296,7 +305,8 @@ def _plan_tiles(
             return result
         arrays = [in_order(part) for part in (result, x, *factors)]
         tiles = _tiles(batch, table_in_order, tile)
-        rotate: Any = partial(_rotate_tiles, host, way, arrays, tile=tile, most_rows=most_rows, is_plain=is_plain)
+        shares = is_plain and not rotation.reorders
+        rotate: Any = partial(_rotate_tiles, rotation, way, arrays, tile=tile, most_rows=most_rows, is_plain=shares)
         if by_library:
             rotate = partial(_write_tiles, rotation, arrays, is_new=out is None)
         workers = host.threads() if is_large and not by_library else 1
@@ -309,18 +319,28 @@ def _plan_tiles(
 
 
 def _rotate_tiles(
-    host: Any, way: _Arithmetic, arrays: list[Array], tiles: _Tiles, *, tile: _Shape, most_rows: int, is_plain: bool
+    rotation: Rotation,
+    way: _Arithmetic,
+    arrays: list[Array],
+    tiles: _Tiles,
+    *,
+    tile: _Shape,
+    most_rows: int,
+    is_plain: bool,
 ) -> None:
     """
     Rotate tiles of `arrays`: out, x, which may be out, cos and sin.
 
     Unless they are plain, tiles are rotated in contiguous copies of the dtype of the products.
     """
+    host: Any = rotation.lib.host
     to, source, cos, sin = (host.viewer(part)(part) for part in arrays)
     if is_plain:
         to, source = way.operand(to), way.operand(source)
     loaded, other = (np.empty((*tile, 2 * cos.shape[-1]), cos.dtype) for _ in range(2))  # each thread has its own
-    buffers, known = [loaded, way.operand(loaded), way.operand(other)], None
+    buffers, known = [loaded, way.operand(loaded), way.operand(other), loaded], None
+    if rotation.reorders:  # the copies get the order of the result
+        source, buffers[0] = source.reshape(*source.shape[:-1], *way.members[::-1]), buffers[1].swapaxes(-1, -2)
     for table_index, index in tiles:
         if table_index is not known:
             known, c = table_index, cos[table_index]
@@ -329,24 +349,25 @@ def _rotate_tiles(
         if piece.shape[: len(tile)] != tile:  # a last tile may be smaller
             cut = tuple([slice(n) for n in piece.shape[: len(tile)]])
             factors, fitting = of_table[:, *cut], [buffer[cut] for buffer in buffers]
-        copy, operand, buffer = fitting
+        copy, operand, buffer, rotated = fitting
         if is_plain:
             way.rotate(piece, factors, to[index], buffer)
         else:
             copy[...] = piece
             way.rotate(operand, factors, operand, buffer)
-            to[index] = copy
+            to[index] = rotated
 
 
 def _write_tiles(rotation: Rotation, arrays: list[Array], tiles: _Tiles, *, is_new: bool) -> None:
     """Do the same by functions of the library; without tiles for whole arrays."""
     lib, (to, source, cos, sin) = rotation.lib, arrays
     host: Any = lib.host
+    pairing, out_pairing = rotation.orders
     pieces = [[to[index], source[index], cos[part], sin[part]] for part, index in tiles] if tiles else [arrays]
     for target, piece, c, s in pieces:
         wide = lib.cast(piece, c.dtype)
         rotated = target if is_new and target.dtype == c.dtype else lib.empty_like(wide)  # `out` may be x
-        host.write_members(*split(rotated, rotation.pairing), *split(wide, rotation.pairing), c, s)
+        host.write_members(*split(rotated, out_pairing), *split(wide, pairing), c, s)
         if rotated is not target:
             target[...] = rotated
 

@@ -8,6 +8,9 @@ from rope_any._checks import choice
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` rotates feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
+Pairings: TypeAlias = tuple[Pairing, Pairing]
+"""The pairing of what is not rotated yet, and that of what is rotated; mostly the same."""
+
 # The axis of the two members when features are reshaped to (..., 2, pairs) or (..., pairs, 2).
 MEMBER_AXIS = {"half": -2, "interleaved": -1}
 
@@ -24,6 +27,12 @@ def as_pairing(value: object, name: str = "pairing") -> Pairing:
     """Return `value` if it is a pairing; otherwise raise an error that names the two pairings."""
     wanted = 'be "half" or "interleaved"'
     return choice(name, value, MEMBER_AXIS, wanted, _pairing_hint)  # type: ignore[return-value]  # a key is a Pairing
+
+
+def as_pairings(pairing: object, out_pairing: object | None) -> Pairings:
+    """Return a pairing and that of what is rotated, None for the same; raise as `as_pairing`."""
+    first = as_pairing(pairing)
+    return first, first if out_pairing is None else as_pairing(out_pairing, "out_pairing")
 
 
 def _pairing_hint(value: object) -> str:

@@ -1,6 +1,6 @@
 """Rope: the parameters of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rope_any._align import APPLY, Tokens, broadcaster, given_positions, positions_by_axis, seq_axis_hint, tokens_of
@@ -30,7 +30,7 @@ from rope_any._checks import (
     no_rope,
 )
 from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, prepare
-from rope_any._pairing import Pairing, as_pairing
+from rope_any._pairing import Pairing, as_pairings
 from rope_any._positions import Positions, is_consecutive, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
 from rope_any._rotation import BentTable, Plan, Rotation, Table, check_table, doubled_table_hint, is_table_pair
@@ -53,6 +53,10 @@ class Rope:
     pairing : {"half", "interleaved"}
         Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`. The checkpoint decides it:
         "half" for Llama in transformers, "interleaved" for GPT-J and for Llama as Meta published it.
+    out_pairing : {"half", "interleaved"}, optional
+        The pairing of rotated queries and keys, if it is not `pairing`. DeepSeek-V3 in transformers and the latent
+        attention (MLA) of Megatron read "interleaved" and write "half". `apply` with ``inverse=True`` reads this order
+        and returns that of `pairing`; `reposition` reads and returns this one.
     attention_factor : float, optional
         A factor of cosine and sine, as in YaRN and LongRoPE.
     start : int, optional
@@ -102,6 +106,7 @@ class Rope:
     frequencies: Frequencies
     _: KW_ONLY
     pairing: Pairing
+    out_pairing: Pairing | None = None
     attention_factor: float = 1.0
     start: int = 0
     blocks: int = 1
@@ -117,17 +122,18 @@ class Rope:
             raise ArgumentValueError("start", "not be negative", start)
         frequencies = as_frequencies(self.frequencies)
         prepared, blocks = prepare(frequencies), integer("blocks", self.blocks)
+        pairings = as_pairings(self.pairing, self.out_pairing)
         pairs, factor = prepared.pairs, attention_factor(self.attention_factor)
         if blocks < 1 or pairs % blocks:
             raise ArgumentValueError("blocks", f"be positive and divide the number of pairs, {pairs}", blocks)
         fields = {
             "frequencies": frequencies,
-            "pairing": as_pairing(self.pairing),
+            "pairing": pairings[0],
             "attention_factor": factor,
             "start": start,
             "blocks": blocks,
             "_prepared": prepared,
-            "_plan_key": (self.pairing, start, blocks, pairs, prepared.axes, prepared.heads, factor == 1),
+            "_plan_key": (pairings, start, blocks, pairs, prepared.axes, prepared.heads, factor == 1),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -140,6 +146,8 @@ class Rope:
         nonzero = sorted((f for row in rows for f in row if f), key=abs) or [0.0]
         slow, fast = nonzero[0], nonzero[-1]
         parts = [f"<{sizes}{prepared.pairs} frequencies from {fast:g} to {slow:g}>", f"pairing={self.pairing!r}"]
+        if self.out_pairing is not None:
+            parts.append(f"out_pairing={self.out_pairing!r}")
         if self.attention_factor != 1:
             parts.append(f"attention_factor={self.attention_factor!r}")
         if self.start:
@@ -414,7 +422,10 @@ class Rope:
         dtype = lib.float64 if wide else lib.compute_dtype(keys)
         made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys, lib=lib)
         call = ("keys",), axis, False, False, wide
-        return self._rotate(call, (keys,), made, (out,))[0]  # type: ignore[no-any-return]  # as keys
+        pairing, kept = self._plan_key[0]
+        rope = self if pairing == kept else replace(self, pairing=kept)
+        moved: X = rope._rotate(call, (keys,), made, (out,))[0]  # noqa: SLF001  # of a Rope
+        return moved
 
     def _rotate(
         self,
@@ -452,7 +463,7 @@ class Rope:
         options = self._prepared, self.attention_factor
         source = table_source(call, tokens, given, *options, fewer_queries=fewer_queries)
         tables = source(*options, xs, given)
-        rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
+        rotation = Rotation(lib, self._plan_key[0], self.start, inverse, fused, self.blocks, wide)
         each_table = as_pair(tables)[: len(xs)]
         broadcasters: list[Any] = [None] * len(xs)
         widths = tuple([x.shape[-1] for x in xs])
@@ -485,7 +496,7 @@ class Rope:
 
         def layout(rope: Rope) -> str:
             """Return as text which pairs of features a Rope rotates, and for how many heads it has frequencies."""
-            pairing, start, blocks, pairs, _, heads, *_ = rope._plan_key
+            (_, pairing), start, blocks, pairs, _, heads, *_ = rope._plan_key
             of_heads = "" if heads is None else f", for {heads} heads"
             return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks{of_heads}"
 

@@ -9,7 +9,7 @@ from rope_any._arrays import Array, X, _sharding, library, signature
 from rope_any._arrays._memory import plan_outs
 from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer
-from rope_any._pairing import Pairing, as_pairing
+from rope_any._pairing import Pairing, Pairings, as_pairings
 from rope_any._rotation import Plan, Rotation, Table, check_table, doubled_table_hint
 from rope_any._schedules import plan_rotation
 
@@ -21,6 +21,7 @@ def rotate(
     /,
     *,
     pairing: Pairing,
+    out_pairing: Pairing | None = None,
     inverse: bool = False,
     start: int = 0,
     out: X | None = None,
@@ -38,8 +39,11 @@ def rotate(
         first ``2 * pairs`` features from `start` on rotate, and all others pass through.
     pairing : {"half", "interleaved"}
         Which features form a pair, as for `Rope`.
+    out_pairing : {"half", "interleaved"}, optional
+        The pairing of the result, if that is not `pairing`, as for `Rope`.
     inverse : bool, optional
-        Rotate by (cos, −sin): the transpose, which is the inverse of a table without attention factor.
+        Rotate by (cos, −sin): the transpose, which is the inverse of a table without attention factor. It takes x in
+        `out_pairing` and returns it in `pairing`.
     start : int, optional
         The first rotated feature.
     out : array, optional
@@ -78,17 +82,19 @@ def rotate(
     [-4.  3.]
     """
     key = None
-    if type(pairing) is str and type(start) is int and type(inverse) is type(fused) is bool:
-        key = signature((x, cos, sin, out), pairing, start, inverse, fused)
+    of_text = type(pairing) is str and (out_pairing is None or type(out_pairing) is str)
+    if of_text and type(start) is int and type(inverse) is type(fused) is bool:
+        key = signature((x, cos, sin, out), pairing, out_pairing, start, inverse, fused)
     table = Table(cos, sin)
     plan = None if key is None else PLANS.get(key)
     if plan is None:
-        how = as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
+        pairings = as_pairings(pairing, out_pairing)
+        how = pairings, integer("start", start), flag("inverse", inverse), flag("fused", fused)
         plan = keep_plan(key, _checked_plan(x, table, out, how))
     return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x
 
 
-def _checked_plan(x: Array, table: Table, out: Array | None, how: tuple[Pairing, int, bool, bool]) -> Plan:
+def _checked_plan(x: Array, table: Table, out: Array | None, how: tuple[Pairings, int, bool, bool]) -> Plan:
     """Return the plan for arrays like those of a call; `how` are a `Rotation`'s fields after its library."""
     cos, sin = table
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))

@@ -16,21 +16,22 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from rope_any._arrays import Array, Library, X
 from rope_any._checks import ArgumentValueError, Text
 from rope_any._formula import rotate_component
-from rope_any._pairing import Pairing, join, split
+from rope_any._pairing import Pairing, Pairings, join, split
 
 
-def rotate_pairs(lib: Library, x: X, cos: Array, sin: Array, /, *, pairing: Pairing) -> X:
+def rotate_pairs(lib: Library, x: X, cos: Array, sin: Array, /, *, pairing: Pairing, out_pairing: Pairing) -> X:
     """
     Return x, all of whose features form pairs, rotated by a table ``(..., pairs)`` that broadcasts to ``x.shape[:-1]``.
 
-    The products are computed in the dtype of the table; the result has the dtype of x.
+    The products are computed in the dtype of the table; the result has the dtype of x, and the
+    pairing `out_pairing`.
     """
     a, b = (lib.cast(member, cos.dtype) for member in split(x, pairing))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
     members = rotate_component(a, b, cos, sin), rotate_component(b, a, cos, -sin)
     # Cast both before they are joined: compilers write the operands of a concatenation to memory.
     first, second = (lib.cast(member, x.dtype) for member in members)
-    rotated: X = join(lib, first, second, pairing)
+    rotated: X = join(lib, first, second, out_pairing)
     return rotated
 
 
@@ -84,7 +85,7 @@ class Rotation(NamedTuple):
     """Options of a rotation of arrays of one library; it holds no array."""
 
     lib: Library
-    pairing: Pairing
+    pairings: Pairings
     start: int = 0
     inverse: bool = False
     fused: bool = False
@@ -92,6 +93,17 @@ class Rotation(NamedTuple):
     """Number of equal feature blocks of the rotary slice; pairs are formed within a block."""
     wide: bool = False
     """Whether to compute in float64 for any dtype of x, because keys may be rotated many times."""
+
+    @property
+    def orders(self) -> Pairings:
+        """The pairing of x, and that of the result."""
+        pairing, out_pairing = self.pairings
+        return (out_pairing, pairing) if self.inverse else (pairing, out_pairing)
+
+    @property
+    def reorders(self) -> bool:
+        """Whether the result has its features in another order than x."""
+        return self.pairings[0] != self.pairings[1]
 
     def dtype(self, x: Array) -> Any:
         """Return the dtype to compute in: float64 if x is float64 or `wide` asks for it, else float32."""
@@ -144,10 +156,11 @@ def one_by_one(rotate: Callable[[Any, Table, Any], Any]) -> Plan:
 
 def rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None = None) -> X:
     """Return x, of any library, with the features of the table's pairs rotated; or write it into `out`."""
-    lib, pairs = rotation.lib, table.cos.shape[-1]
+    lib, pairs, (pairing, out_pairing) = rotation.lib, table.cos.shape[-1], rotation.orders
     part = rotation.part(x, pairs)
     factors = (lib.broadcast_to_rank(rotation.by_block(each), part.ndim) for each in rotation.factors(x, table))
-    return assign(out, rotation.whole(x, rotate_pairs(lib, part, *factors, pairing=rotation.pairing), pairs))
+    rotated = rotate_pairs(lib, part, *factors, pairing=pairing, out_pairing=out_pairing)
+    return assign(out, rotation.whole(x, rotated, pairs))
 
 
 def results_like(lib: Library, xs: tuple[X, ...], outs: tuple[X | None, ...]) -> tuple[X, ...]:

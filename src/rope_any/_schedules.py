@@ -101,8 +101,12 @@ def _gradient_of_table(rotation: Rotation, g: Array, x: Array, table: tuple[Arra
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
     (cos, sin), lib, dtype = table, rotation.lib, rotation.dtype(x)
     pairs = cos.shape[-1]
-    both = (member for part in (g, x) for member in split(rotation.part(part, pairs), rotation.pairing))
-    p, q, a, b = (lib.cast(member, dtype) for member in both)
+    both = (
+        member
+        for part, pairing in zip((x, g), rotation.orders, strict=True)
+        for member in split(rotation.part(part, pairs), pairing)
+    )
+    a, b, p, q = (lib.cast(member, dtype) for member in both)
     of_table = [rotate_component(p, q, a, -b), rotate_component(q, p, a, b)]
     if rotation.blocks > 1:
         of_table = [lib.reshape_last_axes(part, 2, pairs) for part in of_table]

@@ -133,9 +133,10 @@ def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tu
     from spox.opset.ai.onnx import v23 as onnx
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)
-    if rope.start or rope.blocks != 1 or not isinstance(rope.frequencies[0], float):
-        wanted, got = "be None unless `rope` has one axis, one block and start=0", Text(f"{length} for {rope}")
-        raise ArgumentValueError("operator_length", wanted, got)
+    reorders = rope.out_pairing not in (None, rope.pairing)
+    if rope.start or rope.blocks != 1 or reorders or not isinstance(rope.frequencies[0], float):
+        wanted = "be None unless `rope` has one axis, one block, one pairing and start=0"
+        raise ArgumentValueError("operator_length", wanted, Text(f"{length} for {rope}"))
     if (size := 2 * length * pairs * dtype.itemsize) > _MAX_TABLE_BYTES:
         got = Text(f"{length}, which makes {size / 2**30:.3g} GiB")
         raise ArgumentValueError("operator_length", "make tables of less than 2 GiB", got)

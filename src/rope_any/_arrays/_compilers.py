@@ -11,11 +11,14 @@ Y = TypeVar("Y")
 
 
 class PairLayout(NamedTuple):
-    """Pair i is at the features ``i * step`` and ``i * step + gap`` of a row; the rotation's direction is 1 or −1."""
+    """Where the pairs of a row are: pair i is at the features ``i * step`` and ``i * step + gap``."""
 
-    step: int
-    gap: int
+    x: tuple[int, int]
+    """The step and the gap in x."""
+    out: tuple[int, int]
+    """Those in its result."""
     direction: int
+    """1 or −1."""
 
 
 def warn_fallback(reason: str) -> None:

@@ -124,9 +124,10 @@ def _prepared(
     """Return the kernel, blocks and last arguments of a launch for out, x, cosines and sines; None if x is empty."""
     of_out, of_x, *of_table = facts
     lengths, pairs = of_x[0][:-1], of_table[0][0][-1]
-    operands = [_operand(part, layout.step, layout.gap, len(lengths)) for part in (of_x, of_out)]
+    operands = [_operand(part, *pair, len(lengths)) for part, pair in ((of_x, layout.x), (of_out, layout.out))]
     operands += [_operand(part, 1, 0, len(lengths)) for part in of_table]
-    kinds = [(width, adjacent) for adjacent in (True, False)[layout.step == 1 :] for width in (8, 4, 2, 1)]
+    both_adjacent = layout.x == layout.out == (2, 1)
+    kinds = [(width, adjacent) for adjacent in (True, False)[not both_adjacent :] for width in (8, 4, 2, 1)]
     width, adjacent = next(kind for kind in kinds if _fits(operands, pairs, *kind))
     outer = zip(lengths, *(operand.strides for operand in operands), strict=True)
     in_memory = sorted(outer, key=lambda axis: -abs(axis[1]))  # as x is

@@ -36,7 +36,7 @@ def _why_not_imported() -> str | None:
 
 def launcher(
     host: HostMemory,
-    variant: tuple[str, str, bool],
+    variant: tuple[str, tuple[str, str], bool],
     batches: Sequence[BatchAxes],
     *,
     pairs: int,
@@ -51,7 +51,7 @@ def launcher(
     host : HostMemory
         The record of the memory of the arrays' library.
     variant : tuple
-        The dtype of x, the pairing, and whether to rotate backwards.
+        The dtype of x, its pairing and that of the result, and whether to rotate backwards.
     batches, pairs, item_sizes
         As for `_layout.encode`.
     has_out : bool
@@ -66,7 +66,7 @@ def launcher(
     """
     from rope_any._arrays import _rotation_loop
 
-    dtype, pairing, inverse = variant
+    dtype, orders, inverse = variant
     count = 2 * pairs * sum(prod(axes.shape) for axes in batches)
     whole_vectors = 2 * pairs * item_sizes[0] % 32 == 0 and pairs <= MOST_PAIRS
     past_caches = count * item_sizes[0] >= _PAST_CACHES_FROM and whole_vectors and (has_out or has_huge_pages())
@@ -74,7 +74,7 @@ def launcher(
     layout, units = encode(batches, pairs, item_sizes=item_sizes, packed_offsets=offsets, past_caches=past_caches)
     zero: float = 0.0 if dtype in {"float32", "float64"} else 0
     direction, address = -1.0 if inverse else 1.0, layout.buffer_info()[0]
-    loop = _rotation_loop.rotation_loop(dtype, pairing)
+    loop = _rotation_loop.rotation_loop(dtype, orders)
 
     def run(arrays: tuple[Array, ...], begin: int = 0, end: int = units) -> object:
         """Rotate the units `begin` to ``end - 1``; return whether the arrays are aligned."""

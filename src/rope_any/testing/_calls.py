@@ -82,6 +82,11 @@ CALLS: dict[str, _Row] = {
     "cos_sin, learned heads": (cos_sin, PLACES, np.full((3, 2, 4), 0.25, np.float32)),
     "rotate": (lambda x, p: rotate(x, *ROPE.table(p), pairing="half"), Q, P),
     "rotate, inverse": (lambda x, p: rotate(x, *ROPE.table(p), pairing="interleaved", start=1, inverse=True), Q, P),
+    "rotate, into halves": (
+        lambda x, p: rotate(x, *ROPE.table(p), pairing="interleaved", out_pairing="half", start=1),
+        Q,
+        P,
+    ),
     "from_angles": (from_angles, np.linspace(-9, 9, 12, dtype=np.float32).reshape(3, 4)),
     "cumulative_angles": (cumulative_angles, STEPS),
     "cumulative_angles, carry": (lambda s: cumulative_angles(s, carry=cumulative_angles(s)[1]), STEPS),
