@@ -445,17 +445,16 @@ class ForeignRotation(NamedTuple):
 
     layout: str
     """The layout of its tables, a key of `FROM_LAYOUT`."""
-    sorts: bool
-    """Whether it first puts the even features before the odd ones, as for most of MLA."""
     pairing: Pairing
+    out_pairing: Pairing
+    """That of its results: most of MLA reads neighbours and writes halves."""
     inverse: bool
 
 
 def _rotate_one(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation) -> Tensor:
     """Rotate one array by `rotate`; it replaces a model's rotary function (x, cos, sin), whose tables have a layout."""
     c, s = (FROM_LAYOUT[options.layout](wide).unsqueeze(unsqueeze_dim) for wide in (cos, sin))
-    x = x.reshape(*x.shape[:-1], -1, 2).mT.flatten(-2) if options.sorts else x
-    return rotate(x, c, s, pairing=options.pairing, inverse=options.inverse)
+    return rotate(x, c, s, pairing=options.pairing, out_pairing=options.out_pairing, inverse=options.inverse)
 
 
 def _rotate_both(
@@ -543,7 +542,7 @@ def _find_replacement(theirs: Callable[..., Any], layout: str) -> Callable[..., 
     names = tuple(name for name in signature(theirs).parameters if name not in ("unsqueeze_dim", "position_ids"))
     if layout not in FROM_LAYOUT or names not in FORMS:
         return None
-    options = product([layout], [False, True], get_args(Pairing), [False, True])
+    options = product([layout], get_args(Pairing), get_args(Pairing), [False, True])
     candidates = [partial(FORMS[names], options=ForeignRotation(*each)) for each in options]
     samples = list(_samples(layout, arrays=len(names) - 2))
     ours = next((ours for ours in candidates if _are_same(ours, theirs, samples)), None)
