@@ -206,7 +206,7 @@ CALLS = [
     (ValueError, "x .* 0 pairs", lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0])),
     (ValueError, "x .* 4 pairs from `start`=1; got 8 features", lambda: rotate(start=1)),
     (ValueError, r"cos and sin must broadcast to \(2, 1, 4\)", lambda: rotate(X[:, :1])),
-    (ValueError, "out must have .*; got .* float64", lambda: rotate(out=X.astype(float))),
+    (ValueError, "out must have 32 or 64 bits .* float16", lambda: rotate(X.astype(float), out=X.astype("f2"))),
     (TypeError, "out must be a pair of arrays, .*; got tuple", lambda: ROPE(X, X, out=(X, None))),
     (TypeError, "sin must be an array .*; got NoneType", lambda: ROPE(X, X, ra.Table(COS, None))),
     (ValueError, "inverse must be False .*; got True", lambda: ROPE.apply(X, ra.BentTable(COS, SIN), inverse=True)),

@@ -1,5 +1,6 @@
 """`rotate` on every library: exact to the last bits for any dtype, shape, strides and output."""
 
+import warnings
 from functools import partial
 from itertools import permutations, product
 
@@ -108,6 +109,25 @@ def test_out_and_in_place_equal_a_new_array(lib, rng, pairing):
     assert (lib.get(given) == x).all()
     assert ra.rotate(given, cos, sin, pairing=pairing, out=given) is given
     check(lib, given, given, expected, "float32")
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_output_of_another_dtype_gets_the_products_rounded_once(lib, rng, pairing, fused):
+    ones = np.ones((1, 16))
+    for dtype, to in permutations(lib.dtypes if lib.mutable else (), 2):
+        options = {"pairing": pairing, "fused": fused}
+        if dtype == "float64" and to.endswith("float16"):
+            with pytest.raises(ValueError, match=f"out must have 32 or 64 bits .*; got {to}; cast x to float32"):
+                ra.rotate(lib(ones, dtype), *table(lib, [1]), **options, out=lib(ones, to))
+        elif not fused or dtype == "bfloat16" or to == "bfloat16":  # each pair is compiled
+            for shape in ((3, 21), (3, 16), (4000, 16)):
+                x, factors = lib(draw(rng, shape), dtype), table(lib, np.arange(shape[0]), dtype)
+                unrounded = lib(lib.get(x).astype("float64" if dtype == "float64" else "float32"))
+                out = lib(np.zeros(shape), to)
+                with warnings.catch_warnings(action="ignore"):  # of libraries without a compiler
+                    once = lib.get(ra.rotate(unrounded, *factors, **options))
+                    assert ra.rotate(x, *factors, **options, out=out) is out
+                np.testing.assert_array_equal(lib.get(out), lib.get(lib(once, to)))
 
 
 @pytest.mark.parametrize("features", [16, 21])

@@ -8,7 +8,7 @@ from typing import Any
 
 from rope_any._arrays import Array, X
 from rope_any._arrays._compilers import PairLayout, with_fallback
-from rope_any._arrays._layout import MOST_PAIRS, BatchAxes
+from rope_any._arrays._layout import MOST_PAIRS, BatchAxes, Slots
 from rope_any._arrays._numba import launcher
 from rope_any._pairing import step_and_gap
 from rope_any._rotation import Plan, Rotation, Table, assign, one_by_one, plan_parts, results_like, rotate_whole
@@ -45,20 +45,14 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     lib, dtype, writes = rotation.lib, rotation.dtype(xs[0]), outs[0] is not None
     host: Any = lib.host
     results = results_like(lib, xs, outs)
-    if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
-        return _plan_copies(rotation, xs, table)  # strided features or unaligned rows
+    if not all(_can_be_looped(host, part) for part in (*xs, *results) if prod(part.shape)):
+        return _plan_copies(rotation, xs, table, outs)
     if rotation.reorders and writes and table.cos.shape[-1] > MOST_PAIRS:
-        return _plan_copies(rotation, xs, table)  # the loop writes a part of a row before it reads the next
+        return _plan_copies(rotation, xs, table, outs)  # the loop writes a part of a row before it reads the next
     factors = [host.contiguous(part, dtype) for part in table]
     is_ready, has_two_arrays = all(a is b for a, b in zip(factors, table, strict=True)), len(xs) == 2
-    launch = launcher(
-        host,
-        (lib.dtype_name(xs[0].dtype), rotation.orders, rotation.inverse),
-        [_batch_axes(host, (x, result, *factors)) for x, result in zip(xs, results, strict=True)],
-        pairs=factors[0].shape[-1],
-        item_sizes=(xs[0].itemsize, factors[0].itemsize),
-        has_out=writes,
-    )
+    batches = [_batch_axes(host, (x, result, *factors)) for x, result in zip(xs, results, strict=True)]
+    launch = _launcher(rotation, (xs[0], results[0], factors[0]), batches, has_out=writes)
     allocators = [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
@@ -66,11 +60,56 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
         factors = table if is_ready else tuple([host.contiguous(part, dtype) for part in table])
         results: Any = outs if writes else tuple(map(call, allocators, xs))
         if not launch(xs + results + factors if has_two_arrays else xs + xs + results + results + factors):
-            return _plan_copies(rotation, xs, table)(xs, table, outs)
+            return _plan_copies(rotation, xs, table, outs)(xs, table, outs)
         if writes:
             for result in results:
                 host.mark_written(result)
         return results  # type: ignore[no-any-return]  # like xs
+
+    return run
+
+
+def _launcher(rotation: Rotation, arrays: tuple[Array, Array, Array], batches: Any, **options: Any) -> Any:
+    """Return the launcher of the loop for arrays like these: x, its result and the cosines."""
+    x, result, cos = arrays
+    lib, sizes = rotation.lib, (x.itemsize, result.itemsize, cos.itemsize)
+    variant = lib.dtype_name(x.dtype), lib.dtype_name(result.dtype), rotation.orders, rotation.inverse
+    return launcher(lib.host, variant, batches, pairs=cos.shape[-1], item_sizes=sizes, **options)  # type: ignore[arg-type]  # it has one
+
+
+def plan_slot_loop(
+    rotation: Rotation, x: Array, table: Table, outs: tuple[Array, Array], along: tuple[int, ...]
+) -> Callable[[Array, Table, tuple[Array, ...]], object] | None:
+    """
+    Return a function ``(x, table, (cache, slots))`` of Numba's loop that writes x into slots; None if there is no loop.
+
+    It returns whether x was written: not if an array is unaligned or a slot is past the end. Slots are for the axes
+    `along` of x, and the other axes are those of a row of the cache.
+    """
+    lib, dtype, cache = rotation.lib, rotation.dtype(x), outs[0]
+    host: Any = lib.host
+    if not (_can_be_looped(host, x) and _can_be_looped(host, cache)):
+        return None
+    factors, of_cache = [host.contiguous(part, dtype) for part in table], host.viewer(cache)(cache)
+    places = cache.ndim - x.ndim + len(along)
+    rest = iter(of_cache.strides[places:])
+    axes = _batch_axes(host, (x, x, *factors))
+    axes = axes._replace(out=tuple([0 if axis in along else next(rest) for axis in range(x.ndim - 1)]))
+    count, block, steps = prod(cache.shape[:places]), cache.shape[places - 1], (0, *of_cache.strides[:places])[-2:]
+    try:
+        slots = Slots(along, count, block, *steps)
+        launch = _launcher(rotation, (x, cache, factors[0]), [axes], has_out=True, slots=slots)
+    except Exception:  # noqa: BLE001  # compilers raise their own kinds; the rotation alone warns of it
+        return None
+
+    def run(x: Array, table: Table, outs: tuple[Array, ...]) -> object:
+        """Write the rotated x into its slots by the loop; return whether that was possible."""
+        cache, slots = outs
+        factors = [host.contiguous(part, dtype) for part in table]
+        written = launch((x, host.contiguous(slots, lib.xp.int64), cache, cache, *factors))
+        if written:
+            host.mark_written(cache)
+        return written
 
     return run
 
@@ -85,29 +124,31 @@ def _batch_axes(host: Any, arrays: tuple[Array, ...]) -> BatchAxes:
     return BatchAxes(batch, *strides)
 
 
-def _has_plain_rows(host: Any, x: Array) -> bool:
-    """Whether the features of x are adjacent in memory, and all its rows are aligned to the item size if one is."""
+def _can_be_looped(host: Any, x: Array) -> bool:
+    """Whether the features of x are adjacent in memory, all its rows aligned if one is, and its numbers compiled."""
     strides, size = host.viewer(x)(x).strides, x.itemsize
-    return strides[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, strides, strict=True))
+    is_aligned = not any(n > 1 and step % size for n, step in zip(x.shape, strides, strict=True))
+    return strides[-1] == size and is_aligned and host.why_no_loop(x) is None
 
 
-def _plan_copies(rotation: Rotation, xs: tuple[Array, ...], table: Table) -> Plan:
+def _plan_copies(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
     """Return the plan that rotates contiguous, aligned copies of xs and table, as the loop can't use the originals."""
     lib, new = rotation.lib, (None,) * len(xs)
     host: Any = lib.host
 
-    def copy(x: X) -> X:
-        """Return a contiguous copy of x."""
-        copied: X = host.contiguous(x, x.dtype)
+    def copy(x: X, dtype: Any = None) -> X:
+        """Return a contiguous copy of x, in a dtype if it is given."""
+        copied: X = host.contiguous(x, dtype or x.dtype)
         if copied is x:  # contiguous, but maybe not aligned
             copied = lib.xp.asarray(x, copy=True)
         return copied
 
-    rotate = _plan_loop(rotation, tuple(map(copy, xs)), Table(*map(copy, table)), new)
+    widen = partial(copy, dtype=rotation.unrounded_dtype(xs[0], outs[0]))
+    rotate = _plan_loop(rotation, tuple(map(widen, xs)), Table(*map(copy, table)), new)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         """Rotate copies of all arrays of a call, and assign the results to `outs` or new arrays."""
-        rotated = rotate(tuple(map(copy, xs)), Table(*map(copy, table)), new)
+        rotated = rotate(tuple(map(widen, xs)), Table(*map(copy, table)), new)
         return tuple(map(assign, results_like(lib, xs, outs), rotated))
 
     return run
@@ -128,9 +169,13 @@ def _plan_kernel(rotation: Rotation, _: tuple[Array, ...], table: Table, __: tup
         results = results_like(lib, xs, outs)
         factors = tuple([lib.cast(part, rotation.dtype(xs[0])) for part in table])
         for x, result in zip(xs, results, strict=True):
-            # in place, a thread would write members that others have not read
-            source = lib.xp.asarray(x, copy=True) if result is x and rotation.reorders else x
-            compiler.write_pairs(result, source, factors, layout)
+            source = lib.cast(x, rotation.unrounded_dtype(x, result))
+            if source is result and rotation.reorders:  # a thread would write members that others have not read
+                source = lib.xp.asarray(x, copy=True)
+            to = result if result.dtype == x.dtype else lib.empty_like(source)  # the kernel has one dtype
+            compiler.write_pairs(to, source, factors, layout)
+            if to is not result:
+                result[...] = to
         return results
 
     return run
@@ -145,7 +190,10 @@ def _plan_compiled(rotation: Rotation) -> Plan:
         if out is not None and out is not x and compiler is not None and compiler.takes_out:
             function(x, *table, out)
             return out
-        rotated: X = function(x, *table)
+        lib = rotation.lib
+        rotated: X = function(lib.cast(x, rotation.unrounded_dtype(x, out)), *table)
+        if out is not None:  # MLX's would get the other dtype
+            rotated = lib.cast(rotated, out.dtype)
         return assign(out, rotated)
 
     return one_by_one(rotate)

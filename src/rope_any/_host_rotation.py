@@ -18,7 +18,7 @@ from rope_any._arrays import Array, HostMemory
 from rope_any._arrays._memory import tile_size
 from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 from rope_any._pairing import MEMBER_AXIS, Pairing, split
-from rope_any._rotation import Plan, Rotation, Table, assign
+from rope_any._rotation import Plan, Rotation, Table, assign, result_dtype
 
 _Numbers: TypeAlias = npt.NDArray[Any]
 _Shape: TypeAlias = tuple[int, ...]
@@ -134,7 +134,7 @@ def _is_plain(rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None)
     """Whether x and its result have the dtype of the products, and memory that operands can share."""
     lib = rotation.lib
     host: Any = lib.host
-    if x.dtype != rotation.dtype(x):
+    if {x.dtype, result_dtype(x, out)} != {rotation.dtype(x)}:
         return False
     views = [host.viewer(part)(part) for part in (x, lib.empty_like(x) if out is None else out)]
     pair = 2 * x.itemsize
@@ -207,10 +207,10 @@ def _plan_one(
     rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None, batch: _Shape
 ) -> Callable[[Array, Array | None, Any], Array]:
     """Return a function ``(x, out, factors)`` that rotates a small array as an operand with these batch axes."""
-    lib, dtype, own_dtype = rotation.lib, rotation.dtype(x), x.dtype
+    lib, dtype, to_dtype = rotation.lib, rotation.dtype(x), result_dtype(x, out)
     host: Any = lib.host
-    if own_dtype == dtype and _is_contiguous(host, x):
-        if _is_contiguous(host, out):
+    if x.dtype == dtype and _is_contiguous(host, x):
+        if to_dtype == dtype and _is_contiguous(host, out):
             return _plan_contiguous(rotation, way, x, out, batch)
         rotate = _plan_contiguous(rotation, way, x, None, batch)
         return lambda x, out, factors: assign(out, rotate(x, None, factors))
@@ -225,7 +225,7 @@ def _plan_one(
         operand = operand_of_copy(copy)
         multiply(read_operand(copy) if reorders else operand, factors, operand)
         result = lib.empty_like(x) if out is None and not result_is_contiguous else out
-        return assign(result, lib.cast(copy, own_dtype))
+        return assign(result, lib.cast(copy, to_dtype))
 
     return rotate_copy
 

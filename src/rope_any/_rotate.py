@@ -6,11 +6,11 @@ from itertools import combinations
 from typing import Any
 
 from rope_any._arrays import Array, X, _sharding, library, signature
-from rope_any._arrays._memory import plan_outs
+from rope_any._arrays._memory import plan_outs, require_like
 from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, Pairings, as_pairings
-from rope_any._rotation import Plan, Rotation, Table, check_table, doubled_table_hint
+from rope_any._rotation import Plan, Rotation, Table, check_table, doubled_table_hint, result_dtype
 from rope_any._schedules import plan_rotation
 
 
@@ -47,10 +47,11 @@ def rotate(
     start : int, optional
         The first rotated feature.
     out : array, optional
-        Where to write the result: x itself (in place), or an array like it that does not overlap it. If an exception
-        such as KeyboardInterrupt ends the call, `out` is rotated in part. While torch records gradients, it can only be
-        x itself, as flash-attention's ``inplace=True`` in training, and only if x is no leaf, no view of one, and no
-        view by split, chunk or unbind; and the table must not need gradients.
+        Where to write the result: x itself (in place), or an array of its shape that does not overlap it. That may have
+        another floating-point dtype, to which products are rounded once. If an exception such as KeyboardInterrupt ends
+        the call, `out` is rotated in part. While torch records gradients, it can only be x itself, as
+        flash-attention's ``inplace=True`` in training, and only if x is no leaf, no view of one, and no view by split,
+        chunk or unbind; and the table must not need gradients.
     fused : bool, optional
         Compile the rotation to one loop, which takes seconds at the first call with a dtype: by Numba (the extra
         ``numba``) for NumPy and for torch on a CPU, else by torch.compile, jax.jit, mlx.compile or a CUDA kernel of
@@ -59,8 +60,8 @@ def rotate(
     Returns
     -------
     array
-        The rotated x, of the same shape, dtype, library and device: `out` if it is given, else a new array. On a
-        CPU that lies in memory as x does, like ``empty_like(x)``, unless a compiler makes it.
+        The rotated x: `out` if it is given, else a new array of the same shape, dtype, library and device. On a CPU
+        that lies in memory as x does, like ``empty_like(x)``, unless a compiler makes it.
 
     Raises
     ------
@@ -68,7 +69,8 @@ def rotate(
         If an argument is not a floating-point array of the library of x.
     ValueError
         If the shapes don't broadcast, the pairing is unknown or devices differ; or if `out` cannot be written, overlaps
-        another argument in part, or is written in a way that autograd, which is on, can't record.
+        another argument in part, has 16 bits for float64, or is written in a way that autograd, which is on, can't
+        record.
 
     Notes
     -----
@@ -186,11 +188,13 @@ def plan_of(
     names, xs = tuple(named), tuple(named.values())
     has_one_table, writes = all(table is tables[0] for table in tables), outs[0] is not None
     if writes:
+        require_like(rotation.lib, names, xs, outs)
         check = plan_outs(rotation.lib, names, xs, outs, tables[0] if has_one_table else (*tables[0], *tables[1]))
     wide_tables = tuple(
         [broadcast(table) if broadcast else table for broadcast, table in zip(broadcasters, tables, strict=True)]
     )
-    if has_one_table and all((x.dtype, x.ndim) == (xs[0].dtype, xs[0].ndim) for x in xs):
+    kinds = [(x.dtype, x.ndim, result_dtype(x, out)) for x, out in zip(xs, outs, strict=True)]
+    if has_one_table and all(kind == kinds[0] for kind in kinds):
         plan, broadcast = plan_rotation(rotation, xs, wide_tables[0], outs), broadcasters[0]
         run = (lambda xs, table, outs: plan(xs, broadcast(table), outs)) if broadcast else plan
     else:

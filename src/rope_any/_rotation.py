@@ -19,18 +19,20 @@ from rope_any._formula import rotate_component
 from rope_any._pairing import Pairing, Pairings, join, split
 
 
-def rotate_pairs(lib: Library, x: X, cos: Array, sin: Array, /, *, pairing: Pairing, out_pairing: Pairing) -> X:
+def rotate_pairs(
+    lib: Library, x: X, cos: Array, sin: Array, /, *, pairing: Pairing, out_pairing: Pairing, dtype: Any = None
+) -> X:
     """
     Return x, all of whose features form pairs, rotated by a table ``(..., pairs)`` that broadcasts to ``x.shape[:-1]``.
 
-    The products are computed in the dtype of the table; the result has the dtype of x, and the
-    pairing `out_pairing`.
+    The products are computed in the dtype of the table; the result has the dtype of x, or `dtype`, and the pairing
+    `out_pairing`.
     """
     a, b = (lib.cast(member, cos.dtype) for member in split(x, pairing))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
     members = rotate_component(a, b, cos, sin), rotate_component(b, a, cos, -sin)
     # Cast both before they are joined: compilers write the operands of a concatenation to memory.
-    first, second = (lib.cast(member, x.dtype) for member in members)
+    first, second = (lib.cast(member, x.dtype if dtype is None else dtype) for member in members)
     rotated: X = join(lib, first, second, out_pairing)
     return rotated
 
@@ -109,6 +111,10 @@ class Rotation(NamedTuple):
         """Return the dtype to compute in: float64 if x is float64 or `wide` asks for it, else float32."""
         return self.lib.float64 if self.wide else self.lib.compute_dtype(x)
 
+    def unrounded_dtype(self, x: Array, out: Array | None) -> Any:
+        """Return the dtype that x is to have so that its rotated copy is rounded only as it is assigned to `out`."""
+        return x.dtype if result_dtype(x, out) == x.dtype else self.dtype(x)
+
     def factors(self, x: Array, table: Table) -> tuple[Array, Array]:
         """Return cos and sin of the table in the dtype to rotate x in; for the inverse rotation, sin is negated."""
         (cos, sin), dtype = table, self.dtype(x)
@@ -159,8 +165,16 @@ def rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None = None) -
     lib, pairs, (pairing, out_pairing) = rotation.lib, table.cos.shape[-1], rotation.orders
     part = rotation.part(x, pairs)
     factors = (lib.broadcast_to_rank(rotation.by_block(each), part.ndim) for each in rotation.factors(x, table))
-    rotated = rotate_pairs(lib, part, *factors, pairing=pairing, out_pairing=out_pairing)
-    return assign(out, rotation.whole(x, rotated, pairs))
+    dtype = result_dtype(x, out)
+    rotated = rotate_pairs(lib, part, *factors, pairing=pairing, out_pairing=out_pairing, dtype=dtype)
+    if not rotation.rotates_all(x, table):
+        rotated = rotation.whole(lib.cast(x, dtype), rotated, pairs)
+    return assign(out, lib.cast(rotated, dtype))  # type: ignore[no-any-return]  # as x
+
+
+def result_dtype(x: Array, out: Array | None) -> Any:
+    """Return the dtype of x rotated: that of `out`, which may be another one, if there is one."""
+    return x.dtype if out is None else out.dtype
 
 
 def results_like(lib: Library, xs: tuple[X, ...], outs: tuple[X | None, ...]) -> tuple[X, ...]:

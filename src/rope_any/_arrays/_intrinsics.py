@@ -76,21 +76,24 @@ def writer(scope: str, noalias_scope: str) -> Any:
     """
     Return an intrinsic ``(number, address, index, value)`` that stores `value` at ``address[index]``.
 
-    `number` only gives the type in memory: a float32 `value` is rounded to float16 or bfloat16, ties to even. `scope`
-    is the alias scope written to, and `noalias_scope` one that does not overlap it.
+    `number` only gives the type in memory: a float32 `value` is rounded to float16 or bfloat16, ties to even; float32
+    and float64 are converted to each other. `scope` is the alias scope written to, and `noalias_scope` one that does
+    not overlap it.
     """
 
     @intrinsic
     def write(_: Any, kind: Any, address: Any, index: Any, value: Any) -> Any:
         """Return (Numba signature, LLVM generator) of a store, given Numba types: `kind` in memory, `value` stored."""
 
-        def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, types_: Any, arguments: Any) -> Any:
             """Generate the LLVM store: round the value to the type in memory, write it to ``address[index]``."""
             *place, value = arguments[1:]
             if kind is FLOAT16:
                 value = builder.fptrunc(value, ir.HalfType())
             elif kind is BFLOAT16:
                 value = _bfloat16_bits(builder, value)
+            else:
+                value = context.cast(builder, value, types_.args[-1], kind)
             store = builder.store(value, _pointer(context, builder, kind, *place))
             _set_alias_scopes(builder, store, scope, noalias_scope)
             return context.get_dummy_value()

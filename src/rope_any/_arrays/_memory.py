@@ -19,7 +19,7 @@ def plan_outs(
     lib: Library, names: tuple[str, ...], xs: tuple[Array, ...], outs: tuple[Array, ...], table: tuple[Array, ...]
 ) -> Callable[[tuple[X, ...], tuple[X, ...], tuple[Array, ...]], tuple[X, ...]]:
     """
-    Raise unless each out fits its x, can be written and does not overlap itself; return a check of each call.
+    Raise unless each out can be written and does not overlap itself; return a check of each call.
 
     Arrays of a plan differ in their addresses alone, so it is known now which can overlap. The check takes xs (whose
     `names` are for errors), outs and the table: cos and sin, then those of the keys if they have others. It returns xs,
@@ -27,7 +27,6 @@ def plan_outs(
     be written, shares memory with an array other than its own x, or is not sharded as that is. Arrays without known
     addresses are not compared.
     """
-    _require_like(lib, names, xs, outs)
     _require_assignable_from(lib, xs, outs, *table)
     if any(map(_sharding.is_sharded, (*xs, *outs))):
         return partial(_check_shards, lib, names)
@@ -37,7 +36,7 @@ def plan_outs(
         got = Text("a broadcast or self-overlapping view")
         raise ArgumentValueError("out", "have an address for each element", got)
     pairs = _pairs_to_compare(extents, count)
-    same = [_are_same(layouts[i], layouts[i + count]) for i in range(count)]
+    same = [_are_same(layouts[i], layouts[i + count]) and xs[i].dtype == outs[i].dtype for i in range(count)]
     known = [i for i, layout in enumerate(layouts) if layout is not None]
     is_recorded = lib.state(*xs, *outs) is State.RECORDED
 
@@ -101,16 +100,22 @@ def _check_shards(
     return tuple([out if here[1][i] is in_place[i] else xs[i] for i, out in enumerate(outs)])
 
 
-def _require_like(lib: Library, names: tuple[str, ...], xs: tuple[Array, ...], outs: tuple[Array, ...]) -> None:
-    """Raise unless each out has the shape and dtype of its x."""
+def require_like(lib: Library, names: tuple[str, ...], xs: tuple[Array, ...], outs: tuple[Array, ...]) -> None:
+    """Raise unless each out has the shape of its x, and a floating-point dtype to which products are rounded once."""
     for name, x, out in zip(names, xs, outs, strict=True):
-        if out.shape != x.shape or out.dtype != x.dtype:
-            same_name = lib.dtype_name(x.dtype) == lib.dtype_name(out.dtype)
-            show = str if x.dtype != out.dtype and same_name else lib.dtype_name  # with the byte order
-            like, given = (Text(f"{tuple(a.shape)} {show(a.dtype)}") for a in (x, out))
+        if out.shape != x.shape:
             is_view = lib.layout(out) is not None  # MLX's slices are copies
             hint = _part_hint(tuple(x.shape), tuple(out.shape)) if is_view else ""
-            raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given, hint)
+            raise ArgumentValueError("out", f"have the shape of {name}, {tuple(x.shape)}", tuple(out.shape), hint)
+        require_out_dtype(lib, name, x, out)
+
+
+def require_out_dtype(lib: Library, name: str, x: Array, out: Array) -> None:
+    """Raise unless `out` has a floating-point dtype to which the products of x, called `name`, are rounded once."""
+    lib.require_floating("out", out)
+    if lib.dtype_name(x.dtype) == "float64" and (dtype := lib.dtype_name(out.dtype)).endswith("float16"):
+        wanted = f"have 32 or 64 bits for a {name} of float64, which libraries round to {dtype} by way of float32"
+        raise ArgumentValueError("out", wanted, Text(dtype), f"cast {name} to float32")
 
 
 def _part_hint(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:

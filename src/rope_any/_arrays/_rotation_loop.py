@@ -6,6 +6,7 @@ places of the rows: see `_layout`.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,15 @@ _formula = njit(rotate_component, inline="always")
 
 @njit(forceinline=True)
 def _rotate_row(
-    number: Any, direction: Any, x: int, out: int, cos: int, sin: int, scratch: int, pairs: int, places: Any
+    numbers: Any, direction: Any, x: int, out: int, cos: int, sin: int, scratch: int, pairs: int, places: Any
 ) -> None:
     """
     Rotate up to `MOST_PAIRS` pairs of one row; x, out, cos and sin are the addresses of their first numbers.
 
-    `number` gives the type of x alone; `direction` is 1 or -1, in the type of cos and sin. `places` are the elements
+    `numbers` give the types of x and out; `direction` is 1 or -1, in the type of cos and sin. `places` are the elements
     of x from a pair to the next (1 in half pairing, else 2) and between the members of a pair; then those of out.
     """
-    step, gap, out_step, out_gap = places
+    (number, out_number), (step, gap, out_step, out_gap) = numbers, places
     for i in range(pairs):
         a, b = _read_input(number, x, step * i), _read_input(number, x, step * i + gap)
         c, s = _read_input(direction, cos, i), direction * _read_input(direction, sin, i)
@@ -43,7 +44,7 @@ def _rotate_row(
         _write_scratch(direction, scratch, second, _formula(b, a, c, -s))
     for part in range(2 // out_step):
         for i in range(out_step * pairs):
-            _write_out(number, out, part * out_gap + i, _read_scratch(direction, scratch, part * pairs + i))
+            _write_out(out_number, out, part * out_gap + i, _read_scratch(direction, scratch, part * pairs + i))
 
 
 @njit(forceinline=True)
@@ -61,14 +62,27 @@ def _read_axis(axis: int) -> tuple[int, int, int, int, int]:
 
 
 @njit(forceinline=True)
+def _offset_of(layout: int, slot: int) -> int:
+    """Return the bytes from the beginning of a cache to one of its slots."""
+    block, place = divmod(slot, _int64_at(layout, _layout.BLOCK))
+    return block * _int64_at(layout, _layout.BLOCK_STEP) + place * _int64_at(layout, _layout.SLOT_STEP)
+
+
+@njit(forceinline=True)
 def _rotate_units(
-    number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, steps: Any
+    numbers: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, kind: Any
 ) -> None:
-    """Rotate units (tiles of rows) `begin` to ``end - 1`` of a layout; `addresses`: of q, k, results, cos and sin."""
-    scratch, rotated, (step, out_step) = stack_memory(), stack_memory(), steps
+    """
+    Rotate units (tiles of rows) `begin` to ``end - 1`` of a layout; `addresses`: of q, k, results, cos and sin.
+
+    `kind` are the steps from a pair to the next in x and in the result, and a bool: if it is true, the place of k has
+    the slots of q, one for each index along the second axis.
+    """
+    scratch, rotated, (step, out_step, to_slots) = stack_memory(), stack_memory(), kind
     places = step, pairs if step == 1 else 1, out_step, pairs if out_step == 1 else 1
     rotated += -rotated % 32
-    size, table_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.TABLE_ITEM_SIZE)
+    size, out_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.OUT_ITEM_SIZE)
+    table_size = _int64_at(layout, _layout.TABLE_ITEM_SIZE)
     job = layout + 8 * _layout.JOBS
     for which in range(_int64_at(layout, _layout.JOB_COUNT)):
         units, tile = _int64_at(job, _layout.UNIT_COUNT), _int64_at(job, _layout.TILE)
@@ -83,6 +97,11 @@ def _rotate_units(
             rest, t = divmod(rest, tiles)
             x, out = addresses[which] + j * x_middle, first_out + j * out_middle
             cos, sin = addresses[4] + j * cos_middle, addresses[5] + j * sin_middle
+            slot = _int64_at(addresses[1], j) if to_slots else 0
+            if slot < 0:
+                continue
+            if to_slots:
+                out += _offset_of(layout, slot)
             for n in range(2, axis_count):
                 length, x_step, out_step, cos_step, sin_step = _read_axis(axis + 8 * n * _layout.AXIS_LENGTH)
                 rest, i = divmod(rest, length)
@@ -90,16 +109,16 @@ def _rotate_units(
             for k in range(t * tile, min((t + 1) * tile, rows)):
                 of_x, of_out, of_cos, of_sin = x + k * x_row, out + k * out_row, cos + k * cos_row, sin + k * sin_row
                 if past_caches:
-                    _rotate_row(number, direction, of_x, rotated, of_cos, of_sin, scratch, pairs, places)
-                    for byte in range(0, 2 * pairs * size, 32):
+                    _rotate_row(numbers, direction, of_x, rotated, of_cos, of_sin, scratch, pairs, places)
+                    for byte in range(0, 2 * pairs * out_size, 32):
                         copy_past_caches(of_out + byte, rotated + byte)
                     continue
                 for p in range(0, pairs, _layout.MOST_PAIRS):
+                    row, row_out = of_x + p * step * size, of_out + p * out_step * out_size
                     part_of_table = p * table_size
-                    row, row_out = of_x + p * step * size, of_out + p * out_step * size
                     row_cos, row_sin = of_cos + part_of_table, of_sin + part_of_table
                     pair_count = min(pairs - p, _layout.MOST_PAIRS)
-                    _rotate_row(number, direction, row, row_out, row_cos, row_sin, scratch, pair_count, places)
+                    _rotate_row(numbers, direction, row, row_out, row_cos, row_sin, scratch, pair_count, places)
         job, begin, end = axis + 8 * axis_count * _layout.AXIS_LENGTH, begin - units, end - units
 
 
@@ -113,62 +132,60 @@ def _address(layout: int, packed: int, i: int) -> int:
 
 
 @njit(forceinline=True)
-def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int, steps: Any) -> int:
-    """Rotate units `begin` to ``end - 1`` of a layout, and return 1; if an array is unaligned, only return 0."""
+def _rotate(numbers: Any, direction: Any, layout: int, begin: int, end: int, packed: int, kind: Any) -> int:
+    """Rotate units of a layout, and return 1; if an array is unaligned or a slot is past the end, only return 0."""
+    step, out_step, to_slots = kind
     q, k = _address(layout, packed, 0), _address(layout, packed, 1)
     q_out, k_out = _address(layout, packed, 2), _address(layout, packed, 3)
     cos, sin = _address(layout, packed, 4), _address(layout, packed, 5)
-    size, table_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.TABLE_ITEM_SIZE)
-    if (q | k | q_out | k_out) % size or (cos | sin) % table_size:
+    size, out_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.OUT_ITEM_SIZE)
+    if (q | k) % size or (q_out | k_out) % out_size or (cos | sin) % _int64_at(layout, _layout.TABLE_ITEM_SIZE):
         return 0
+    if to_slots:
+        second_axis = layout + 8 * (_layout.JOBS + _layout.AXES + _layout.AXIS_LENGTH)
+        for j in range(_int64_at(second_axis, _layout.LENGTH)):
+            if _int64_at(k, j) >= _int64_at(layout, _layout.SLOT_COUNT):
+                return 0
     addresses, pairs = (q, k, q_out, k_out, cos, sin), _int64_at(layout, _layout.PAIRS)
     # LLVM makes better loops for constant numbers of pairs; each more takes longer to compile.
     if pairs == 64:
-        _rotate_units(number, direction, layout, addresses, begin, end, 64, steps)
-    elif steps == (1, 1) and pairs == 32:
-        _rotate_units(number, direction, layout, addresses, begin, end, 32, steps)
+        _rotate_units(numbers, direction, layout, addresses, begin, end, 64, kind)
+    elif step == out_step == 1 and pairs == 32:
+        _rotate_units(numbers, direction, layout, addresses, begin, end, 32, kind)
     else:
-        _rotate_units(number, direction, layout, addresses, begin, end, pairs, steps)
+        _rotate_units(numbers, direction, layout, addresses, begin, end, pairs, kind)
     if _int64_at(layout, _layout.PAST_CACHES):
         fence()
     return 1
 
 
-def _rotate_half(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate units `begin` to ``end - 1`` of the arrays at `packed`, pairs (i, i + pairs); 0 if unaligned, else 1."""
-    return _rotate(number, direction, layout, begin, end, packed, (1, 1))
+@cache
+def _loop(step: int, out_step: int, to_slots: bool) -> Callable[..., int]:  # noqa: FBT001  # as in the layout
+    """Return the function to compile for pairings of x and its result, given by the steps from a pair to the next."""
+    kind = step, out_step, to_slots
 
+    def rotate(number: Any, out: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
+        """Rotate units `begin` to ``end - 1`` of the arrays at `packed`."""
+        return _rotate((number, out), direction, layout, begin, end, packed, kind)
 
-def _rotate_interleaved(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate units `begin` to ``end - 1`` of the arrays at `packed`, pairs (2i, 2i + 1); 0 if unaligned, else 1."""
-    return _rotate(number, direction, layout, begin, end, packed, (2, 2))
-
-
-def _rotate_to_half(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate such units of pairs (2i, 2i + 1) into results of pairs (i, i + pairs)."""
-    return _rotate(number, direction, layout, begin, end, packed, (2, 1))
-
-
-def _rotate_to_interleaved(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate such units of pairs (i, i + pairs) into results of pairs (2i, 2i + 1)."""
-    return _rotate(number, direction, layout, begin, end, packed, (1, 2))
+    return rotate
 
 
 _NUMBA_TYPES = {"float16": FLOAT16, "bfloat16": BFLOAT16, "float32": types.float32, "float64": types.float64}
-_LOOPS = {("half", "half"): _rotate_half, ("interleaved", "interleaved"): _rotate_interleaved}
-_LOOPS |= {("interleaved", "half"): _rotate_to_half, ("half", "interleaved"): _rotate_to_interleaved}
+_STEPS = {"half": 1, "interleaved": 2}
 
 
-def rotation_loop(dtype: str, orders: tuple[str, str]) -> Callable[..., int]:
+def rotation_loop(dtypes: tuple[str, str], orders: tuple[str, str], *, to_slots: bool) -> Callable[..., int]:
     """
-    Return the loop that rotates arrays of a dtype from one pairing to another or the same; compiled, or from the disk.
+    Return the loop from one dtype and pairing to another or the same of the result, compiled or from the disk cache.
 
-    It takes a zero of the Numba type of the dtype (an int for 16-bit floats); the direction, 1.0 or -1.0; the address
+    It takes zeros of the Numba types of the dtypes (ints for 16-bit floats); the direction, 1.0 or -1.0; the address
     of a layout; the first unit (a tile of rows) and the one after the last; and the address of an object that packs q,
     k, their results, cos and sin. It returns 1, or 0 if an array is not aligned in memory; then it has written nothing.
+    With `to_slots`, slots are in the place of k, and one that is past the end gives 0 too.
     """
-    number = _NUMBA_TYPES[dtype]
+    number, out_number = (_NUMBA_TYPES[dtype] for dtype in dtypes)
     real = types.float64 if number is types.float64 else types.float32
-    return _intrinsics.compile_loop(
-        _LOOPS[orders], types.int64(number, real, *[types.int64] * 4), rotate_component, _intrinsics, _layout
-    )
+    signature = types.int64(number, out_number, real, *[types.int64] * 4)
+    function = _loop(*(_STEPS[pairing] for pairing in orders), to_slots)
+    return _intrinsics.compile_loop(function, signature, rotate_component, _intrinsics, _layout)
