@@ -78,6 +78,10 @@ CALLS = {
     "20000 rows": lambda put, rope, **o: rope.apply(put(data(5, 4000, 32)), 3, **o),
     "in place": lambda put, rope, **o: rope(*(both := qk(put)), 5, out=both, **o),
     "into other arrays": lambda put, rope, **o: rope(*qk(put), out=qk(put), **o),
+    "into slots": lambda put, rope, **o: rope.apply(
+        put(data(6, 3, 32)), 5, seq_axis=-3, out=put(data(4, 2, 3, 32)), slots=put(np.asarray([7, 0, -1, 5, 2, 6])), **o
+    ),
+    "into another dtype": lambda put, rope, **o: rope.apply(put(data(6, 32)), 5, out=put(data(6, 32, dtype="f2")), **o),
     "repositioned": lambda put, rope, **_: rope.reposition(qk(put)[1], 5, put(np.arange(6))),
     "rotate": _rotated,
     "empty": lambda put, rope, **o: rope.apply(put(data(2, 0, 32)), **o),
@@ -223,7 +227,7 @@ WRONG_OUTS = {
 }
 WRONG_OUTS_OF_NUMPY = {
     "other shape": lambda x: x[:, :16],
-    "other dtype": lambda x: x.astype("f8"),
+    "integers": lambda x: x.astype("i4"),
     "read-only": lambda x: np.broadcast_to(x, x.shape),
     "broadcast": lambda x: as_strided(x, (6, 32), (0, 4)),
 }

@@ -140,7 +140,7 @@ def _axes_along(
 ) -> tuple[int, ...]:
     """Return x's axis for each of positions: the first but tokens', then that; raise if a length isn't x's or 1."""
     (lib, name, x, seq, _) = tokens
-    along = _axes_if_fits(x.shape, seq, positions_shape)
+    along = axes_if_fits(x.shape, seq, positions_shape)
     if along is None:
         require_known(argument, positions_shape)
         is_table = isinstance(given, Table)
@@ -156,7 +156,7 @@ def _axes_along(
     return along
 
 
-def _axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def axes_if_fits(shape: tuple[Any, ...], seq_axis: int, positions_shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return x's axis for each of positions: the first but `seq_axis`, then it; None if a length isn't x's or 1."""
     last = len(positions_shape) - 1
     axes = (*(axis + (axis >= seq_axis) for axis in range(last)), seq_axis)
@@ -213,7 +213,7 @@ def _positions_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) ->
     """Return the hint of an error about positions whose shape doesn't fit x: what to write; "" if unknown."""
     (_, _, x, seq, count), ndim = tokens, tokens.x.ndim
     others = [axis for axis in range(ndim - 2, -1, -1) if axis != seq and shape and shape[-1] == x.shape[axis] != 1]
-    fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, shape)]
+    fitting = [axis for axis in others if axes_if_fits(x.shape, axis, shape)]
     hints = [f"`seq_axis`={axis - ndim} if the tokens are along axis {axis}" for axis in fitting[:1]]
     if len(shape) == 1 and seq > 0 and shape[0] == x.shape[0]:
         starts = f"positions.from_starts(starts, {count}) for the starts of {shape[0]} rows"
@@ -228,7 +228,7 @@ def _shape_hint(tokens: Tokens, shape: tuple[int, ...], axes: int | None) -> str
     (_, name, x, seq, count), (*first, last), features = tokens, shape, tokens.x.shape[-1]
     if not all(type(n) is int for n in (*shape, *x.shape)):  # unknown or symbolic lengths
         return ""
-    swapped = len(shape) == 2 and 1 not in shape and _axes_if_fits(x.shape, seq, shape[::-1]) is not None
+    swapped = len(shape) == 2 and 1 not in shape and axes_if_fits(x.shape, seq, shape[::-1]) is not None
     if first and first[-1] == count > 1 and ((hint := _last_axis_hint(name, last, features)) is not None or swapped):
         swap = "give swapaxes(p, 0, 1) if they are (seq, batch)" if swapped else ""
         return "; ".join(filter(None, (swap, hint)))

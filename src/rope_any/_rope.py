@@ -34,6 +34,7 @@ from rope_any._pairing import Pairing, as_pairings
 from rope_any._positions import Positions, is_consecutive, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
 from rope_any._rotation import BentTable, Plan, Rotation, Table, check_table, doubled_table_hint, is_table_pair
+from rope_any._slots import plan_slots
 from rope_any._table import has_fast_ranges, table, table_maker
 
 
@@ -246,7 +247,7 @@ class Rope:
         seq_axis : int, optional
             The axis of the tokens in q and in k.
         out : pair of arrays, optional
-            Where to write the results: q and k themselves, or arrays like them. See `rotate`.
+            Where to write the results: q and k themselves, or arrays of their shapes. See `rotate`.
         fused : bool, optional
             Compile each rotation to one loop; and the table too, if it is made here and can be compiled, else without a
             warning. See `rotate` and `cos_sin`.
@@ -254,7 +255,7 @@ class Rope:
         Returns
         -------
         tuple of array
-            The rotated q and k, each of the shape, dtype, library and device of its input.
+            The rotated q and k: `out`, or of the shape, dtype, library and device of their inputs.
 
         Raises
         ------
@@ -276,6 +277,7 @@ class Rope:
         seq_axis: int = -2,
         inverse: bool = False,
         out: X | None = None,
+        slots: Array | None = None,
         fused: bool = False,
     ) -> X:
         """
@@ -292,19 +294,28 @@ class Rope:
         inverse : bool, optional
             Undo the rotation: rotate by the negative angles, and divide by the attention factor.
         out : array, optional
-            As for `rotate`.
+            As for `rotate`; a cache if `slots` are given.
+        slots : array, optional
+            The slot of each token, an integer, shaped like positions. `out` is then ``(slots, ..., features)`` or
+            ``(blocks, block, ..., features)``, and slot n is ``divmod(n, block)``. Tokens with a negative one are
+            skipped.
         fused : bool, optional
             As in a call of the Rope.
 
         Returns
         -------
         array
-            The rotated x, of the same shape, dtype, library and device.
+            The rotated x, of the same shape, dtype, library and device, or `out`.
 
         Raises
         ------
         TypeError, ValueError
-            As for `rotate`, and if the positions don't fit the tokens or `inverse` is given with a `BentTable`.
+            As for `rotate`, and if the positions or slots don't fit or `inverse` is given with a `BentTable`.
+
+        Notes
+        -----
+        `slots` are the ``slot_mapping`` of vLLM. One past the end is an error on a CPU; elsewhere it is not read, and
+        skipped. If tokens share a slot, any may be written.
         """
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
@@ -313,7 +324,10 @@ class Rope:
             got = Text("a pair of tables, one for queries and one for keys")
             raise ArgumentValueError("positions", "be one table for one array", got)
         call = ("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse, False
-        return self._rotate(call, (x,), positions, (out,))[0]  # type: ignore[no-any-return]  # as x
+        if slots is not None and out is None:
+            raise ArgumentTypeError("out", "be a cache if `slots` are given", Text(type_name(out)))
+        outs = (out,) if slots is None else (out, slots)
+        return self._rotate(call, (x,), positions, outs)[0]  # type: ignore[no-any-return]  # as x
 
     def table(
         self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None, fused: bool = False
@@ -419,6 +433,7 @@ class Rope:
         move = reposition_frequencies(self._prepared, source._prepared)  # noqa: SLF001  # likewise
         factor = self.attention_factor / source.attention_factor
         wide = lib.dtype_name(keys.dtype) == "float32" and lib.has_float64_cosine and lib.has_float64(keys)
+        wide = wide and (out is None or out.dtype == keys.dtype)  # else they would be rounded twice
         dtype = lib.float64 if wide else lib.compute_dtype(keys)
         made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys, lib=lib)
         call = ("keys",), axis, False, False, wide
@@ -476,7 +491,10 @@ class Rope:
                 self._require_table_fits(lib, made)
             broadcasters[i] = broadcaster(each, tuple(made.cos.shape[:-1]), at, self._prepared.axes)
             require_rotatable(rotation, each.x, made, name=each.name, widths=widths)
-        plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
+        if len(outs) > len(xs):
+            plan = plan_slots(rotation, tokens[0], each_table[0], outs, broadcasters[0])
+        else:
+            plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return _CallPlan(source, plan), tables
 
     def _require_table_fits(self, lib: Library, made_table: Table) -> None:
@@ -561,7 +579,8 @@ def _one_library(
         if name == "k" and not is_array(x):
             hint = "write apply(q, positions) for q alone" if x is None else APPLY
             raise ArgumentTypeError(name, "be an array", Text(type_name(x)), hint)
-    written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
+    labels = [f"the out of {name}" for name in names] if len(names) > 1 else ["out", "slots"]
+    written = dict(zip(labels, outs, strict=False))
     lib = library(
         **named, **{name: out for name, out in written.items() if out is not None}, **_named_arrays(positions)
     )
