@@ -112,7 +112,8 @@ def test_a_token_without_a_slot_is_skipped_and_none_is_written_past_the_end(lib)
 def test_slots_of_a_batch_and_of_other_axes(rng):
     """Heads before tokens, a slot for each token of each row; a part of the features rotates."""
     x, slots = rng.uniform(-1, 1, (2, HEADS, 5, DIM + 3)).astype("f4"), rng.permutation(12)[:10].reshape(2, 5)
-    for rope in (ra.Rope(F, pairing="interleaved"), ra.Rope(ra.frequencies(DIM + 2), pairing="half")):
+    to_halves = ra.Rope(F, pairing="interleaved", out_pairing="half")
+    for rope in (ra.Rope(F, pairing="interleaved"), to_halves, ra.Rope(ra.frequencies(DIM + 2), pairing="half")):
         for view in (x, x[..., : 2 * len(rope.frequencies)]):
             cache, rotated = np.zeros((3, 4, HEADS, view.shape[-1]), np.float16), rope.apply(view, 7)
             rope.apply(view, 7, out=cache, slots=slots)
