@@ -80,3 +80,12 @@ def test_audit_prints_the_cautions_about_values():
 
     report = audit(torch.nn.Module(), QWEN | yarn(131_072, truncate=False))
     assert len(report.cautions) == 1 and "is beyond" in str(report)
+
+
+def test_the_table_of_other_readings_is_that_of_its_cases():
+    pytest.importorskip("torch", reason="a case is run on torch")
+    pytest.importorskip("transformers", minversion="5.24", reason="a case is transformers' own code")
+    import engine_readings
+
+    written = engine_readings.PAGE.read_text(encoding="utf-8")
+    assert written == f"{engine_readings.table()}\n"  # else run it with --write
