@@ -25,7 +25,7 @@ FOUND = [
     (QWEN | {"rope_parameters": LINEAR}, "rotate up to 2 times as fast", "as_transformers(version=4)"),
     ({"model_type": "llama", "head_dim": 64, "rope_scaling": {"rope_theta": 1e6}}, "pairs rotate up to 86.6", "4)"),
     (QWEN | yarn(32_768), "take the factor 1, max_", "make the numbers agree"),
-    (QWEN | DYNAMIC, "vLLM takes the base for 65536 tokens at any length, also up to 32768", "sequence_length=65536"),
+    (QWEN | DYNAMIC, "SGLang takes the base for 65536 tokens at any length, also up to 32768", "sequence_length=65536"),
     (QWEN | DYNAMIC, "at 65536 tokens nothing is scaled: pairs rotate up to 3 times as fast", "keep to 32768 tokens"),
     ("published:phi-3-mini-128k", "use long_factor for short sequences too", "set that maximum to 4096"),
     (QWEN | yarn(8_192, truncate=False), "llama.cpp rounds the ends of the ramp, since", "GGUF"),

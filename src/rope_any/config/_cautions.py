@@ -161,8 +161,8 @@ def _base_by_class(kind: _Kind) -> Found:
 
 # --- readings: each yields (what another program does, our recipe, its recipe, what to do about it) --------
 #
-# Read in transformers 4.44 to 4.57; in `model_executor/layers/rotary_embedding` of vLLM (docs/comparison.md: 0.33); and
-# in llama.cpp of 2026: conversion/base.py, conversion/deepseek.py, src/llama-context.cpp, src/llama-model.cpp and
+# Read in transformers 4.44 to 4.57; in `layers/rotary_embedding` of vLLM 0.33 and SGLang 0.5.23; and in llama.cpp of
+# 2026: conversion/base.py, conversion/deepseek.py, src/llama-context.cpp, src/llama-model.cpp and
 # src/models/deepseek2.cpp. A recipe is None if it can't be made.
 
 
@@ -225,9 +225,9 @@ def _dynamic_elsewhere(kind: _Kind) -> Readings:
     if kind.rope_type == "dynamic" and factor and trained:
         length = trained.value * factor
         grown = kind.changed(length)
-        text = f"vLLM takes the base for {length:.0f} tokens at any length, also up to {trained.value:.0f}"
-        yield text, kind.made, grown, f"sequence_length={length:.0f} gives the table that vLLM has"
-        text = f"llama.cpp has no rope type dynamic, so that at {length:.0f} tokens nothing is scaled"
+        text = f"SGLang takes the base for {length:.0f} tokens at any length, also up to {trained.value:.0f}"
+        yield text, kind.made, grown, f"sequence_length={length:.0f} gives the table that SGLang has"
+        text = f"llama.cpp and vLLM 0.33 don't apply dynamic, so that at {length:.0f} tokens nothing is scaled"
         yield text, grown, kind.made, f"keep to {trained.value:.0f} tokens there"
 
 

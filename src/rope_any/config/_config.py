@@ -231,7 +231,7 @@ class Config:
         What the config says that was probably not meant, or that not all programs read alike.
 
         For the text and parts like it: lengths that don't fit each other and the factor, a base that only the class
-        gives, and what transformers 4, vLLM or llama.cpp read in another way, and how far. `explain`,
+        gives, and what transformers 4, vLLM, SGLang or llama.cpp read in another way, and how far. `explain`,
         ``rope-any inspect`` and `rope_any.integrations.torch.audit` show them too.
 
         Examples
