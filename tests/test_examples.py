@@ -85,17 +85,6 @@ def test_generate_torch_compiles_at_most_three_times():
     assert counter.frame_count <= 3
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_replace_transformers_runs():
-    pytest.importorskip("transformers", minversion="5", reason="transformers (5 or later) is not installed")
-    found, changed = load("replace_transformers").main()
-    (near, far), (near_before, far_before) = found["replaced"], found["before"]
-    assert near < 4 * near_before < 1e-4
-    assert far < 4 * near_before < 0.1 * far_before
-    assert found["undone"] == found["before"]
-    assert changed == ["model.rotary_emb", "model.layers.0.self_attn", "model.layers.1.self_attn"]
-
-
 def test_cupy_rotate_runs():
     cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
     if not cupy.cuda.is_available():
@@ -122,14 +111,14 @@ def test_cupy_rotate_runs_on_the_stand_in(monkeypatch, rng):
         assert load("cupy_rotate").main(heads=2, tokens=64)["error"] > 1
 
 
-NEEDED = {"cupy": "cupy_rotate", "torch": "generate_torch", "transformers": "replace_transformers"}
+NEEDED = {"cupy": "cupy_rotate", "torch": "generate_torch"}
 
 
 @pytest.mark.parametrize("library", [*NEEDED, "distributed"])
 def test_an_example_reports_a_missing_library(library):
-    name, first = NEEDED.get(library, "sharded_dask"), {"transformers": "torch", "distributed": "dask"}.get(library)
-    if first and find_spec(first) is None:
-        pytest.skip(f"{first} is not installed either, and the example imports it first")
+    if library == "distributed" and find_spec("dask") is None:
+        pytest.skip("dask is not installed either, and the example imports it first")
+    name = NEEDED.get(library, "sharded_dask")
     code = f"import runpy, sys; sys.modules[{library!r}] = None; runpy.run_path({name + '.py'!r}, run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=EXAMPLES)
     assert (run.returncode, run.stdout) == (1, "")
