@@ -267,6 +267,7 @@ LAYOUTS = [
     (ValueError, "source .* multiply the queries by its square", lambda: pack_angles(rope(attention_factor=1.5))),
     (ValueError, "source .* got start 2", lambda: pack_angles(rope(start=2))),
     (ValueError, "source .* got blocks 2", lambda: pack_angles(rope(blocks=2))),
+    (ValueError, "source .* got out_pairing", lambda: pack_angles(rope(out_pairing="interleaved"))),
     (ValueError, "source must have pairing 'interleaved'", lambda: pack_angles(ROPE, "megatron-interleaved")),
     (ValueError, "source .* got 2 axes", lambda: pack(rope((F, F)), "mlx", like=X)),
     (ValueError, r"cache .* \(seq, 2\*pairs\) .* vllm: cosines, then sines; got \(8, 5\)", lambda: unpack((8, 5))),

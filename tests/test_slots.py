@@ -88,6 +88,9 @@ def test_tokens_are_written_where_the_engine_writes_them(engine, fused, lib, rng
             np.testing.assert_allclose(got, expected, rtol=0 if to == "float32" else 2.0**-8, atol=3e-6)
 
 
+SHARED = np.zeros((8, 3, 16))
+
+
 def padded(lib, slots, *, fused=False, call=ROPE.apply):
     """Return which of four slots of a ring a call writes, for tokens of one head."""
     x, out = lib(np.ones((len(slots), DIM)), "float32"), lib(np.full((4, DIM), EMPTY), "float32")
@@ -110,11 +113,11 @@ def test_a_token_without_a_slot_is_skipped_and_none_is_written_past_the_end(lib)
 
 
 def test_slots_of_a_batch_and_of_other_axes(rng):
-    """Heads before tokens, a slot for each token of each row; a part of the features rotates."""
+    """Heads before tokens, a slot for each token of each row; all features rotate, or those in the middle."""
     x, slots = rng.uniform(-1, 1, (2, HEADS, 5, DIM + 3)).astype("f4"), rng.permutation(12)[:10].reshape(2, 5)
     to_halves = ra.Rope(F, pairing="interleaved", out_pairing="half")
-    for rope in (ra.Rope(F, pairing="interleaved"), to_halves, ra.Rope(ra.frequencies(DIM + 2), pairing="half")):
-        for view in (x, x[..., : 2 * len(rope.frequencies)]):
+    for rope in (ra.Rope(F, pairing="interleaved"), to_halves, ra.Rope(F[:6], pairing="half", start=1)):
+        for view in (x, x[..., :DIM]):
             cache, rotated = np.zeros((3, 4, HEADS, view.shape[-1]), np.float16), rope.apply(view, 7)
             rope.apply(view, 7, out=cache, slots=slots)
             for row, token in np.ndindex(2, 5):
@@ -123,7 +126,10 @@ def test_slots_of_a_batch_and_of_other_axes(rng):
             assert (cache != 0).any((-1, -2)).sum() == 10
             if find_spec("numba"):
                 again = rope.apply(view, 7, out=cache * 0, slots=slots, fused=True)
+                expected = rope.apply(view, 7, fused=True)[[0, 1], ..., [1, 4], :]
                 np.testing.assert_allclose(again.astype(float), cache.astype(float), rtol=2.0**-10, atol=1e-6)
+                places = divmod(slots[[0, 1], [1, 4]], 4)
+                np.testing.assert_array_equal(again[places], expected.astype("f2"))
 
 
 @pytest.mark.parametrize(
@@ -137,6 +143,7 @@ def test_slots_of_a_batch_and_of_other_axes(rng):
         ("out must have 32 or 64 bits .*; got float16; cast x to float32", {"out": np.ones((4, 3, 16), "f2")}),
         ("out must be floating-point .* got int8; quantise", {"out": np.ones((4, 3, 16), "i1")}),
         ("out must not be x itself", {"out": "x"}),
+        ("out must not overlap slots", {"out": SHARED, "slots": SHARED.view(int)[:4, 0, 0]}),
         ("slots must be integers", {"slots": np.ones(4)}),
         (r"slots must be \(seq,\) .*; got \(1,\); give -1", {"slots": np.ones(1, int)}),
         ("slots must be an array", {"slots": [0, 1, 2, 3]}),

@@ -86,27 +86,29 @@ def plan_slot_loop(
     It returns whether x was written: not if an array is unaligned or a slot is past the end. Slots are for the axes
     `along` of x, and the other axes are those of a row of the cache.
     """
-    lib, dtype, cache = rotation.lib, rotation.dtype(x), outs[0]
+    lib, dtype, pairs = rotation.lib, rotation.dtype(x), table.cos.shape[-1]
     host: Any = lib.host
-    if not (_can_be_looped(host, x) and _can_be_looped(host, cache)):
+    part, cache = rotation.part(x, pairs), rotation.part(outs[0], pairs)
+    if not (_can_be_looped(host, part) and _can_be_looped(host, cache)):
         return None
-    factors, of_cache = [host.contiguous(part, dtype) for part in table], host.viewer(cache)(cache)
+    factors, of_cache = [host.contiguous(each, dtype) for each in table], host.viewer(cache)(cache)
     places = cache.ndim - x.ndim + len(along)
     rest = iter(of_cache.strides[places:])
-    axes = _batch_axes(host, (x, x, *factors))
+    axes = _batch_axes(host, (part, part, *factors))
     axes = axes._replace(out=tuple([0 if axis in along else next(rest) for axis in range(x.ndim - 1)]))
     count, block, steps = prod(cache.shape[:places]), cache.shape[places - 1], (0, *of_cache.strides[:places])[-2:]
+    before = 0 if part is x else rotation.start
     try:
-        slots = Slots(along, count, block, *steps)
-        launch = _launcher(rotation, (x, cache, factors[0]), [axes], has_out=True, slots=slots)
+        slots = Slots(along, count, block, *steps, before, x.shape[-1] - before - 2 * pairs)
+        launch = _launcher(rotation, (part, cache, factors[0]), [axes], has_out=True, slots=slots)
     except Exception:  # noqa: BLE001  # compilers raise their own kinds; the rotation alone warns of it
         return None
 
     def run(x: Array, table: Table, outs: tuple[Array, ...]) -> object:
         """Write the rotated x into its slots by the loop; return whether that was possible."""
-        cache, slots = outs
-        factors = [host.contiguous(part, dtype) for part in table]
-        written = launch((x, host.contiguous(slots, lib.xp.int64), cache, cache, *factors))
+        part, cache = rotation.part(x, pairs), rotation.part(outs[0], pairs)
+        slots, factors = host.contiguous(outs[1], lib.xp.int64), [host.contiguous(each, dtype) for each in table]
+        written = launch((part, slots, cache, cache, *factors))
         if written:
             host.mark_written(cache)
         return written

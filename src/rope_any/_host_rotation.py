@@ -134,7 +134,7 @@ def _is_plain(rotation: Rotation, way: _Arithmetic, x: Array, out: Array | None)
     """Whether x and its result have the dtype of the products, and memory that operands can share."""
     lib = rotation.lib
     host: Any = lib.host
-    if {x.dtype, result_dtype(x, out)} != {rotation.dtype(x)}:
+    if x.dtype != rotation.dtype(x) or x.dtype != result_dtype(x, out):  # not by sets: a class hashes unlike a dtype
         return False
     views = [host.viewer(part)(part) for part in (x, lib.empty_like(x) if out is None else out)]
     pair = 2 * x.itemsize

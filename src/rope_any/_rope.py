@@ -130,6 +130,7 @@ class Rope:
         fields = {
             "frequencies": frequencies,
             "pairing": pairings[0],
+            "out_pairing": None if pairings[1] == pairings[0] else pairings[1],
             "attention_factor": factor,
             "start": start,
             "blocks": blocks,

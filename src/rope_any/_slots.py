@@ -27,11 +27,11 @@ def plan_slots(
     """
     lib, x, (cache, slots) = rotation.lib, tokens.x, outs
     order, places = _require_fitting(tokens, cache, slots)
-    check = plan_outs(lib, (tokens.name,), (x,), (cache,), table)
+    check = plan_outs(lib, (tokens.name,), (x,), (cache,), (*table, slots))
     wide_table = broadcast(table) if broadcast else table
     on_host = lib.state(x, *table, *outs) is State.HOST
     loop = None
-    if rotation.fused and on_host and rotation.rotates_all(x, table):
+    if rotation.fused and on_host and rotation.blocks == 1:
         loop = plan_slot_loop(rotation, x, wide_table, outs, order[: slots.ndim])
 
     def plan_indexed(x: Array, table: Table, cache: Array) -> Plan:
@@ -54,7 +54,7 @@ def plan_slots(
 
     def run(xs: tuple[Array, ...], table: Table, outs: tuple[Array, ...]) -> tuple[Array, ...]:
         """Check the memory of a call, and write the rotated x into its slots."""
-        if check(xs, outs[:1], table)[0] is outs[0]:
+        if check(xs, outs[:1], (*table, outs[1]))[0] is outs[0]:
             raise ArgumentValueError("out", "not be x itself if `slots` are given", Text("the memory of x"))
         if broadcast:
             table = broadcast(table)

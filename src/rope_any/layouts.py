@@ -458,6 +458,7 @@ def plain_frequencies(layout: str, engine_layout: Layout, rope: Rope) -> Row:
         "start": 0,
         "blocks": 1,
         "pairing": engine_layout.pairing or rope.pairing,
+        "out_pairing": None,
     }
     for name, value in held.items():
         if (own := getattr(rope, name)) != value:

@@ -133,7 +133,7 @@ def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tu
     from spox.opset.ai.onnx import v23 as onnx
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)
-    reorders = rope.out_pairing not in (None, rope.pairing)
+    reorders = rope.out_pairing is not None
     if rope.start or rope.blocks != 1 or reorders or not isinstance(rope.frequencies[0], float):
         wanted = "be None unless `rope` has one axis, one block, one pairing and start=0"
         raise ArgumentValueError("operator_length", wanted, Text(f"{length} for {rope}"))

@@ -32,11 +32,15 @@ class Slots(NamedTuple):
     """How many slots are in a block."""
     block_step: int
     slot_step: int
+    before: int
+    """How many features of a row pass through before those that rotate."""
+    after: int
+    """How many do after them."""
 
 
 # Indices into the header, into a job, and into an axis of it. All sizes, offsets and strides are in bytes.
 ITEMS_OFFSET, DATA_OFFSET, ITEM_SIZE, OUT_ITEM_SIZE, TABLE_ITEM_SIZE, PAIRS, PAST_CACHES, JOB_COUNT = range(8)
-SLOT_COUNT, BLOCK, BLOCK_STEP, SLOT_STEP, JOBS = range(8, 13)
+SLOT_COUNT, BLOCK, BLOCK_STEP, SLOT_STEP, BEFORE, AFTER, JOBS = range(8, 15)
 UNIT_COUNT, TILE, ALIGNED, AXIS_COUNT, AXES = range(5)
 LENGTH, X, OUT, COS, SIN, AXIS_LENGTH = range(6)
 
@@ -90,7 +94,7 @@ def encode(
         aligned = all(axis[OUT] % 32 == 0 for axis in axes)
         jobs += [units, tile, aligned, len(axes), *(number for axis in axes for number in axis)]
         total += units
-    header = [*packed_offsets, *item_sizes, pairs, past_caches, len(batches), *(slots or [0] * 5)[1:]]
+    header = [*packed_offsets, *item_sizes, pairs, past_caches, len(batches), *(slots or [0] * 7)[1:]]
     return array("q", [*header, *jobs]), total
 
 

@@ -254,7 +254,7 @@ def immutable(*_arrays: Array) -> tuple[str, str]:
     tuple of str
         What they are, and what to do instead.
     """
-    return "one whose elements cannot be assigned", "leave out `out`, and use the result"
+    return "one whose elements cannot be assigned", "leave out `out` (and `slots`), and use the result"
 
 
 def _cumulative_max(xp: Any, x: Array) -> Array:

@@ -83,7 +83,8 @@ def _overlap_error(names: tuple[str, ...], i: int, j: int) -> ArgumentValueError
     if j == i + len(names):
         got = Text("a view that overlaps it in part")
         return ArgumentValueError("out", f"be {names[i]} itself or not overlap it", got)
-    labels = *(f"the out of {name}" for name in names), *names, "cos", "sin", "cos of the keys", "sin of the keys"
+    of_table = "cos", "sin", *(("cos of the keys", "sin of the keys") if len(names) > 1 else ("slots",))
+    labels = *(f"the out of {name}" for name in names), *names, *of_table
     return ArgumentValueError("out", f"not overlap {labels[j]}", Text("arrays that share memory"))
 
 

@@ -55,6 +55,13 @@ def _int64_at(address: int, index: int) -> int:
 
 
 @njit(forceinline=True)
+def _copy_features(numbers: Any, x: int, out: int, begin: int, end: int) -> None:
+    """Write the features `begin` to ``end - 1`` of a row, counted from those that rotate, as they are in x."""
+    for i in range(begin, end):
+        _write_out(numbers[1], out, i, _read_input(numbers[0], x, i))
+
+
+@njit(forceinline=True)
 def _read_axis(axis: int) -> tuple[int, int, int, int, int]:
     """Return the length of a layout's axis at an address, and the strides of x, its result, cos, sin in bytes."""
     length, x, out = _int64_at(axis, _layout.LENGTH), _int64_at(axis, _layout.X), _int64_at(axis, _layout.OUT)
@@ -81,6 +88,7 @@ def _rotate_units(
     scratch, rotated, (step, out_step, to_slots) = stack_memory(), stack_memory(), kind
     places = step, pairs if step == 1 else 1, out_step, pairs if out_step == 1 else 1
     rotated += -rotated % 32
+    before, after = _int64_at(layout, _layout.BEFORE), _int64_at(layout, _layout.AFTER)
     size, out_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.OUT_ITEM_SIZE)
     table_size = _int64_at(layout, _layout.TABLE_ITEM_SIZE)
     job = layout + 8 * _layout.JOBS
@@ -119,6 +127,9 @@ def _rotate_units(
                     row_cos, row_sin = of_cos + part_of_table, of_sin + part_of_table
                     pair_count = min(pairs - p, _layout.MOST_PAIRS)
                     _rotate_row(numbers, direction, row, row_out, row_cos, row_sin, scratch, pair_count, places)
+                if to_slots:
+                    _copy_features(numbers, of_x, of_out, -before, 0)
+                    _copy_features(numbers, of_x, of_out, 2 * pairs, 2 * pairs + after)
         job, begin, end = axis + 8 * axis_count * _layout.AXIS_LENGTH, begin - units, end - units
 
 

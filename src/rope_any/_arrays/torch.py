@@ -243,7 +243,8 @@ def _why_not_recorded(out: Array, x: Array | None = None, *table: Array) -> tupl
     if any(part.requires_grad for part in table):
         return "one in a call whose gradients are recorded for its table too, which needs x as it was", leave_out
     if x is not None and x is not out:
-        return "another array than x in a call whose gradients are recorded (an array has requires_grad)", leave_out
+        got = "another array than x in a call whose gradients are recorded (an array has requires_grad)"
+        return got, f"give x itself, not another view of it; {leave_out}"
     if _sharding.is_sharded(out):
         return "a sharded tensor in a call whose gradients are recorded", leave_out
     if torch.compiler.is_compiling():
