@@ -96,10 +96,11 @@ def plan_slot_loop(
     rest = iter(of_cache.strides[places:])
     axes = _batch_axes(host, (part, part, *factors))
     axes = axes._replace(out=tuple([0 if axis in along else next(rest) for axis in range(x.ndim - 1)]))
-    count, block, steps = prod(cache.shape[:places]), cache.shape[places - 1], (0, *of_cache.strides[:places])[-2:]
+    count, block = prod(cache.shape[:places]), cache.shape[places - 1]
+    block_step, slot_step = (0, *of_cache.strides[:places])[-2:]
     before = 0 if part is x else rotation.start
     try:
-        slots = Slots(along, count, block, *steps, before, x.shape[-1] - before - 2 * pairs)
+        slots = Slots(along, count, block, block_step, slot_step, before, x.shape[-1] - before - 2 * pairs)
         launch = _launcher(rotation, (part, cache, factors[0]), [axes], has_out=True, slots=slots)
     except Exception:  # noqa: BLE001  # compilers raise their own kinds; the rotation alone warns of it
         return None

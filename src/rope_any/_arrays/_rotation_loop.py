@@ -55,10 +55,14 @@ def _int64_at(address: int, index: int) -> int:
 
 
 @njit(forceinline=True)
-def _copy_features(numbers: Any, x: int, out: int, begin: int, end: int) -> None:
-    """Write the features `begin` to ``end - 1`` of a row, counted from those that rotate, as they are in x."""
-    for i in range(begin, end):
-        _write_out(numbers[1], out, i, _read_input(numbers[0], x, i))
+def _copy_rest(numbers: Any, layout: int, x: int, out: int, pairs: int, to_slots: Any) -> None:
+    """Write the features of a row that pass through, if it goes to a slot; x and out are those of the first pair."""
+    if to_slots:
+        number, out_number = numbers
+        for i in range(-_int64_at(layout, _layout.BEFORE), 0):
+            _write_out(out_number, out, i, _read_input(number, x, i))
+        for i in range(2 * pairs, 2 * pairs + _int64_at(layout, _layout.AFTER)):
+            _write_out(out_number, out, i, _read_input(number, x, i))
 
 
 @njit(forceinline=True)
@@ -88,7 +92,6 @@ def _rotate_units(
     scratch, rotated, (step, out_step, to_slots) = stack_memory(), stack_memory(), kind
     places = step, pairs if step == 1 else 1, out_step, pairs if out_step == 1 else 1
     rotated += -rotated % 32
-    before, after = _int64_at(layout, _layout.BEFORE), _int64_at(layout, _layout.AFTER)
     size, out_size = _int64_at(layout, _layout.ITEM_SIZE), _int64_at(layout, _layout.OUT_ITEM_SIZE)
     table_size = _int64_at(layout, _layout.TABLE_ITEM_SIZE)
     job = layout + 8 * _layout.JOBS
@@ -127,9 +130,7 @@ def _rotate_units(
                     row_cos, row_sin = of_cos + part_of_table, of_sin + part_of_table
                     pair_count = min(pairs - p, _layout.MOST_PAIRS)
                     _rotate_row(numbers, direction, row, row_out, row_cos, row_sin, scratch, pair_count, places)
-                if to_slots:
-                    _copy_features(numbers, of_x, of_out, -before, 0)
-                    _copy_features(numbers, of_x, of_out, 2 * pairs, 2 * pairs + after)
+                _copy_rest(numbers, layout, of_x, of_out, pairs, to_slots)
         job, begin, end = axis + 8 * axis_count * _layout.AXIS_LENGTH, begin - units, end - units
 
 
