@@ -98,3 +98,13 @@ def test_latent_attention_of_transformers_and_megatron_is_one_call(torch):
     cached, moved = rope.apply(k, 5), rope.reposition(rope.apply(k, 5), 5, 0)
     torch.testing.assert_close(moved, rope.apply(k, 0), rtol=0, atol=1e-6)
     assert torch.equal(moved, replace(rope, pairing="half", out_pairing=None).reposition(cached, 5, 0, source=rope))
+
+
+def test_a_function_is_checked_in_the_order_of_its_results():
+    f = ra.frequencies(16)
+    ropes = [ra.Rope(f, pairing="interleaved", out_pairing=order, start=2) for order in (None, "half")]
+    for right, other in (ropes, ropes[::-1]):
+        assert ra.testing.check_rotary(right.apply, right, head_dim=20).passed
+        report = ra.testing.check_rotary(other.apply, right, head_dim=20)
+        order = "interleaved" if other.out_pairing is None else "half"
+        assert not report.passed and report.causes == (f"features are returned in the order {order}",)

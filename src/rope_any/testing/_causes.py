@@ -73,7 +73,11 @@ def _other_partner(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 def _other_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield results in the feature order of the other pairing."""
     orders = {name: seen.members(pairing=name, pairs=r.pairs, start=int(r.features[0])) for name in PAIRINGS}
-    for name, places in orders.items():
+    rope, moved = seen.source.rope, np.arange(seen.x.shape[1])
+    if rope.out_pairing is not None:  # results were brought from that order to that of x
+        moved[np.concatenate(orders[rope.out_pairing])] = np.concatenate(orders[rope.pairing])
+    for name, (first, second) in orders.items():
+        places = moved[first], moved[second]
         if not np.array_equal(places, r.members):
             yield {"other": name}, {"written": places}
 
@@ -275,7 +279,10 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         "take features half of rotary_dim apart; half of head_dim if the model pads its frequencies with zeros",
     ),
     "pairs are formed within {count} blocks of features": (_other_blocks, "form pairs as `blocks` of the Rope says"),
-    "features are returned in the order {other}": (_other_order, "write each feature back to its own place"),
+    "features are returned in the order {other}": (
+        _other_order,
+        "write each feature to its own place, or where the `out_pairing` of the Rope has it",
+    ),
     "tables in the feature order of {other}": (
         _other_columns,
         "repeat each number of a table twice in succession for interleaved pairs, the whole table for half",

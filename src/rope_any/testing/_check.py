@@ -169,9 +169,7 @@ def check_rotary(
     if not callable(function):
         raise ArgumentTypeError("function", "be callable, as function(x, positions)", function)
     which = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
-    if right.rope.out_pairing is not None:
-        hint = "let the function return the order of its x, and give dataclasses.replace(rope, out_pairing=None)"
-        raise ArgumentValueError("rope", "have one pairing", right.rope, hint)
+    right = right_of(rope, pairing=pairing, factor=factor, **which)
     like = np.zeros(1, dtype=np.float32) if like is None else like
     lib = require_array("like", like)
     lib.require_floating("like", like)

@@ -11,6 +11,7 @@ from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.layouts import LAYOUTS, pack
 from rope_any.testing._exact import Data, features
+from rope_any.testing._rotary import members_of
 
 BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # after the point of a number from 1 to 2
 SHAPES = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (2, 0, 1, 3), "thd": (0, 2, 1, 3)}
@@ -104,7 +105,17 @@ class Subject(NamedTuple):
         """Return a result, of any number of heads, in the order of x ``(batch, heads, seq, head_dim)``."""
         order = SHAPES[self.shape]
         y = self.lib.xp.reshape(y, tuple(-1 if axis == 1 else x.shape[axis] for axis in order))
-        return self.lib.xp.permute_dims(y, tuple(int(i) for i in np.argsort(order)))
+        y = self.lib.xp.permute_dims(y, tuple(int(i) for i in np.argsort(order)))
+        return self._in_order_of_x(y)
+
+    def _in_order_of_x(self, y: Array) -> Array:
+        """Return a result whose features of each pair, if the Rope has an `out_pairing`, are where x has them."""
+        if (rope := self.rope).out_pairing is None:
+            return y
+        source, pairs = np.arange(y.shape[-1]), np.shape(rope.frequencies)[-1]
+        to, of = (members_of(each, rope.start, pairs, blocks=rope.blocks) for each in (rope.pairing, rope.out_pairing))
+        source[np.concatenate(to)] = np.concatenate(of)
+        return self.lib.xp.take(y, self.lib.xp.asarray(source.tolist(), **self.lib.device_kwargs(y)), axis=-1)
 
     def _places(self, positions: Array, *, rows: int) -> dict[str, Array]:
         """Return by name what the function takes after x: the positions, or tables of them in its layout."""
