@@ -216,7 +216,6 @@ CALLS = [
     (ValueError, "x must have 2 heads, as the frequencies", lambda: BY_HEAD.apply(X[0])),
     (ValueError, "k must have 2 heads, .*`seq_axis`=-3", lambda: BY_HEAD(np.ones((1, 4, 3, 8)), np.ones((1, 3, 3, 8)))),
     (ValueError, "gradient must be False for numpy", lambda: check_rotary(print, ROPE, gradient=True)),
-    (ValueError, "rope must have one pair", lambda: check_rotary(print, rope(out_pairing="interleaved"))),
 ]
 BENDING = [
     (ValueError, "scale_base must be at least one token; got 0.5", lambda: xpos(scale_base=0.5)),

@@ -32,6 +32,7 @@ MIX = _RNG.uniform(0, 1, (4, 4)).astype(np.float32)
 ANGLES = (np.arange(5)[:, None] * np.asarray([*F, *F])).astype(np.float32)[:, None, None]
 STEPS = np.linspace(0, 9, 24, dtype=np.float32).reshape(2, 3, 4)
 ENDS, OFFSETS, RANK = np.asarray([0, 3, 5], np.int32), np.asarray([9, 7], np.int32), np.asarray(1, np.int32)
+DOCUMENTS = np.asarray([0, 8, 12], np.int32)
 
 
 def _in_state_dict(w: Any) -> Any:
@@ -114,7 +115,7 @@ CALLS: dict[str, _Row] = {
     "grid": (lambda x: positions.grid(2, [0.5, 1.5], window=[1, 1], like=x), Q),
     "grid, array": (lambda p: positions.grid(p, 4, order="columns"), P),
     "shard": (lambda r: positions.shard(12, 3, r, zigzag=True), RANK),
-    "shard, documents": (lambda r: positions.shard(12, 2, r, zigzag=True, cumulative_lengths=[0, 8, 12]), RANK),
+    "shard, documents": (lambda r, e: positions.shard(12, 2, r, zigzag=True, cumulative_lengths=e), RANK, DOCUMENTS),
     "gather_order": (lambda x: positions.gather_order(12, 3, zigzag=True, like=x), Q),
     "mrope": (lambda x: positions.mrope([3, (1, 2, 2), 4], like=x, diagonal=0.5), Q),
     "mrope, audio": (lambda x: positions.mrope([3, (2, 2, 2, 3), 4], like=x, chunk=2), Q),
