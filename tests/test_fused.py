@@ -7,6 +7,7 @@ import shutil
 import signal
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import ml_dtypes
@@ -287,6 +288,13 @@ def test_backward_is_compiled_as_forward_is(torch, rng, monkeypatch):
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert len(calls) == forward + 1
     torch.testing.assert_close(gradient, rope.apply(torch.ones_like(x), 5, inverse=True), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("orders", [*product(("half", "interleaved"), repeat=2)], ids=" to ".join)
+def test_wide_rows_along_several_axes(orders, rng):
+    rope = ra.Rope(ra.frequencies(1100), pairing=orders[0], out_pairing=orders[1], start=1)
+    x = rng.uniform(-1, 1, (2, 5, 3, 1102)).astype("f4")[:, :, ::2]  # no two axes can be joined
+    np.testing.assert_allclose(rope.apply(x, 3, seq_axis=-3, fused=True), rope.apply(x, 3, seq_axis=-3), atol=1e-6)
 
 
 def test_numba_can_be_called_from_many_threads(rng):

@@ -114,9 +114,9 @@ def _rotate_units(
             if to_slots:
                 out += _offset_of(layout, slot)
             for n in range(2, axis_count):
-                length, x_step, out_step, cos_step, sin_step = _read_axis(axis + 8 * n * _layout.AXIS_LENGTH)
+                length, x_by, out_by, cos_by, sin_by = _read_axis(axis + 8 * n * _layout.AXIS_LENGTH)
                 rest, i = divmod(rest, length)
-                x, out, cos, sin = x + i * x_step, out + i * out_step, cos + i * cos_step, sin + i * sin_step
+                x, out, cos, sin = x + i * x_by, out + i * out_by, cos + i * cos_by, sin + i * sin_by
             for k in range(t * tile, min((t + 1) * tile, rows)):
                 of_x, of_out, of_cos, of_sin = x + k * x_row, out + k * out_row, cos + k * cos_row, sin + k * sin_row
                 if past_caches:
