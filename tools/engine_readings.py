@@ -110,7 +110,7 @@ def dynamic_rows() -> Iterator[Case]:
     does = "scale nothing; vLLM's table ends at the trained length"
     difference = f"{times(dynamic(TRAINED), at_extended)} at 4 times the length"
     yield "`dynamic`", "vLLM 0.33, llama.cpp (`conversion/base.py`)", does, difference
-    does = "keeps the table of a long sequence until one is shorter than the trained length"
+    does = "after a long sequence keeps its table until one is shorter than the trained length"
     kept = by_transformers(LlamaRotaryEmbedding, read, EXTENDED, TRAINED)
     yield "`dynamic`", "transformers 5.24", does, times(kept, at_trained)
     # src/layers/modeling/rotary_embedding.py
@@ -127,14 +127,14 @@ def yarn_rows() -> Iterator[Case]:
     yield "`yarn`", "LitGPT 0.5.13", does, times(yarn(reverse=True), right)
     # modeling_rope_utils.py of 4.51.0 and 4.55.4: the longest over the original length
     difference = f"{times(yarn(factor=1.0), right)}, if `max_position_embeddings` is not raised"
-    yield "`yarn`, `factor`", "transformers 4.51 to 4.55", "derive it from the lengths", difference
+    yield "`yarn`, `factor`", "transformers 4.51 to 4.55", "derive the factor from the lengths", difference
     at_1_turn = ours(given("yarn", beta_fast=1.0, beta_slow=1.0, **ORIGINAL)).frequencies
     does = "reads them only in `mistral3.cpp` and `grok.cpp`"
-    difference = f"{times(yarn(), at_1_turn)} for 1 and 1"
+    difference = f"{times(yarn(), at_1_turn)} if both are 1"
     yield "`yarn`, `beta_fast`, `beta_slow`", "llama.cpp (`src/models`)", does, difference
     # mrope.py; positions_factor is 4, but 1 in qwen3_vl.py and qwen3_5.py
     by_axis = ours(given("yarn", "qwen2_vl", mrope_section=[16, 24, 24], **ORIGINAL)).frequencies
-    does = "makes the ramp for 4 times the length, except in Qwen3-VL and 3.5"
+    does = "makes the ramp for 4 times the length, except in Qwen3-VL and Qwen3.5"
     difference = times(yarn(length=4 * TRAINED), [sum(axes) for axes in zip(*by_axis, strict=True)])
     yield "`yarn`, `mrope_section`", "vLLM 0.33", does, difference
     # mlx_lm/models/rope_utils.py; deepseek_scaling_rope.py
@@ -142,7 +142,9 @@ def yarn_rows() -> Iterator[Case]:
     by_kind = given("yarn", "gemma3_text", kind, truncate=False, **ORIGINAL)
     theirs = [*yarn(), *by_transformers(Gemma3RotaryEmbedding, by_kind, TRAINED, layer_type=kind)]
     difference = times(theirs, 2 * ours(given("yarn", truncate=False, **ORIGINAL)).frequencies)
-    engines = "mlx-lm 0.32, vLLM 0.33 for DeepSeek, llama.cpp (`ggml/src/ggml.c`), transformers 5.24 by layer type"
+    engines = (
+        "mlx-lm 0.32, vLLM 0.33 for DeepSeek, llama.cpp (`ggml/src/ggml.c`), transformers 5.24 for keys by layer type"
+    )
     yield "`yarn`, `truncate`", engines, "don't read it", difference
 
 
@@ -154,15 +156,20 @@ def attention_rows() -> Iterator[Case]:
     difference = factors(m(1), read=given("yarn", attention_factor=1.0, **ORIGINAL))
     yield "`yarn`, `attention_factor`", engines, "don't read it", difference
     # the same and rope_variant.py: m(mscale) / m(mscale_all_dim)
-    engines = "mlx-lm 0.32; vLLM 0.33, SGLang 0.5.23 for DeepSeek"
-    does = "take 1 for a missing `mscale`, 0 for the other"
+    engines = "mlx-lm 0.32, and for DeepSeek vLLM 0.33 and SGLang 0.5.23"
+    does = "take 1 for a missing `mscale`, 0 for a missing `mscale_all_dim`"
     difference = factors(m(0.707) / m(0), m(1) / m(1), read=given("yarn", mscale=0.707, **ORIGINAL))
-    yield "`yarn`, `mscale` or `mscale_all_dim` alone", engines, does, f"{difference}, for 0.707 or 1"
+    yield (
+        "`yarn`, `mscale` or `mscale_all_dim` alone",
+        engines,
+        does,
+        f"{difference}, for `mscale` 0.707 or `mscale_all_dim` 1",
+    )
     does = "has no attention factor without `rope_attention_scaling`"
     yield "`yarn`", "MaxText 0.2.5 (`maxtext/layers/embeddings.py`)", does, factors(1.0, read=right)
     # src/ggml-cpu/ops.cpp
-    does = "multiplies by the attention factor itself, so one passed to it is squared"
-    yield "`yarn`", "ggml 0.25", f"{does}; llama.cpp divides it out", factors(m(1) ** 2, read=right)
+    does = "multiplies by the attention factor itself, so one that is passed too is squared"
+    yield "`yarn`", "ggml 0.25", f"{does}; llama.cpp divides by it first", factors(m(1) ** 2, read=right)
 
 
 def longrope_rows() -> Iterator[Case]:
@@ -170,7 +177,7 @@ def longrope_rows() -> Iterator[Case]:
     read = given("longrope", "phimoe", short_factor=SHORT, long_factor=LONG, **MSCALES, **ORIGINAL)
     long = times(plain(divisors=LONG), ours(read, sequence_length=TRAINED).frequencies)
     # phi3_long_rope_scaled_rope.py
-    does = "choose one list, by the length that they serve"
+    does = "choose one list as they start, by the longest length that they serve"
     yield "`longrope`", "vLLM 0.33, llama.cpp (`src/llama-model.cpp`)", does, long
     yield "`longrope`", "mlx-lm 0.32", "always takes the long list", long  # SuScaledRoPE in rope_utils.py
     short = by_transformers(PhimoeRotaryEmbedding, read, EXTENDED)

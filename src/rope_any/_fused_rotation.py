@@ -83,8 +83,8 @@ def plan_slot_loop(
     """
     Return a function ``(x, table, (cache, slots))`` of Numba's loop that writes x into slots; None if there is no loop.
 
-    It returns whether x was written: not if an array is unaligned or a slot is past the end. Slots are for the axes
-    `along` of x, and the other axes are those of a row of the cache.
+    The function returns whether it has written x: not if an array is unaligned or a slot is past the end. `along` are
+    the axes of x that the slots have; the other axes are those of a row of the cache.
     """
     lib, dtype, pairs = rotation.lib, rotation.dtype(x), table.cos.shape[-1]
     host: Any = lib.host
@@ -97,7 +97,7 @@ def plan_slot_loop(
     axes = _batch_axes(host, (part, part, *factors))
     axes = axes._replace(out=tuple([0 if axis in along else next(rest) for axis in range(x.ndim - 1)]))
     count, block = prod(cache.shape[:places]), cache.shape[places - 1]
-    block_step, slot_step = (0, *of_cache.strides[:places])[-2:]
+    block_step, slot_step = (0, *of_cache.strides[:places])[-2:]  # a flat cache is one block
     before = 0 if part is x else rotation.start
     try:
         slots = Slots(along, count, block, block_step, slot_step, before, x.shape[-1] - before - 2 * pairs)

@@ -55,9 +55,10 @@ class Rope:
         Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`. The checkpoint decides it:
         "half" for Llama in transformers, "interleaved" for GPT-J and for Llama as Meta published it.
     out_pairing : {"half", "interleaved"}, optional
-        The pairing of rotated queries and keys, if it is not `pairing`. DeepSeek-V3 in transformers and the latent
-        attention (MLA) of Megatron read "interleaved" and write "half". `apply` with ``inverse=True`` reads this order
-        and returns that of `pairing`; `reposition` reads and returns this one.
+        The order in which rotated features are returned, if not that of `pairing`: the same features form pairs, but
+        lie where this pairing has them. DeepSeek-V3 in transformers and the latent attention (MLA) of Megatron read
+        "interleaved" and write "half". `apply` with ``inverse=True`` takes this order and returns that of `pairing`;
+        `reposition` takes and returns this one.
     attention_factor : float, optional
         A factor of cosine and sine, as in YaRN and LongRoPE.
     start : int, optional
@@ -295,11 +296,11 @@ class Rope:
         inverse : bool, optional
             Undo the rotation: rotate by the negative angles, and divide by the attention factor.
         out : array, optional
-            As for `rotate`; a cache if `slots` are given.
+            Where to write the result, as for `rotate`; with `slots`, the cache, which is then required.
         slots : array, optional
-            The slot of each token, an integer, shaped like positions. `out` is then ``(slots, ..., features)`` or
-            ``(blocks, block, ..., features)``, and slot n is ``divmod(n, block)``. Tokens with a negative one are
-            skipped.
+            The slot of each token: integers ``(seq,)`` or ``(batch, ..., seq)``, of the lengths of x. `out` is then a
+            cache ``(slots, ...)`` or ``(blocks, slots of a block, ...)`` and the other axes of x; slot n of the latter
+            is at ``divmod(n, slots of a block)``. Tokens with a negative slot are skipped.
         fused : bool, optional
             As in a call of the Rope.
 
@@ -315,8 +316,9 @@ class Rope:
 
         Notes
         -----
-        `slots` are the ``slot_mapping`` of vLLM. One past the end is an error on a CPU; elsewhere it is not read, and
-        skipped. If tokens share a slot, any may be written.
+        `slots` are the ``slot_mapping`` of vLLM. One past the end is an error for NumPy, and for torch on a CPU that
+        is not compiling; elsewhere slots are not read, and such tokens are skipped. What a slot that tokens share
+        holds afterwards is undefined.
         """
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):

@@ -40,7 +40,7 @@ def rotate(
     pairing : {"half", "interleaved"}
         Which features form a pair, as for `Rope`.
     out_pairing : {"half", "interleaved"}, optional
-        The pairing of the result, if that is not `pairing`, as for `Rope`.
+        The pairing in whose order the result is returned, by default `pairing`, as for `Rope`.
     inverse : bool, optional
         Rotate by (cos, −sin): the transpose, which is the inverse of a table without attention factor. It takes x in
         `out_pairing` and returns it in `pairing`.
@@ -49,9 +49,9 @@ def rotate(
     out : array, optional
         Where to write the result: x itself (in place), or an array of its shape that does not overlap it. That may have
         another floating-point dtype, to which products are rounded once. If an exception such as KeyboardInterrupt ends
-        the call, `out` is rotated in part. While torch records gradients, it can only be x itself, as
-        flash-attention's ``inplace=True`` in training, and only if x is no leaf, no view of one, and no view by split,
-        chunk or unbind; and the table must not need gradients.
+        the call, a part of `out` is written. While torch records gradients, `out` must be x itself, like
+        ``inplace=True`` of flash-attention; the table must not need gradients; and x must not be a leaf, a view of one,
+        a DTensor, or a view that autograd lets nobody write, such as one by split, chunk or unbind.
     fused : bool, optional
         Compile the rotation to one loop, which takes seconds at the first call with a dtype: by Numba (the extra
         ``numba``) for NumPy and for torch on a CPU, else by torch.compile, jax.jit, mlx.compile or a CUDA kernel of
@@ -61,7 +61,7 @@ def rotate(
     -------
     array
         The rotated x: `out` if it is given, else a new array of the same shape, dtype, library and device. On a CPU
-        that lies in memory as x does, like ``empty_like(x)``, unless a compiler makes it.
+        the new array has the memory order of x, as ``empty_like(x)`` has, unless a compiler makes it.
 
     Raises
     ------
@@ -69,8 +69,8 @@ def rotate(
         If an argument is not a floating-point array of the library of x.
     ValueError
         If the shapes don't broadcast, the pairing is unknown or devices differ; or if `out` cannot be written, overlaps
-        another argument in part, has 16 bits for float64, or is written in a way that autograd, which is on, can't
-        record.
+        another argument in part, has 16 bits while x is float64, or is written in a way that autograd can't record
+        while it records.
 
     Notes
     -----

@@ -62,12 +62,12 @@ def _rotate_partition(rotation: Rotation, x: Array, cos: Array, sin: Array, *, o
 
 
 def _plan_gradient(rotation: Rotation, *, writes: bool) -> Plan:
-    """Return the plan for tensors with gradients; autograd saves the table, and the tensors if it needs a gradient."""
+    """Return the plan for tensors whose gradients are recorded; autograd saves the table, and xs if that has some."""
     gradients: Any = rotation.lib.gradients
     forward, vjp = partial(rotate_planned, rotation), partial(_vjp, rotation)
     if not writes:
         return lambda xs, table, _: gradients.with_vjp(forward, vjp, *xs, *table)
-    # in place, as `plan_outs` refuses other outs; and one by one, as autograd changes the past of one view at a time
+    # in place, as `plan_outs` refuses other outs; one by one, as autograd updates the history of one view in a call
     in_place = lambda xs, table: forward(xs, table, xs)  # noqa: E731
     return one_by_one(lambda x, table, _: gradients.with_vjp(in_place, vjp, x, *table)[0])
 

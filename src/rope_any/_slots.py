@@ -21,7 +21,7 @@ def plan_slots(
     broadcast: Callable[[Table], Table] | None,
 ) -> Plan:
     """
-    Return the plan that writes the rotated tokens into `outs`, a cache and the slot of each token.
+    Return the plan that writes the rotated tokens into a cache; `outs` are that and the slot of each token.
 
     The plan takes the table of a call; `broadcast`, if it is not None, fits that to the axes of x.
     """
@@ -35,7 +35,7 @@ def plan_slots(
         loop = plan_slot_loop(rotation, x, wide_table, outs, order[: slots.ndim])
 
     def plan_indexed(x: Array, table: Table, cache: Array) -> Plan:
-        """Return the plan that rotates a copy of x and assigns it to an indexed cache."""
+        """Return the plan that rotates x into a new array, whose rows it assigns to the cache by indices."""
         dtype = rotation.unrounded_dtype(x, cache)
         rotate = plan_rotation(rotation, (lib.cast(x, dtype),), table, (None,))
 
@@ -60,6 +60,7 @@ def plan_slots(
             table = broadcast(table)
         if loop is not None and loop(xs[0], table, outs):
             return outs[:1]
+        # the loop refuses arrays that are not aligned, and slots past the end
         return (indexed or plan_indexed(xs[0], table, outs[0]))(xs, table, outs)
 
     return run
@@ -88,7 +89,11 @@ def _require_fitting(tokens: Tokens, cache: Array, slots: Array) -> tuple[tuple[
 
 
 def _assign(lib: Library, cache: Array, places: tuple[int, ...], slots: Array, rows: Array, *, on_host: bool) -> None:
-    """Assign rows, the axes of slots first, to the slots of a cache that exist; if they can be read, refuse others."""
+    """
+    Write rows, whose first axes are those of `slots`, into a cache; skip those with a negative slot.
+
+    A slot past the end is an error if the values of slots can be read, and else skipped too.
+    """
     xp, count, row = lib.xp, prod(places), tuple(cache.shape[len(places) :])
     slots = lib.cast(slots, xp.int64)
     if slots.ndim != 1:
@@ -100,8 +105,8 @@ def _assign(lib: Library, cache: Array, places: tuple[int, ...], slots: Array, r
         if int(slots.min()) < 0:
             slots, rows = slots[slots >= 0], rows[slots >= 0]
     elif prod(slots.shape):
-        # No length may depend on values here: tokens without a slot write what the first one with a slot does, or if
-        # there is none, what is in slot 0 already.
+        # The number of rows can't depend on values here: a token without a slot repeats the write of the first one with
+        # a slot; if none has one, slot 0 is written with what it holds.
         exist = (slots >= 0) & (slots < count)
         first = xp.argmax(lib.astype(exist, xp.int32))
         source = xp.where(exist, xp.arange(slots.shape[0], **lib.device_kwargs(slots)), first)

@@ -503,16 +503,16 @@ def shard(
     rank : int or array
         The rank, from 0 on, as a number or a 0-d integer array, which may be traced.
     zigzag : bool
-        Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
-        a causal mask, or chunk ``rank`` of `ranks`. It must match how the data is distributed.
+        True if a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
+        a causal mask; False if it has chunk ``rank`` of `ranks`. It must match how the data is distributed.
     cumulative_lengths : array or sequence of int, optional
         Those of packed documents, as for `packed`. Each document is divided into chunks by itself, so its length must
-        be a multiple of their number, which is not checked for an array. There, tokens after the last document are
-        divided as one more.
+        be a multiple of the number of chunks. An array is not read: wrong lengths are not noticed, and the tokens
+        after the last document are divided as one more.
     starts : array or sequence of int, optional
         ``(documents,)``, the position of the first token of each document, by default 0.
     restart : bool, optional
-        Whether positions restart in each document, or are the indices of a rank's tokens in the packed row.
+        True if positions restart in each document; False for the indices of the rank's tokens in the packed row.
     like : array, optional
         As for `from_starts`.
 
@@ -524,8 +524,8 @@ def shard(
     Notes
     -----
     `cumulative_lengths` and `starts` are ``cu_seqlens`` and ``start_positions`` of TransformerEngine's
-    ``fused_apply_rotary_pos_emb``, and ``restart=False`` is its ``thd_get_partitioned_indices``. `gather_order` is the
-    inverse.
+    ``fused_apply_rotary_pos_emb``, and ``restart=False`` is its ``thd_get_partitioned_indices``. `gather_order` is
+    for the way back.
 
     Examples
     --------
@@ -596,13 +596,13 @@ def gather_order(
     """
     count, n = _count_chunks(length, ranks, zigzag=zigzag)
     per_rank = count // ranks
-    # in the concatenated shards, chunk c of a sequence is the one with this index
+    # places[c] is where chunk c of a sequence lies among the chunks of the concatenated shards
     places = [min(2 * c, 2 * (count - 1 - c) + 1) if per_rank == 2 else c for c in range(count)]
     if cumulative_lengths is None:
         return _in_chunks([n // count * place for place in places], n // count, like=like)
     begins, sizes = _documents(cumulative_lengths, n, count, ranks, like=like)
     # a rank has its chunks of the first document, then those of the second, ...
-    firsts = [c // per_rank * (n // ranks) + begins // ranks + c % per_rank * sizes for c in places]
+    firsts = [p // per_rank * (n // ranks) + begins // ranks + p % per_rank * sizes for p in places]
     return _in_chunks_of(begins, sizes, firsts, n)
 
 

@@ -86,8 +86,8 @@ def _rotate_units(
     """
     Rotate units (tiles of rows) `begin` to ``end - 1`` of a layout; `addresses`: of q, k, results, cos and sin.
 
-    `kind` are the steps from a pair to the next in x and in the result, and a bool: if it is true, the place of k has
-    the slots of q, one for each index along the second axis.
+    `kind` has the steps from a pair to the next in x and in the result, and whether results go to slots: then the
+    address of k is that of the slots, one for each index along the second axis.
     """
     scratch, rotated, (step, out_step, to_slots) = stack_memory(), stack_memory(), kind
     places = step, pairs if step == 1 else 1, out_step, pairs if out_step == 1 else 1

@@ -241,10 +241,10 @@ def _why_not_recorded(out: Array, x: Array | None = None, *table: Array) -> tupl
     """Return (got, hint) of an error if autograd, which is on, can't record that `out` is written; else None."""
     leave_out = "leave out `out`, or use no_grad()"
     if any(part.requires_grad for part in table):
-        return "one in a call whose gradients are recorded for its table too, which needs x as it was", leave_out
+        return "one in a call that records gradients of its table, which are computed from x as it was", leave_out
     if x is not None and x is not out:
         got = "another array than x in a call whose gradients are recorded (an array has requires_grad)"
-        return got, f"give x itself, not another view of it; {leave_out}"
+        return got, f"give x itself, not another view of it; or {leave_out}"
     if _sharding.is_sharded(out):
         return "a sharded tensor in a call whose gradients are recorded", leave_out
     if torch.compiler.is_compiling():
@@ -252,7 +252,7 @@ def _why_not_recorded(out: Array, x: Array | None = None, *table: Array) -> tupl
     is_view = out._is_view()  # noqa: SLF001  # no public function says it, nor what made the view
     if is_view and not out._base.is_leaf:  # noqa: SLF001
         got, hint = _VIEWS.get(torch._C._autograd._get_creation_meta(out).name, ("", ""))  # noqa: SLF001
-        return (f"{got}, in a call whose gradients are recorded", f"{hint}, {leave_out}") if got else None
+        return (f"{got}, in a call whose gradients are recorded", f"{hint}; or {leave_out}") if got else None
     return (f"a {'view of a ' * is_view}leaf that requires gradients", leave_out) if out.is_leaf or is_view else None
 
 

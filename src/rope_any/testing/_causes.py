@@ -71,11 +71,11 @@ def _other_partner(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 
 def _other_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield results in the feature order of the other pairing."""
+    """Yield results whose features are in the order of a pairing that is not the right one."""
     orders = {name: seen.members(pairing=name, pairs=r.pairs, start=int(r.features[0])) for name in PAIRINGS}
     rope, moved = seen.source.rope, np.arange(seen.x.shape[1])
-    if rope.out_pairing is not None:  # results were brought from that order to that of x
-        moved[np.concatenate(orders[rope.out_pairing])] = np.concatenate(orders[rope.pairing])
+    if rope.out_pairing is not None:  # `Subject` has brought results from that order to that of x
+        moved[np.concatenate(seen.members(pairing=rope.out_pairing))] = np.concatenate(seen.members())
     for name, (first, second) in orders.items():
         places = moved[first], moved[second]
         if not np.array_equal(places, r.members):
