@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 import rope_any as ra
@@ -110,7 +111,7 @@ MISTAKES = {
     "apple/coreai-models 66": Mistake(
         by(powers(128, 1e6)[:16]),
         PROPORTIONAL,
-        ("the rotary part is too small: only 16 of 64 rotate, in features 0 to 31",),
+        ("features i and i + 16 form a pair, rather than i and i + 64",),
     ),
     "AI-Hypercomputer/maxtext 4615": Mistake(
         by(powers(128)), PART, ("another rotary_dim, 128: features 0 to 127 are rotated",), 128
@@ -194,6 +195,16 @@ MISTAKES = {
     ),
     "Blaizzy/mlx-vlm 1983": Mistake(
         with_one_token(lambda p: 0 * p), plain(), ("with one token: nothing is rotated, as if all positions were 0",)
+    ),
+    "NVIDIA-NeMo/Automodel 2549": Mistake(
+        lambda x, p: turned(x, p.astype("f4")[:, None] * powers(64).astype(ml_dtypes.bfloat16).astype("f4")),
+        plain(),
+        ("frequencies in bfloat16", "angles in float32"),
+    ),
+    "jundot/omlx 2363": Mistake(
+        by(powers(64), at=lambda p: p if p[0] == 0 else 0 * p + p[0]),
+        plain(),
+        ("all tokens of a call that begins after 0 are rotated as its first",),
     ),
     "ml-explore/mlx-lm 1554": Mistake(by(2 * powers(64)), plain(), ("rotated twice",)),
     "Blaizzy/mlx-vlm 576": Mistake(

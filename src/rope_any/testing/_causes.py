@@ -51,9 +51,12 @@ def _fewer_pairs(r: Rotary, seen: Seen) -> Iterator[Wrong]:
         fields = {"frequencies": r.frequencies[:, kept], "members": tuple(each[kept] for each in r.members)}
         yield {"which": f"pairs {rest[0]} to {rest[-1]} are left out"}, fields
     count = len(seen.moved) // 2
-    if 0 < count < r.pairs:
+    if 0 < count < len(should):
         fields = {"frequencies": r.frequencies[:, :count], "members": seen.members(start=seen.moved[0], pairs=count)}
-        yield {"which": f"only {count} of {r.pairs} rotate, in features {seen.moved[0]} to {seen.moved[-1]}"}, fields
+        yield (
+            {"which": f"only {count} of {len(should)} rotate, in features {seen.moved[0]} to {seen.moved[-1]}"},
+            fields,
+        )
 
 
 def _other_partner(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -281,7 +284,7 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     "pairs are formed within {count} blocks of features": (_other_blocks, "form pairs as `blocks` of the Rope says"),
     "features are returned in the order {other}": (
         _other_order,
-        "write each feature to its own place, or where the `out_pairing` of the Rope has it",
+        "write each feature to its own place; if this order is wanted, give a Rope with that `out_pairing`",
     ),
     "tables in the feature order of {other}": (
         _other_columns,
@@ -303,7 +306,7 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     ),
     "nothing is rotated, as if all positions were 0": (
         _mapped(np.zeros_like),
-        "pass the positions on, and use the result",
+        "pass the positions on, and use the result; leave out in_place (--in-place) if the function returns it",
     ),
     "positions ignored: all tokens are rotated as at 1": (_mapped(np.ones_like), "use the positions"),
     "positions ignored: each call counts from 0": (
@@ -311,6 +314,10 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         "use the positions: with a cache a call begins at the length of the cache",
     ),
     "all tokens of a call are rotated as its first": (_mapped(_first_of_call), "give each token its own position"),
+    "all tokens of a call that begins after 0 are rotated as its first": (
+        _mapped(lambda p: np.where(_first_of_call(p) == 0, p, _first_of_call(p))),
+        "give each token its own position, beside a cache too",
+    ),
     "int64 positions are read as int32: every second one is 0": (
         _mapped(_as_int32),
         "convert the positions to the dtype that the kernel reads",
@@ -331,6 +338,9 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     **MEASURED,
     # measured against the frequencies that explain the first positions
     "all positions are off by {by}": (_shifted, "count from the first token: no offset of padding or of an embedding"),
-    "positions {how}": (_elsewhere, "make tables as long as the longest sequence"),
+    "positions {how}": (
+        _elsewhere,
+        "make tables as long as the longest sequence, and give each token its own position",
+    ),
 }
 """All mistakes that are looked for but roundings."""

@@ -136,17 +136,23 @@ def _independence(task: Task, subject: Subject) -> _Found:
     yield _error(np.flip(subject(np.flip(x, axes), positions), axes), y)
     if task.by_head is None:
         yield _error(subject(x[:, :1], positions), y[:, :1])
-    token, want = x[:, :, -1:], y[:, :, -1:]
-    alone = subject(token, positions[-1:])
+    whole = dict(zip(task.near, _outputs(task, subject), strict=True))
+    first, *rest = task.near
+    tokens = [*((first, i) for i in range(RUN_LENGTH)), *((begin, i) for begin in rest for i in (0, RUN_LENGTH - 1))]
+    places = [_consecutive(task, begin)[i] for begin, i in tokens]
+    want = np.stack([whole[begin][:, :, i] for begin, i in tokens], axis=2)
+    alone = np.concatenate([subject(x[:, :, i : i + 1], [p]) for (_, i), p in zip(tokens, places, strict=True)], axis=2)
     yield _error(alone, want)
     wrong = (np.abs(alone - want) > 1e-5).any(axis=(2, 3))
     if wrong.any() and task.by_head is None:
-        yield _with_one_token(task, wrong, token[wrong][:, 0], alone[wrong][:, 0], positions[-1])
+        given = x[:, :, [i for _, i in tokens]]
+        yield _with_one_token(task, wrong, given[wrong], alone[wrong], places)
 
 
-def _with_one_token(task: Task, wrong: Data, x: Data, y: Data, position: Any) -> Fault:
-    """Return the mistake of calls with one token at a position; x, y are of the rows and heads that are `wrong`."""
-    positions, among = by_axis(np.asarray([position] * len(x))), wrong_among(wrong)
+def _with_one_token(task: Task, wrong: Data, x: Data, y: Data, places: list[Any]) -> Fault:
+    """Return the mistake of calls with one token at each of `places`; x, y are of rows and heads that are `wrong`."""
+    positions, among = by_axis(np.asarray(places * len(x))), wrong_among(wrong)
+    x, y = (each.reshape(-1, each.shape[-1]) for each in (x, y))
     found = find_causes(Seen(task.right, task.source, x, positions, y), bound=ANGLE_NOISE)
     return _joined(f"with one token{among and f', in {among}'}", found, unknown="another result than in a longer call")
 

@@ -73,7 +73,7 @@ def _without(seen: Seen, kept: Data, bound: float) -> Diagnosis:
     if not np.isfinite(seen.y).all():
         what, remedy = "infinite or NaN values", "see where they come from: float16 ends at 65504"
     if not kept.any():
-        return Diagnosis((Fault(what, remedy),))
+        return Diagnosis((Fault(what, remedy if what != "zeros" else "see what should write the results"),))
     begin, rest = np.abs(seen.positions[~kept]).max(axis=1).min(), seen.at(kept)
     found = find_causes(rest, bound=bound) if (off := _largest(seen.right, rest)) > bound else Diagnosis((), off)
     return Diagnosis((*found.faults, Fault(f"{what} from position {begin:.0f} on", remedy)), found.error)
@@ -165,6 +165,8 @@ def _precisions() -> Iterator[_Rounding]:
     angles = [_in(dtype, step) for dtype in ("float32", *half) for step in ("frequencies", "angles", "positions")]
     tables = [_in(dtype, step) for dtype in half for step in ("the table", "the rotation itself")]
     angles += [(tf32, dtypes | {"angles": "float32"})]
+    cast, product_of_cast = [_in(dtype, "frequencies") for dtype in half], _in("float32", "angles")
+    angles += [((*one, *product_of_cast[0]), first | product_of_cast[1]) for one, first in cast]
     cuts = [_in(CUT, "the table"), _in(CUT, "the result")]  # after float32 alone
     exact: _Rounding = ((), {})
     both = *product([exact, *angles], [exact, *tables]), *product([exact, *angles[:2]], cuts)

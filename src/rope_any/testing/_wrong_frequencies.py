@@ -176,7 +176,8 @@ def other_ramp(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 def as_measured(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the measured frequencies, where they differ from the right ones."""
     f = seen.measured(r)
-    if f is None or np.allclose(f, r.frequencies, rtol=1e-4, atol=1e-9):
+    # a sign beside measured frequencies would be a guess
+    if f is None or r.sign != seen.right.sign or np.allclose(f, r.frequencies, rtol=1e-4, atol=1e-9):
         return
     own = np.isclose(f, r.frequencies, rtol=1e-4, atol=1e-9).all(axis=0)
     pairs = np.flatnonzero(~own)
