@@ -170,8 +170,8 @@ def test_torch_out_that_autograd_cannot_record_is_refused_and_not_written(torch,
         (x, torch.empty_like(x), "another array than x in a call whose gradients", cos, sin),
         (x, x[:], "another array than x", cos, sin),
         (x.detach(), x, "another array than x", cos, sin),
-        (fixed, fixed, "gradients are recorded for its table too", cos.clone().requires_grad_(), sin),
-        (x, x, "gradients are recorded for its table too", cos, sin.clone().requires_grad_()),
+        (fixed, fixed, "records gradients of its table", cos.clone().requires_grad_(), sin),
+        (x, x, "records gradients of its table", cos, sin.clone().requires_grad_()),
     ):
         ra.rotate(y := x * 1, cos, sin, pairing=rope.pairing, out=y)  # a plan for all tensors like x
         with pytest.raises(ValueError, match=f"out must be an array that can be written; got .*{message}"):
