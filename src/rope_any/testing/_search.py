@@ -165,8 +165,8 @@ def _precisions() -> Iterator[_Rounding]:
     angles = [_in(dtype, step) for dtype in ("float32", *half) for step in ("frequencies", "angles", "positions")]
     tables = [_in(dtype, step) for dtype in half for step in ("the table", "the rotation itself")]
     angles += [(tf32, dtypes | {"angles": "float32"})]
-    cast, product_of_cast = [_in(dtype, "frequencies") for dtype in half], _in("float32", "angles")
-    angles += [((*one, *product_of_cast[0]), first | product_of_cast[1]) for one, first in cast]
+    fault, in_float32 = _in("float32", "angles")
+    angles += [((*one, *fault), first | in_float32) for one, first in (_in(dtype, "frequencies") for dtype in half)]
     cuts = [_in(CUT, "the table"), _in(CUT, "the result")]  # after float32 alone
     exact: _Rounding = ((), {})
     both = *product([exact, *angles], [exact, *tables]), *product([exact, *angles[:2]], cuts)
