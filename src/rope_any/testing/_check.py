@@ -15,7 +15,7 @@ from rope_any.testing._properties import Property, properties_of, wrong_among
 from rope_any.testing._report import as_json, error_text, head_lines, refusal_texts
 from rope_any.testing._right import right_of
 from rope_any.testing._rotary import Fault, rotate_wrongly
-from rope_any.testing._search import ROUNDINGS, Diagnosis, find_causes
+from rope_any.testing._search import ROUNDINGS, Diagnosis, find_causes, fits
 from rope_any.testing._seen import Seen
 from rope_any.testing._subject import SHAPES, RefusedError, Subject, is_by_head
 from rope_any.testing._task import ANGLE_NOISE, BATCH, ROTATION_BOUNDS, Task, by_axis, task_of
@@ -190,6 +190,9 @@ def check_rotary(
         return _report(task, subject)
 
 
+_OTHERWISE = Fault("other heads or rows are wrong in another way", "check the heads one at a time")
+
+
 def _report(task: Task, subject: Subject) -> Report:
     """Run all comparisons and property tests, and return the report."""
     bound, places = ROTATION_BOUNDS[subject.dtype], task.right.members
@@ -262,7 +265,7 @@ def _causes(task: Task, runs: list[tuple[Data, ...]], worst: Data, subject: Subj
     `worst` has these errors, ``(rows, heads)``. With the option `keys`, the last heads are those of k; q and k are
     judged apart.
     """
-    positions, bound = np.concatenate([run[2] for run in runs]), ROTATION_BOUNDS[subject.dtype]
+    bound = ROTATION_BOUNDS[subject.dtype]
     # the last heads are those of k
     shared = task.by_head or 1
     kinds = {"queries": slice(-shared), "keys": slice(-shared, None)} if "keys" in subject.asked else {"": slice(None)}
@@ -273,19 +276,31 @@ def _causes(task: Task, runs: list[tuple[Data, ...]], worst: Data, subject: Subj
         if of_kind.max() <= bound:
             continue
         row, head = np.unravel_index(of_kind.argmax(), of_kind.shape)
-        x, y = (np.concatenate([run[i][row, heads][head] for run in runs]) for i in (0, 1))
-        own = task.rotaries[int(head) % len(task.rotaries)]
-        seen = Seen(own, task.source, x, positions, y, subject.dtype)
-        diagnosis = find_causes(seen, bound=max(bound, ANGLE_NOISE))
+        seen = {place: _seen(task, runs, heads, place, subject.dtype) for place in np.ndindex(of_kind.shape)}
+        diagnosis = find_causes(seen[row, head], bound=max(bound, ANGLE_NOISE))
         errors.append(diagnosis.error)
-        for cause in diagnosis.faults:
-            where = "" if cause.text.startswith(ROUNDINGS) else wrong_among(~(of_kind <= bound))
+        wrong = ~(of_kind <= bound)
+        alike = wrong.copy()
+        if diagnosis.rotary is not None and task.by_head is None:
+            for place in map(tuple, np.argwhere(wrong)):
+                alike[place] = fits(diagnosis.rotary, seen[place], bound=max(bound, ANGLE_NOISE))
+        others = () if (alike == wrong).all() else (_OTHERWISE,)
+        for cause in (*diagnosis.faults, *others):
+            where = "" if cause.text.startswith((*ROUNDINGS, _OTHERWISE.text)) else wrong_among(alike)
             found.setdefault(cause, []).append(" of ".join(filter(None, (where, name))))
     named = (
         cause._replace(text=f"{cause.text}, in {' and '.join(names)}") if names[0] else cause
         for cause, names in found.items()
     )
     return Diagnosis(tuple(named), None if None in errors else max(errors))
+
+
+def _seen(task: Task, runs: list[tuple[Data, ...]], heads: slice, place: tuple[int, ...], dtype: str) -> Seen:
+    """Return the results of one row and one of some heads in all runs (x, y, positions)."""
+    row, head = place
+    x, y = (np.concatenate([run[i][row, heads][head] for run in runs]) for i in (0, 1))
+    right = task.rotaries[head % len(task.rotaries)]
+    return Seen(right, task.source, x, np.concatenate([run[2] for run in runs]), y, dtype)
 
 
 def _other_axis(task: Task, run: tuple[Data, ...], bound: float) -> Diagnosis | None:

@@ -28,6 +28,8 @@ class Diagnosis(NamedTuple):
     faults: tuple[Fault, ...] = ()
     error: float | None = None
     """The largest relative error of a pair against a rotation with these mistakes; None if they don't explain all."""
+    rotary: Rotary | None = None
+    """The rotation with these mistakes, if it was searched for and explains all."""
 
 
 def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
@@ -59,7 +61,7 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
         if (least := min(misses, default=np.inf)) <= bound:
             # two descriptions of the same rotation differ in their last digits
             return next(
-                Diagnosis(r.faults, off) for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-6
+                Diagnosis(r.faults, off, r) for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-6
             )
     # a reference that is close at the first positions, where rounding is small, has another mistake at larger ones
     close = [r for r, off in tried if off <= NEAR_TOLERANCE]
@@ -125,6 +127,11 @@ def _closest(r: Rotary, near: Seen, seen: Seen, bound: float) -> float:
     # powers in float32 differ by method
     best = np.argmin([_misses(r._replace(ulps=n), some)[: r.pairs] for n in _ULPS], axis=0)
     return _largest(r._replace(ulps=np.asarray(_ULPS)[best]), seen)
+
+
+def fits(r: Rotary, seen: Seen, *, bound: float) -> bool:
+    """Whether results are those of a rotation, within twice a bound: its last digits were chosen for other results."""
+    return _closest(r, seen.near, seen, 2 * bound) <= 2 * bound
 
 
 def _changed(r: Rotary, seen: Seen) -> Iterator[Rotary]:
