@@ -90,6 +90,7 @@ SAID = {
     "other": "wrong",
     "meta": "empty",
     "short": "too short",
+    "factor": "right, with a wrong attention factor",
     "unknown": "not known",
 }
 """Verdicts as they are printed, if in other words."""
@@ -98,6 +99,7 @@ ADVICE = {
     "exempt": "",
     "meta": "call `to_empty`, then `refill`",
     "short": "make its module with more rows",
+    "factor": "set the attribute of its module",
 }
 """What to do by verdict, if `refill` does not write the tensor and no Rope would help."""
 
@@ -108,7 +110,7 @@ class Finding(NamedTuple):
     name: str
     """Its path, such as ``model.rotary_emb.inv_freq``."""
     verdict: str
-    """``right``, ``exempt``, ``rounded``, ``garbage``, ``other``, ``meta``, ``short`` or ``unknown``."""
+    """``right``, ``exempt``, ``rounded``, ``garbage``, ``other``, ``meta``, ``short``, ``factor`` or ``unknown``."""
     text: str
     """What else is known, such as the dtype it was rounded to, its base, how many values are wrong."""
     error: float
@@ -390,6 +392,8 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
     need = max(map(_needed_rows, config_rotations[0]), default=0) if options and own is None else 0
     if verdict == "right" and slot.is_buffer and len(slot.shape) > 1 and slot.shape[0] < need:
         verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
+    if verdict == "right" and (other := _other_factor(slot, config_rotations)):
+        verdict, text = "factor", other
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
     if writable and all(values.equal(writable[0]) for values in writable):
         to_write = writable[0]
@@ -417,6 +421,20 @@ def _advice(slot: Slot, *, has_options: bool) -> str:
     if has_options:
         return "call `refill` for its module alone, with its Rope"
     return "give its config or Rope as the second argument"
+
+
+def _other_factor(slot: Slot, rotations_by_length: list[list[ConfigRotation]]) -> str:
+    """Return which attention factor of a module of transformers is none of its config's, as text; "" if none is."""
+    given = {name: value for name, value in vars(slot.owner).items() if name.endswith("attention_scaling")}
+    right = {one.rope.attention_factor for ones in rotations_by_length for one in ones if one.rope is not None}
+    for name, value in given.items():
+        if (
+            right
+            and isinstance(value, float | int)
+            and not any(math.isclose(value, one, rel_tol=1e-6) for one in right)
+        ):
+            return f"{name} is {value:.6g}, rather than {' or '.join(f'{one:.6g}' for one in sorted(right))}"
+    return ""
 
 
 def _needed_rows(rotation: ConfigRotation) -> int:
