@@ -69,7 +69,7 @@ SUBJECTS = {
     ),
     "scaling": Subject(("scaling",), ("scaling", "testing", "config_forms", "errors", "fuzz")),
     "positions": Subject(
-        ("positions", "_cumulative"),
+        ("positions._sequences", "_cumulative"),
         ("positions", "cumulative", "streams", "vision", "attention_maps", "errors", "fuzz"),
     ),
     "weights": Subject(("weights",), ("weights", "errors", "fuzz")),

@@ -1,14 +1,4 @@
-"""
-Make the positions of tokens: packed, padded and sharded sequences, grids, streams of text and images, attention maps.
-
-The functions return arrays for `cos_sin` and `Rope`: int64, or int32 on a device without float64. Real positions are
-float64 if they came so (or as numbers, if the device has float64), else float32. Values of arrays are not read, so the
-functions work under tracers and on lazy arrays; lengths and starts may be symbols of torch.export and jax.export.
-Numbers that are not an array need `like`, an array that gives the library and the device.
-
-An argument of a wrong type and arrays of several libraries raise TypeError. A shape that doesn't fit, a number that is
-not finite or beyond 32 bits, and devices that differ raise ValueError.
-"""
+"""Positions of tokens."""
 
 import math
 from collections.abc import Sequence
@@ -40,28 +30,6 @@ from rope_any._checks import (
     real,
 )
 from rope_any._positions import Positions, as_position_array, consecutive, int32_or_symbol, is_number
-
-__all__ = [
-    "DualChunk",
-    "Far",
-    "dual_chunk",
-    "from_starts",
-    "gather_order",
-    "grid",
-    "leaky_rerope",
-    "mrope",
-    "mrope_end",
-    "packed",
-    "padded",
-    "ragged",
-    "rerope",
-    "segments",
-    "self_extend",
-    "shard",
-    "unrotated",
-    "unscaled_first",
-]
-
 
 # --- sequences: packed, padded, with starts, with unrotated tokens ----------------------------------------------------
 
