@@ -69,7 +69,10 @@ SUBJECTS = {
     ),
     "scaling": Subject(("scaling",), ("scaling", "testing", "config_forms", "errors", "fuzz")),
     "positions": Subject(
-        ("positions._sequences", "_cumulative"),
+        (
+            *("positions._attention_maps", "positions._grids", "positions._sequences", "positions._shards"),
+            *("positions._streams", "_cumulative"),
+        ),
         ("positions", "cumulative", "streams", "vision", "attention_maps", "errors", "fuzz"),
     ),
     "weights": Subject(("weights",), ("weights", "errors", "fuzz")),

@@ -6,7 +6,16 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._arrays import Array, Library, _sharding, is_array, is_symbol, known, library, refuse_foreign, type_name
-from rope_any._checks import ROWS_OF_TABLE, ArgumentTypeError, ArgumentValueError, Text, int32, integer, require_known
+from rope_any._checks import (
+    ROWS_OF_TABLE,
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    brief,
+    int32,
+    integer,
+    require_known,
+)
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
 """Positions of tokens: an array, or numbers on the host."""
@@ -37,6 +46,17 @@ def is_number(value: object) -> bool:
 def int32_or_symbol(name: str, value: Any, /, *, least: int = 1 - 2**31) -> Any:
     """Return `value` as an int; raise unless it is from `least` to 2³¹ - 1. A tracer's symbol is returned unchecked."""
     return value if is_symbol(value) else int32(name, value, least=least)
+
+
+def host_integers(name: str, values: Any, /, *, least: int) -> list[int]:
+    """Return a sequence (no array) as a list of ints; raise unless all are integers from `least` to 2³¹ − 1."""
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        refuse_foreign(name, values)
+        hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
+        hint = f"write {name}.tolist()" if is_array(values) else hint
+        raise ArgumentTypeError(name, "be a sequence of integers", values, hint)
+    check = int32 if len(known(values)) == len(values) else int32_or_symbol
+    return [check(name, value, least=least) for value in values]
 
 
 def array_or_none(positions: Positions | SplitPositions) -> Array | None:

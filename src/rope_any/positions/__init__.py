@@ -10,26 +10,19 @@ An argument of a wrong type and arrays of several libraries raise TypeError. A s
 not finite or beyond 32 bits, and devices that differ raise ValueError.
 """
 
-from rope_any.positions._sequences import (
+from rope_any.positions._attention_maps import (
     DualChunk,
     Far,
     dual_chunk,
-    from_starts,
-    gather_order,
-    grid,
     leaky_rerope,
-    mrope,
-    mrope_end,
-    packed,
-    padded,
-    ragged,
     rerope,
-    segments,
     self_extend,
-    shard,
-    unrotated,
     unscaled_first,
 )
+from rope_any.positions._grids import grid, unrotated
+from rope_any.positions._sequences import from_starts, packed, padded, ragged, segments
+from rope_any.positions._shards import gather_order, shard
+from rope_any.positions._streams import mrope, mrope_end
 
 __all__ = [
     "DualChunk",
