@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
-from rope_any._arrays import Array, library
+from rope_any._arrays import Array, is_symbol, library
 from rope_any._checks import ArgumentValueError
 from rope_any._positions import Positions, as_position_array, int32_or_symbol
-from rope_any.positions._sequences import is_less
 
 
 class Far(NamedTuple):
@@ -174,9 +173,9 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     [3 4 5 3 4 5 3 4] [5 5 5 5 5 5 5 5]
     """
     size, local = int32_or_symbol("chunk_size", chunk_size, least=1), int32_or_symbol("local_size", local_size, least=0)
-    if is_less(size, local + 1):
-        raise ArgumentValueError("local_size", f"be less than `chunk_size`, {size}", local)
     c = size - local
+    if not is_symbol(c) and c < 1:
+        raise ArgumentValueError("local_size", f"be less than `chunk_size`, {size}", local)
     p = _integer_positions(positions, like)
     xp = library(positions=p).xp
     keys, longest = p % c, p * 0 + size

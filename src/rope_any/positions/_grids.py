@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rope_any._arrays import Array, is_array, library, refuse_foreign, require_array
+from rope_any._arrays import Array, is_array, library, refuse_foreign
 from rope_any._checks import ArgumentValueError, Text, choice, int32
 from rope_any._positions import Positions, as_position_array, consecutive, host_integers, int32_or_symbol, is_number
 
@@ -46,7 +46,6 @@ def grid(
     home = like if like is not None else next(filter(is_array, positions), None)
     for points in positions:
         refuse_foreign("positions", points)
-    require_array("like", home)
     lib, axes = library(like=home), [_axis_positions(points, like=home) for points in positions]
     if not axes:
         raise ArgumentValueError("positions", "have at least one axis", Text("none"))
@@ -120,16 +119,14 @@ def unrotated(
     [[0 0 0 1 1]
      [0 0 1 0 1]]
     """
-    head, tail = int32_or_symbol("before", before, least=0), int32_or_symbol("after", after, least=0)
+    counts = int32_or_symbol("before", before, least=0), int32_or_symbol("after", after, least=0)
     p, width = as_position_array(positions, like=like), () if axes is None else (int32("axes", axes, least=1),)
     shape, seq_axis = tuple(p.shape), -1 - len(width)
     if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
         wanted = "(..., seq)" if axes is None else f"(..., seq, {axes})"
         raise ArgumentValueError("positions", f"have shape {wanted}", shape)
     lib = library(positions=p)
-
-    def zeros(count: int) -> Array:
-        """Return zeros as the positions of `count` tokens in each row, on each axis."""
-        return lib.xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **lib.device_kwargs(p))
-
-    return lib.xp.concat([zeros(head), p, zeros(tail)], axis=seq_axis)
+    head, tail = (
+        lib.xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **lib.device_kwargs(p)) for count in counts
+    )
+    return lib.xp.concat([head, p, tail], axis=seq_axis)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from rope_any._arrays import Array, is_array, known_difference, library
-from rope_any._checks import NOTHING, ArgumentValueError, Text, flag, int32
+from rope_any._checks import NOTHING, ArgumentValueError, Text, flag, int32, integer_between
 from rope_any._positions import int32_or_symbol
 from rope_any.positions._sequences import count_in_sequences, first_positions, from_starts, integers, sequence_starts
 
@@ -67,14 +67,13 @@ def shard(
     [0 1 6 7 0 3]
     """
     count, n = _count_chunks(length, ranks, zigzag=zigzag)
-    which: Any
     if is_array(rank):
         which = like = integers("rank", rank, like=like)
         if which.ndim:
             raise ArgumentValueError("rank", "be one number", Text(f"shape {tuple(which.shape)}"))
         which = which[None]  # NumPy makes no scalars of it
-    elif not 0 <= (which := int32("rank", rank)) < ranks:
-        raise ArgumentValueError("rank", f"be from 0 to {ranks - 1}", which)
+    else:
+        which = integer_between("rank", rank, 0, ranks - 1)
     keep_start = not flag("restart", restart)
     if starts is not None and (keep_start or cumulative_lengths is None):
         wanted = "come with `cumulative_lengths`, and not with restart=False"
@@ -85,8 +84,7 @@ def shard(
     begins, sizes = _documents(cumulative_lengths, n, count, ranks, like=like)
     first = begins if keep_start else 0 * begins
     if starts is not None:
-        given = first_positions("starts", starts, "cumulative_lengths", cumulative_lengths, like=begins)
-        first = library(starts=given).xp.concat([given, first[-1:]])
+        first = first_positions("starts", starts, "cumulative_lengths", cumulative_lengths, like=begins)
     return _in_chunks_of(begins // ranks, sizes, [first + sizes * chunk for chunk in chunks], n // ranks)
 
 
@@ -183,4 +181,4 @@ def _in_chunks_of(begins: Array, sizes: Array, firsts: list[Array], length: int)
     """Return the same for documents from `begins` on, of ``len(firsts)`` chunks of `sizes` tokens each."""
     xp = library(begins=begins).xp
     bounds = xp.reshape(xp.stack([begins + j * sizes for j in range(len(firsts))], axis=-1), (-1,))
-    return count_in_sequences(bounds, xp.reshape(xp.stack(firsts, axis=-1), (-1,)) - bounds, length)
+    return count_in_sequences(bounds, xp.reshape(xp.stack(firsts, axis=-1), (-1,)), length)

@@ -6,13 +6,12 @@ from itertools import groupby
 from numbers import Integral
 from typing import TypeAlias
 
-from rope_any._arrays import Array, is_symbol, largest, library, require_array
+from rope_any._arrays import Array, is_symbol, largest, library
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, positive, real
 from rope_any._positions import as_position_array, consecutive, int32_or_symbol, is_number
 
 Spans: TypeAlias = Sequence[int | Sequence[int | Sequence[float]]]
 """Numbers of text tokens; or the frames, rows and columns of an image or a video, and any tokens of its audio."""
-
 
 _Axis: TypeAlias = int | Sequence[float]
 """The coordinates of a span on one axis; a count n stands for 0, 1, ..., n - 1."""
@@ -78,14 +77,14 @@ def mrope(
     >>> print(ra.positions.mrope([1, ([0, 3], 1, 1, 5), 1], like=np.empty(0))[:, 0])  # with audio
     [0 1 1 2 3 4 4 5 6]
     """
-    require_array("like", like)
     lib = library(like=like)
     placed, end = _place_spans(spans, start=start, time_advances=time_advances, diagonal=diagonal, chunk=chunk)
     dtype = as_position_array([0.0 if isinstance(end, float) else 0], like=like).dtype
     parts = []
-    for axes in placed:
-        own = (lib.cast(_coordinate_array(*axis, like=like), dtype) for axis in axes)
-        columns = lib.xp.meshgrid(*own, indexing="ij")
+    for first, axes in placed:
+        # with `diagonal`, rows and columns are offsets from the time
+        own = [_coordinate_array(0 if diagonal and i else first, axis, like=like) for i, axis in enumerate(axes)]
+        columns = lib.xp.meshgrid(*(lib.cast(axis, dtype) for axis in own), indexing="ij")
         if diagonal:
             columns = [columns[0], *(columns[0] + column for column in columns[1:])]
         parts.append(lib.xp.reshape(lib.xp.stack([*columns] * (3 // len(columns)), axis=-1), (-1, 3)))
@@ -125,13 +124,13 @@ def mrope_end(
 
 def _place_spans(
     spans: Spans, /, *, start: int, time_advances: bool, diagonal: float, chunk: float
-) -> tuple[list[list[tuple[float, _Axis]]], float]:
+) -> tuple[list[tuple[float, Sequence[_Axis]]], float]:
     """
-    Return (origin, coordinates) by axis of each run of `_runs`, and the end: one more than the largest coordinate.
+    Return (origin, coordinates by axis) of each run of `_runs`, and the end: one more than the largest position.
 
-    The runs of a span have one origin: `start`, or one more than the largest coordinate in the last run of the span
-    before; unless `time_advances`, times don't count there. With `diagonal`, only times count, for the end too, and
-    rows and columns are offsets from the time. Times and the end are floats if a coordinate is, or with `diagonal`.
+    The runs of a span have one origin: `start`, or one more than the largest position in the last run of the span
+    before; unless `time_advances`, times don't count there. With `diagonal`, only times count, for the end too. Origins
+    and the end are floats if a coordinate is, or with `diagonal`.
     """
     if not isinstance(spans, tuple | list):
         hint = "config.read(model).positions(token_ids=ids, grids=grids, like=q) reads the ids of the tokens"
@@ -151,8 +150,7 @@ def _place_spans(
         first += _span_length(run[:1] if step else run[counted])
     if not is_symbol(end):
         int32("the end of spans", math.ceil(end))
-    # rows and columns of VideoRoPE are added to the time
-    return [[(0 if step and i else at, axis) for i, axis in enumerate(run)] for at, run in placed], end
+    return placed, end
 
 
 def _runs(axes: Sequence[_Axis], step: float, chunk: float) -> list[Sequence[_Axis]]:
