@@ -48,7 +48,7 @@ def int32_or_symbol(name: str, value: Any, /, *, least: int = 1 - 2**31) -> Any:
     return value if is_symbol(value) else int32(name, value, least=least)
 
 
-def host_integers(name: str, values: Any, /, *, least: int) -> list[int]:
+def host_integers(name: str, values: Any, /, *, least: int = 1 - 2**31) -> list[int]:
     """Return a sequence (no array) as a list of ints; raise unless all are integers from `least` to 2³¹ − 1."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         refuse_foreign(name, values)

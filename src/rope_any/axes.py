@@ -13,6 +13,7 @@ from typing import Protocol
 
 from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, brief, int32, integer, positive
 from rope_any._frequencies import Row, as_row
+from rope_any._positions import host_integers
 
 __all__ = ["alternating", "assigned", "axial", "chunked", "golden", "mixed", "strided"]
 
@@ -174,9 +175,7 @@ def assigned(frequencies: Sequence[float], axis_of: Sequence[int], /) -> tuple[R
     ((0.0, 0.0, 0.25), (1.0, 0.0, 0.0), (0.0, 0.5, 0.0))
     """
     row = as_row(frequencies)
-    if not isinstance(axis_of, tuple | list):
-        raise ArgumentTypeError("axis_of", "be a sequence of integers", axis_of)
-    numbers, most = [int32("axis_of", axis, least=0) for axis in axis_of], MAX_FEATURES // len(row)
+    numbers, most = host_integers("axis_of", axis_of, least=0), MAX_FEATURES // len(row)
     if len(numbers) != len(row) or max(numbers) > most:
         raise ArgumentValueError("axis_of", f"have an axis up to {most} for each of {len(row)} pairs", numbers)
     return tuple(
@@ -291,10 +290,8 @@ def strided_axes(pairs: int, sections: Sequence[int], /) -> list[int]:
 
 
 def _checked_sections(sections: Sequence[int], pairs: int) -> list[int]:
-    """Return `sections` as a list; raise unless they are a tuple or list of positive integers that sum to `pairs`."""
-    if not isinstance(sections, tuple | list):
-        raise ArgumentTypeError("sections", "be a sequence of integers", sections)
-    sizes = [integer("sections", size) for size in sections]
+    """Return `sections` as a list; raise unless they are a sequence of positive integers that sum to `pairs`."""
+    sizes = host_integers("sections", sections)
     if min(sizes, default=0) < 1 or sum(sizes) != pairs:
         hint = "halve them: they count pairs, not features" if sum(sizes) == 2 * pairs else ""
         raise ArgumentValueError("sections", f"be positive and sum to the number of pairs, {pairs}", sizes, hint)
