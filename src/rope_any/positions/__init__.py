@@ -24,23 +24,8 @@ from rope_any.positions._sequences import from_starts, packed, padded, ragged, s
 from rope_any.positions._shards import gather_order, shard
 from rope_any.positions._streams import mrope, mrope_end
 
-__all__ = [
-    "DualChunk",
-    "Far",
-    "dual_chunk",
-    "from_starts",
-    "gather_order",
-    "grid",
-    "leaky_rerope",
-    "mrope",
-    "mrope_end",
-    "packed",
-    "padded",
-    "ragged",
-    "rerope",
-    "segments",
-    "self_extend",
-    "shard",
-    "unrotated",
-    "unscaled_first",
-]
+__all__ = ["DualChunk", "Far", "dual_chunk", "leaky_rerope", "rerope", "self_extend", "unscaled_first"]
+__all__ += ["grid", "unrotated"]
+__all__ += ["from_starts", "packed", "padded", "ragged", "segments"]
+__all__ += ["gather_order", "shard"]
+__all__ += ["mrope", "mrope_end"]

@@ -181,7 +181,7 @@ def segments(ids: Array, /) -> Array:
     if ids.ndim == 0:
         raise ArgumentValueError("ids", "have shape (..., seq)", ())
     zeros, length = 0 * integers("ids", ids, like=None), ids.shape[-1]
-    if not length:
+    if not length:  # the standard leaves slices beyond the end undefined
         return zeros
     xp, i = lib.xp, lib.broadcast_to_rank(consecutive(0, length, like=ids), ids.ndim)
     # start of a document = the last i at or before this one at which the number changes.
