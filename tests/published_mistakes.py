@@ -47,6 +47,14 @@ def by_axis(axis_of, f, *, at=np.asarray, **options):
     return lambda x, p: turned(x, np.asarray(at(p), np.float64)[:, axis_of] * f, **options)
 
 
+def in_bfloat16(x, p):
+    """Return x in bfloat16, rotated by the base 10000 in bfloat16 alone."""
+    exponent, base = np.linspace(0, 1, x.shape[-1] // 2, endpoint=False), ml_dtypes.bfloat16(1e4)
+    angle = p.astype(base.dtype)[:, None] * (1 / base ** exponent.astype(base.dtype))
+    (a, b), c, s = np.split(x, 2, axis=-1), np.cos(angle), np.sin(angle)
+    return np.concatenate([a * c - b * s, b * c + a * s], axis=-1)
+
+
 def padded(f, pairs):
     """Return frequencies with zeros after them."""
     return np.pad(f, (0, pairs - len(f)))
@@ -233,7 +241,7 @@ MISTAKES = {
     "ServiceNow/Fast-LLM 401": Mistake(
         by_axis(HALVES, np.tile(powers(64)[::2], 2)),
         ra.Rope(axes.alternating(ra.frequencies(64), 2), pairing="half"),
-        ("positions of axis 1 times 1.33352",),
+        ("sections of the axes: [16, 16] in chunks, each with its own powers",),
     ),
     "huggingface/diffusers 14768": Mistake(
         by_axis(
@@ -256,6 +264,17 @@ MISTAKES = {
             x, np.outer(p, 1 / (1 / yarn_ramp(1e9, 2e9) * (1 + 3 * np.clip((np.arange(64) - 23) / 17, 0, 1)))), M
         ),
         YARN,
-        ("frequencies of some pairs: pairs 24 to 39 differ",),
+        ("the scaling of the frequencies: its ramp blends wavelengths",),
+    ),
+    "AI-Hypercomputer/maxtext 4616": Mistake(
+        by_axis(np.r_[np.tile([0, 1, 2], 11)[:32], np.zeros(96, int)], powers(256, 1e7)),
+        "published:Qwen/Qwen3.5-27B",
+        ("another rotary_dim, 256: features 0 to 255 are rotated",),
+    ),
+    "huggingface/candle 3520": Mistake(
+        in_bfloat16,
+        plain(),
+        ("powers of the base and frequencies and angles in bfloat16", "the rotation itself in bfloat16"),
+        options={"like": np.zeros(1, ml_dtypes.bfloat16)},
     ),
 }

@@ -299,6 +299,18 @@ WRONG = {
         lambda x, p: SECTIONS.apply(x, np.minimum(p, [2**31, 2**31, 63])),
         SECTIONS,
     ),
+    ("the scaling of the frequencies: inverted, as they are multiplied rather than divided",): (
+        lambda x, p: textbook(x, np.outer(p, np.square(F) / YARN)),
+        ra.Rope(YARN, pairing="half"),
+    ),
+    ("the scaling of the frequencies: its ramp reversed",): (
+        lambda x, p: textbook(x, np.outer(p, np.multiply(F, 1 + YARN[-1] / F[-1]) - YARN)),
+        ra.Rope(YARN, pairing="half"),
+    ),
+    ("sections of the axes are taken for features: the first copy of each pair alone is divided",): (
+        lambda x, p: textbook(x, (p @ np.hstack([SECTIONS.frequencies, np.outer([1, 0, 0], F)])), wide=np.asarray),
+        SECTIONS,
+    ),
     ("two equal calls return different results",): (changed(lambda y, *_: y + next(NOISE)),),
     ("tables in the feature order of interleaved",): (lambda x, p: textbook(x, np.outer(p, F), **REPEATED),),
     ("the other pairing: interleaved", "tables in the feature order of half"): (

@@ -1,6 +1,6 @@
 """Compare the rotary cache of an engine with exact numbers, row by row, and find its mistakes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,15 @@ from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.testing._causes import MISTAKES
 from rope_any.testing._exact import Data, features
-from rope_any.testing._readings import Reading, error_if_right, errors_of, in_other_layouts, in_own_layout, starts_well
+from rope_any.testing._readings import (
+    Reading,
+    error_if_right,
+    errors_of,
+    first_wrong,
+    in_other_layouts,
+    in_own_layout,
+    starts_well,
+)
 from rope_any.testing._report import as_json, entry_lines, head_lines
 from rope_any.testing._right import Right, right_of
 from rope_any.testing._rotary import Fault, rotary_of
@@ -35,6 +43,7 @@ FEW = {"row": 0.5, "pair": 0.125}
 NOT_FINITE = Fault("infinite or NaN values", "see where they come from")
 COPIES_DIFFER = Fault("the two copies of a number differ", "write each number to both of its places")
 NEVER_WRITTEN = "fill it: its memory was reserved, but never written"
+ONE_ROTATION = "make all rows by one rotation: that of the longest sequence"
 LONGER = "make a row for each position of the longest sequence, or check for a shorter one"
 
 
@@ -284,7 +293,7 @@ def _diagnose(given: Reading, own: Reading | None, off: Data) -> tuple[Reading, 
     readings = [one for way in ways for one in way]
     best = next((one for one in readings if error_if_right(one) is not None), None)
     if own is not None and best is None:
-        if (another := _another(own, wrong)).faults:
+        if (another := _another(own)).faults:
             return own, another
         if few:
             not_finite = () if np.isfinite(own.values).all() else (NOT_FINITE,)
@@ -304,27 +313,35 @@ def _diagnose(given: Reading, own: Reading | None, off: Data) -> tuple[Reading, 
     return own or best, found._replace(faults=(*((undone,) if undone.text else ()), *found.faults))
 
 
-def _another(reading: Reading, wrong: Data) -> Diagnosis:
-    """Return the neighbour that a cache, or all from the first wrong row on, is for; or a second table; or none."""
+def _another(reading: Reading) -> Diagnosis:
+    """Return the neighbour that a cache is for, or those of its first rows and of the rest, a second table too."""
+    ropes = {"": reading.rope, **reading.source.neighbours}
     for name, rope in reading.source.neighbours.items():
         if (error := error_if_right(reading._replace(rope=rope))) is not None:
             return Diagnosis((Fault(NEIGHBOUR.format(name=name), MISTAKES[NEIGHBOUR][1]),), error)
-    begin = int(wrong.argmax())
-    if reading.unit == "pair" or not begin:
-        return Diagnosis()
+    for name, rope in ropes.items() if reading.unit == "row" else ():
+        begin = first_wrong(reading._replace(rope=rope))
+        if begin > 1 and (rest := _rest(reading, begin, ropes)):
+            first = f"rows up to {begin - 1} are those of {name}; " if name else ""
+            return Diagnosis((rest._replace(text=first + rest.text),))
+    return Diagnosis()
+
+
+def _rest(reading: Reading, begin: int, ropes: Mapping[str, Rope]) -> Fault | None:
+    """Return what the rows from `begin` on are; None if they are of none of `ropes`."""
     rest = reading.rows(slice(begin, None))
     if not rest.values.any():
-        return Diagnosis((Fault(f"rows from {begin} on are 0", NEVER_WRITTEN),))
+        return Fault(f"rows from {begin} on are 0", NEVER_WRITTEN)
     again = reading.places[: len(rest.places)]
-    for name, rope in {"": reading.rope, **reading.source.neighbours}.items():
+    for name, rope in ropes.items():
         of_name = name and f" of {name}"
         for text, remedy, positions in (
-            (f"are those{of_name}", "make all rows by one rotation: that of the longest sequence", rest.positions),
+            (f"are those{of_name}", ONE_ROTATION, rest.positions),
             (f"are a second table{of_name}", f"divide it at row {begin}, and check each part", again),
         ):
             if error_if_right(rest._replace(rope=rope, positions=positions)) is not None:
-                return Diagnosis((Fault(f"rows from {begin} on {text}", remedy),))
-    return Diagnosis()
+                return Fault(f"rows from {begin} on {text}", remedy)
+    return None
 
 
 def _wrong_numbers(wrong: Data, unit: str) -> tuple[Fault, ...]:

@@ -32,13 +32,19 @@ def _other_slice(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 
 def _other_width(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the slice that changes, as its own rotary dimension, with the base's frequencies or the first of all."""
+    """Yield the slice that changes, as its own rotary dimension: with the base's frequencies; on axes, as measured."""
     width, pairs = len(seen.moved), r.pairs
-    if width and width % 2 == 0 and width != 2 * pairs and has_base(r.frequencies):
+    if not width or width % 2 or width == 2 * pairs:
+        return
+    f, members = None, seen.members(start=seen.moved[0], pairs=width // 2)
+    if has_base(r.frequencies):
         # fᵢ = base^(−i/n)  ⇒  base^(−i/m) = f₁^(i n/m)
         f = r.frequencies[:, 1:2] ** (np.arange(width // 2) * 2 * pairs / width)
+    elif len(r.frequencies) > 1:
+        f = seen.measured(r._replace(frequencies=np.zeros((1, width // 2)), members=members))
+    if f is not None:
         where = {"width": width, "first": seen.moved[0], "last": seen.moved[-1]}
-        yield where, {"frequencies": f, "members": seen.members(start=seen.moved[0], pairs=width // 2)}
+        yield where, {"frequencies": f, "members": members}
 
 
 def _fewer_pairs(r: Rotary, seen: Seen) -> Iterator[Wrong]:

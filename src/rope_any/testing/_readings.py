@@ -152,6 +152,16 @@ def error_if_right(reading: Reading) -> float | None:
     return largest
 
 
+def first_wrong(reading: Reading) -> int:
+    """Return the first row (or, if it has none, pair) beyond its bound; the number of rows if none is."""
+    begin = 0
+    for wrong in (_errors(block)[1].max(axis=1) > 1 for block in _blocks(reading)):
+        if wrong.any():
+            return begin + int(wrong.argmax())
+        begin += len(wrong)
+    return begin
+
+
 def starts_well(reading: Reading) -> bool:
     """Whether a reading seems right: row 0 (or pair 0) is in bounds, over 90% of all numbers equal their first copy."""
     ratio = _errors(reading.rows(slice(1)))[1]

@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text
+from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.testing.vectors import Case
 
+UNSCALED = "without scaling"
+"""The end of a neighbour's name."""
 FACTORS = (2, 4, 8, 16, 32, 40, 64)  # of published configs
 
 
@@ -31,6 +34,8 @@ class Right(NamedTuple):
     """Other rotations that may be taken by mistake, by name."""
     at_length: Callable[[int], Rope] | None = None
     """The rotation by the number of tokens, if its frequencies fall with it."""
+    returned: Pairing | None = None
+    """The pairing in whose order the model's own class returns latent attention's features; None for that of x."""
 
 
 def right_of(source: Any, lengths: Sequence[int] = (), /, **choice: Any) -> Right:
@@ -54,6 +59,8 @@ def right_of(source: Any, lengths: Sequence[int] = (), /, **choice: Any) -> Righ
 def _right_of_config(source: Any, choice: dict[str, Any], lengths: Sequence[int]) -> Right:
     """Return the rotation that `choice` takes from a config; raise if it takes none or several."""
     from rope_any.config import Config, read
+    from rope_any.config._config import readers_of
+    from rope_any.config._parts import choose_part
     from rope_any.config._recipe import longest_length
 
     once = {name: choice.pop(name, None) for name in ("pairing", "factor")}
@@ -70,6 +77,8 @@ def _right_of_config(source: Any, choice: dict[str, Any], lengths: Sequence[int]
     (one, own), given_length = rotating[0], choice["sequence_length"]
     length = max((longest_length(each.facts) or 0 for each in explained), default=0)
     regimes = [int(each.facts["length"].value) for each in explained if "length" in each.facts]
+
+    latent = choose_part(readers_of(config), choice["part"]).part.model.latent
 
     @cache
     def at_length(tokens: int) -> Rope:
@@ -88,6 +97,7 @@ def _right_of_config(source: Any, choice: dict[str, Any], lengths: Sequence[int]
         min(regimes, default=None),
         {name: rope for rope, name in near.items() if name},
         at_length if regimes and "long_factor" not in one.facts and np.ndim(own.frequencies) == 1 else None,
+        None if latent == own.pairing else latent,
     )
 
 
@@ -130,7 +140,7 @@ def _other_scalings(one: Any) -> Iterator[tuple[str, Rope]]:
         for number in numbers
         if v.get(key) is not None and number != v[key]
     }
-    rows = {f"base {v['rope_theta']:g}, without scaling": (plain, 1.0)}
+    rows = {f"base {v['rope_theta']:g}, {UNSCALED}": (plain, 1.0)}
     for name, (row, values) in {"its own scaling, applied twice": (scheme.scale(plain, v)[0], v), **others}.items():
         with suppress(TypeError, ValueError):  # of a number that doesn't fit the others
             scaled, factor = scheme.scale(row, values)

@@ -93,6 +93,7 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
 
     def table(f: Data) -> tuple[Data, Data]:
         """Return cosines and sines ``(n, pairs)`` of frequencies ``(axes, pairs)``."""
+        f = _by_powers(f, r.dtypes["powers of the base"]) if "powers of the base" in r.dtypes else f
         f = at(at(f, "frequencies"), "angles")
         f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if np.any(r.ulps) else f
         angle = at(sum(at(p[:, [axis]] * f[axis], "angles") for axis in range(len(f))), "angles")
@@ -113,6 +114,14 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     c, s = (c, s) if r.second is None else table(r.second)
     y[:, places[1]] = component(b, rotated if r.overwritten else a, c, -s)
     return at(y, "the result")
+
+
+def _by_powers(f: Data, dtype: str) -> Data:
+    """Return frequencies ``(axes, pairs)`` by the base of their second, if base and powers are rounded to a dtype."""
+    n = f.shape[1]
+    # fᵢ = 1 / base^(i/n), so the base is f₁^(−n)
+    base = rounded(f[:, [min(1, n - 1)]] ** -float(n), dtype)
+    return np.asarray(1 / rounded(base ** (np.arange(n) / n), dtype))
 
 
 CUT = "bfloat16, cut off rather than rounded"

@@ -60,9 +60,8 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
         misses = [_closest(r, near, seen, bound) for r in wrong]
         if (least := min(misses, default=np.inf)) <= bound:
             # two descriptions of the same rotation differ in their last digits
-            return next(
-                Diagnosis(r.faults, off, r) for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-6
-            )
+            enough = min(2 * least + 1e-6, bound)
+            return next(Diagnosis(r.faults, off, r) for r, off in zip(wrong, misses, strict=True) if off <= enough)
     # a reference that is close at the first positions, where rounding is small, has another mistake at larger ones
     close = [r for r, off in tried if off <= NEAR_TOLERANCE]
     best = min(close, key=lambda r: len(r.faults), default=seen.right)
@@ -146,6 +145,7 @@ def _changed(r: Rotary, seen: Seen) -> Iterator[Rotary]:
 
 _REMEDIES = {
     **dict.fromkeys(("x", "the result"), "rotate outside of autocast, and return the dtype of x"),
+    "powers of the base": "compute them in float64, whatever the default dtype is",
     "frequencies": "keep the frequencies in float64: casting a model casts its buffers too",
     "angles": "multiply position and frequency in float64 and round cosine and sine alone, or use rope.table",
     "positions": "keep positions integers until they are multiplied",
@@ -174,6 +174,7 @@ def _precisions() -> Iterator[_Rounding]:
     angles += [(tf32, dtypes | {"angles": "float32"})]
     fault, in_float32 = _in("float32", "angles")
     angles += [((*one, *fault), first | in_float32) for one, first in (_in(dtype, "frequencies") for dtype in half)]
+    angles += [_in(dtype, "powers of the base", "frequencies", *more) for dtype in half for more in ((), ("angles",))]
     cuts = [_in(CUT, "the table"), _in(CUT, "the result")]  # after float32 alone
     exact: _Rounding = ((), {})
     both = *product([exact, *angles], [exact, *tables]), *product([exact, *angles[:2]], cuts)

@@ -1,5 +1,6 @@
 """The mistakes in frequencies: how each is made, and how its numbers are measured."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -13,6 +14,7 @@ from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.axes import strided_axes
 from rope_any.testing._exact import Data
+from rope_any.testing._right import UNSCALED
 from rope_any.testing._rotary import Rotary, rotary_of
 from rope_any.testing._seen import NEIGHBOUR, Make, Seen, Wrong, has_base, one_way
 
@@ -75,6 +77,10 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     for order in dict.fromkeys(permutations(sizes)):
         ways += [("in chunks", np.repeat(range(axes), order), each) for each in (row, falling)]
         ways.append(("in turns", np.asarray(strided_axes(r.pairs, order)), row))
+        if has_base(first := r.frequencies[:1, : sizes[0]]):  # each axis has powers of its own
+            log = np.log(first[0, 1]) * sizes[0]
+            powers = [np.exp(log * np.arange(n) / n) for n in order]
+            ways.append(("in chunks, each with its own powers", np.repeat(range(axes), order), np.concatenate(powers)))
     # each axis takes every n-th frequency
     turns = np.argsort(np.arange(r.pairs) % axes, kind="stable")
     ways.append(("in chunks, of frequencies in turns", turns % axes, falling[turns]))
@@ -87,16 +93,21 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 
 def by_feature(r: Rotary, _: Seen) -> Iterator[Wrong]:
-    """Yield sections counted in features of a table as wide as x: twice the right ones in order, or equal ones."""
+    """
+    Yield sections that are counted in features of a table as wide as x.
+
+    They are twice the right ones in order, equal ones, or those of pairs, after which the first axis takes the rest.
+    """
     sizes, row = _sections(r), r.frequencies.sum(axis=0)
     if not sizes or (np.diff(r.features) > 1).any():
         return
     equal = [len(each) for each in np.array_split(r.features, len(sizes))]
-    for each in ([2 * n for n in sizes], equal):
-        axis_of = np.repeat(range(len(sizes)), each)
+    own = np.abs(r.frequencies).argmax(axis=0)
+    ways = {", ".join(map(str, each)): np.repeat(range(len(sizes)), each) for each in ([2 * n for n in sizes], equal)}
+    for each, axis_of in (ways | {"the first copy of each pair alone is divided": np.r_[own, 0 * own]}).items():
         if len(axis_of) == len(r.features):
             first, second = (_on_axes(row, axis_of[at - r.features[0]], len(sizes)) for at in r.members)
-            yield {"sizes": ", ".join(map(str, each))}, {"frequencies": first, "second": second}
+            yield {"sizes": each}, {"frequencies": first, "second": second}
 
 
 def scaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -145,31 +156,53 @@ def _ntk(base: float, r: Rotary) -> str:
     return f" (NTK scaling by {factor:.3g})" if is_simple else ""
 
 
-def twice_scaled(r: Rotary, _: Seen) -> Iterator[Wrong]:
-    """Yield the scaling by parts of the right frequencies, applied once more."""
-    if len(r.frequencies) == 1 and r.pairs > 2 and not has_base(r.frequencies) and r.frequencies[0, 1] > 0:
-        plain = r.frequencies[:, 1:2] ** np.arange(r.pairs)
-        yield {}, {"frequencies": r.frequencies**2 / plain}
+def _plain(r: Rotary, seen: Seen) -> Data | None:
+    """Return the frequencies ``(pairs,)`` that `r` scales: those of the config, or powers of its second; or None."""
+    f, n = r.frequencies, r.pairs
+    if len(f) > 1 or n < 3 or not (f > 0).all() or has_base(f):
+        return None
+    for name, rope in seen.source.neighbours.items():
+        if name.endswith(UNSCALED):
+            return np.asarray(rotary_of(rope)[0].frequencies[0])
+    # base^(−1/n) = f₁  ⇒  base = f₁^(−n), if the first two pairs are not scaled
+    bases = _rounded_numbers(f[0, 1] ** -n)
+    base = next((each for each in bases if math.isclose(each ** (-1 / n), f[0, 1], rel_tol=1e-15)), 0.0)
+    return np.asarray(frequencies(2 * n, base=base)) if f[0, 0] == 1 and 1 < base < 1e12 else None
+
+
+def misscaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the scaling of the right frequencies, made wrong."""
+    f, plain = r.frequencies, _plain(r, seen)
+    if plain is None:
+        return
+    least = f[0, -1] / plain[-1]  # 1/s
+    yield {"how": "applied twice"}, {"frequencies": f**2 / plain}
+    yield {"how": "inverted, as they are multiplied rather than divided"}, {"frequencies": plain**2 / f}
+    if least < 1 and f[0, 0] == plain[0]:  # a ramp keeps the fastest pair
+        # f = plain (γ + (1 − γ)/s)
+        gamma = (f / plain - least) / (1 - least)
+        inner = np.where((gamma > 1e-6) & (gamma < 1 - 1e-6), 1 - gamma, gamma)
+        for how, other in {"its ramp reversed": 1 - gamma, "its ramp reversed between its ends": inner}.items():
+            yield {"how": how}, {"frequencies": plain * (other + (1 - other) * least)}
+        yield {"how": "its ramp blends wavelengths"}, {"frequencies": plain / (gamma + (1 - gamma) / least)}
 
 
 def other_ramp(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield another ramp from kept to divided pairs than that of the right frequencies, as measured."""
-    own = r.frequencies[0]
-    if len(r.frequencies) > 1 or r.pairs < 3 or has_base(r.frequencies) or not 0 < own[1] < 1:
+    own, plain = r.frequencies[0], _plain(r, seen)
+    if plain is None:
         return
-    plain = own[1] ** np.arange(r.pairs)
-    least = float((own / plain)[-1])  # 1/s
+    least = float(own[-1] / plain[-1])  # 1/s
     for f in _measured(r, seen) if 0 < least < 1 else ():
         # fᵢ = plainᵢ ((1 − γᵢ)/s + γᵢ), γ falls from 1 to 0
         ends, parts = [], []
         for gamma in ((each / plain - least) / (1 - least) for each in (own, f)):
             inner = np.flatnonzero((gamma > 1e-3) & (gamma < 1 - 1e-3))
-            if len(inner) < 2:
-                return
-            slope, begin = np.polyfit(inner, gamma[inner], 1)
+            kept = np.count_nonzero(gamma > 0.5)
+            slope, begin = np.polyfit(inner, gamma[inner], 1) if len(inner) > 1 else (-1e6, 1e6 * (kept - 0.5))
             ends.append(f"{(1 - begin) / slope:.4g} to {-begin / slope:.4g}")
             parts.append(np.clip(begin + slope * np.arange(r.pairs), 0, 1))
-        if ends[0] != ends[1] and slope < 0:
+        if ends[0] != ends[1]:
             yield {"ends": ends[1], "own": ends[0]}, {"frequencies": (plain * (least + (1 - least) * parts[1]))[None]}
 
 
@@ -225,7 +258,7 @@ def _without_base(scheme: Callable[..., Any], **turns: float) -> Callable[..., A
 
 
 _BY_PARTS: dict[str, Callable[..., Any]] = {
-    "YaRN": scaling.yarn,
+    "YaRN, its ramp rounded": scaling.yarn,
     "YaRN, its ramp not rounded": partial(scaling.yarn, truncate=False),
     "YaRN of 64 to 1 turns": partial(scaling.yarn, beta_fast=64),
     "YaRN of 128 to 1 turns": partial(scaling.yarn, beta_fast=128),
@@ -251,7 +284,7 @@ STATED: dict[str, tuple[Make, str]] = {
         "rotate in one place: q and k in the cache may be rotated already",
     ),
     "exponents over {width} rather than rotary_dim": (exponents, "divide exponents by the number of rotated features"),
-    "the scaling of the frequencies applied twice": (twice_scaled, "scale them once"),
+    "the scaling of the frequencies: {how}": (misscaled, "scale them once, by the formula of the scheme"),
     NEIGHBOUR: (neighbour, "choose the part, the layers, the length and the scaling of the config"),
     "sections of the axes: {how}": (arrangement, "divide the pairs as the config says: mrope_section, and interleaved"),
     "sections of the axes are taken for features: {sizes}": (by_feature, "divide pairs, not features"),
