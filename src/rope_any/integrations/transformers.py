@@ -52,6 +52,10 @@ HELD = "embed_positions"
 The buffer of the sines, then the cosines, of all positions, in GPT-J and CodeGen: of the rotary embedding; before
 transformers 5.24, of each attention.
 """
+INITIALIZED = "_is_hf_initialized"
+"""The attribute of a tensor that `_init_weights` of transformers doesn't write."""
+APPLY = "_apply"
+"""The method of a module by which torch casts and moves its buffers, which are then new tensors."""
 TABLE_ARGUMENTS = frozenset({"position_embeddings", "freqs_cis"})
 """Names of the arguments that take tables."""
 ORIGINAL = "original_max_position_embeddings"
@@ -98,7 +102,7 @@ class Change(NamedTuple):
             self.namespace[self.name] = self.old.to(now)  # the model may have been moved
         elif now is self.new:
             del self.namespace[self.name]
-        elif isinstance(self.new, partial):
+        elif isinstance(self.new, partial) and "maker" in self.new.keywords:
             # wrapped: it rounds as its class does, since its attentions have their own functions again
             maker = self.new.keywords["maker"]
             self.new.keywords["maker"] = maker._replace(rounds=maker.class_rounds)
@@ -197,8 +201,10 @@ def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, 
         new = partial(_exact_tables, maker=own._replace(rounds=own.class_rounds and path not in exact))
         changes.append(Change(vars(embeddings[path]), "forward", new))
     for path, table in held.items():
-        buffers = vars(model.get_submodule(path))["_buffers"]
+        module = model.get_submodule(path)
+        buffers = vars(module)["_buffers"]
         changes.append(Change(buffers, HELD, table, buffers[HELD]))
+        changes.append(Change(vars(module), APPLY, partial(_apply_and_mark, module)))
     return (*makers, *held), tuple(rotations), left, changes
 
 
@@ -431,10 +437,21 @@ def _gptj_table(module: nn.Module, model_config: Any) -> Tensor:
     eps = torch.finfo(held.dtype).eps
     exact, bound = torch.cat((sin, cos), dim=-1), eps + _append_copy(_bound(rope, positions, eps))
     if exact.shape == held.shape and bool(((held.float().cpu() - exact).abs() <= bound).all()):
-        table = exact.to(held)
-        vars(table)["_is_hf_initialized"] = True  # transformers' own mark, with which `_init_weights` leaves it
-        return table
+        return _marked(exact.to(held))
     raise _unfit(module, "hold the rotary tables that its config says", " that holds others")
+
+
+def _marked(table: Tensor) -> Tensor:
+    """Return a table with the mark with which `_init_weights` of transformers leaves it."""
+    setattr(table, INITIALIZED, True)
+    return table
+
+
+def _apply_and_mark(module: nn.Module, *arguments: Any, **options: Any) -> nn.Module:
+    """Cast or move a module as its class does, then mark its new table (`HELD`)."""
+    getattr(type(module), APPLY)(module, *arguments, **options)
+    _marked(module.get_buffer(HELD))
+    return module
 
 
 # --- the rotation -----------------------------------------------------------------------------------------------------
