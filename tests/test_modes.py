@@ -154,6 +154,40 @@ def test_a_function_that_fx_wraps_is_traced_as_one_node():
     assert python("-c", IN_FX) == ""
 
 
+def test_calls_that_fx_traces_say_what_to_write(torch):
+    x, at = torch.from_numpy(data(3, 6, 32)), torch.arange(6)
+    table = ROPE.table(at)
+    calls = {
+        "x": lambda x: ROPE.apply(x, 5),
+        "q": lambda x: ROPE(x, x, at),
+        "positions": lambda at: ROPE.apply(x, at),
+        "like": lambda x: ROPE.table(range(6), like=x),
+        "sin": lambda sin: ra.rotate(x, table.cos, sin, pairing="half"),
+        "out": lambda out: ROPE.apply(x, out=out),
+    }
+    for name, call in calls.items():
+        words = f"^{name} must be a tensor, so write the call in a function .* @torch.fx.wrap; got a Proxy of torch.fx$"
+        with pytest.raises(TypeError, match=words):
+            torch.fx.symbolic_trace(call)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_torchscript_traces_calls_for_all_lengths_and_scripts_none(torch):
+    x = torch.from_numpy(data(3, 6, 32))
+
+    def by_rope(x):
+        return ROPE.apply(x, 5)
+
+    def by_table(x, cos, sin):
+        return ra.rotate(x, cos, sin, pairing="half")
+
+    assert torch.equal(torch.jit.trace(by_rope, x[:, :1])(x), by_rope(x))
+    for call, words in ((by_rope, "python value of type 'Rope'"), (by_table, "keyword-only arguments with defaults")):
+        with pytest.raises((RuntimeError, torch.jit.frontend.NotSupportedError), match=words):
+            torch.jit.script(call)
+
+
 @pytest.mark.parametrize("kind", ["dispatch", "function"])
 def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, kind, torch):
     x = torch.from_numpy(data(3, 6, 32))

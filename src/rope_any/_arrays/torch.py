@@ -40,7 +40,10 @@ def has_static_value(value: int) -> bool:
 
 
 def _refusal(x: Array) -> Refusal | None:
-    """Return why a tensor is refused: nested and sparse ones are; None for others."""
+    """Return why a tensor is refused: nested and sparse ones are, and proxies of torch.fx; None for others."""
+    if isinstance(x, torch.fx.Proxy):
+        wanted = "a tensor, so write the call in a function at the top level of a module, under @torch.fx.wrap"
+        return Refusal(wanted, "a Proxy of torch.fx")
     if x.is_nested:
         hint = "rotate each of its unbind()"
         # No public function says which axis is ragged; the last has features.
@@ -422,7 +425,7 @@ class _Rotation(torch.autograd.Function):
 
 LIBRARY = Library(
     name="torch",
-    types=("torch.Tensor",),
+    types=("torch.Tensor", "torch.Proxy"),
     xp=xp,
     refusal=_refusal,
     are_plain=_are_plain,
