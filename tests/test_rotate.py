@@ -111,6 +111,16 @@ def test_out_and_in_place_equal_a_new_array(lib, rng, pairing):
     check(lib, given, given, expected, "float32")
 
 
+def test_an_output_keeps_its_order_in_memory(lib, rng, pairing):
+    x, factors = lib(draw(rng, (2, 3, 4, 16)).astype(np.float32)), table(lib, np.arange(4))
+    expected = lib.get(ra.rotate(x, *factors, pairing=pairing))
+    for axes in permutations(range(4)) if lib.mutable else ():
+        permute = getattr(lib.xp, "permute_dims", None) or lib.xp.permute  # torch has the other name
+        out = permute(lib(np.zeros([x.shape[axis] for axis in axes]), "float32"), np.argsort(axes).tolist())
+        assert ra.rotate(x, *factors, pairing=pairing, out=out) is out
+        np.testing.assert_array_equal(lib.get(out), expected)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_an_output_of_another_dtype_gets_the_products_rounded_once(lib, rng, pairing, fused):
     ones = np.ones((1, 16))

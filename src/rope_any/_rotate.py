@@ -60,8 +60,8 @@ def rotate(
     Returns
     -------
     array
-        The rotated x: `out` if it is given, else a new array of the same shape, dtype, library and device. On a CPU
-        the new array has the memory order of x, as ``empty_like(x)`` has, unless a compiler makes it.
+        The rotated x: `out` if it is given, else a new array of the same shape, dtype, library and device. Which order
+        its axes have in memory is left to libraries, compilers and devices; `out` keeps the one that it has.
 
     Raises
     ------
