@@ -60,8 +60,8 @@ def rotate(
     Returns
     -------
     array
-        The rotated x: `out` if it is given, else a new array of the same shape, dtype, library and device. Which order
-        its axes have in memory is left to libraries, compilers and devices; `out` keeps the one that it has.
+        The rotated x: `out` if it is given, else a new array of the same shape, dtype, library and device. The memory
+        order of a new array is not promised; `out` keeps its own.
 
     Raises
     ------
