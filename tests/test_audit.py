@@ -10,6 +10,8 @@ import runpy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 from bits import bits
@@ -598,12 +600,31 @@ class ModelArgs:
     use_scaled_rope: bool = False
 
 
-@pytest.mark.parametrize("name", ["params", "model_args", "args"])
+class OwnArgs(NamedTuple):
+    """Arguments that no ``__dict__`` holds."""
+
+    dim: int = 256
+    n_layers: int = 1
+    n_heads: int = 4
+    multiple_of: int = 256
+    rope_theta: float = 500_000.0
+
+
+ARGUMENTS = {
+    "params": ModelArgs(),
+    "model_args": SimpleNamespace(**vars(ModelArgs())),
+    "args": OwnArgs(),
+    "config": vars(ModelArgs()),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.parametrize("buffers", [{}, {"freqs_cis": COMPLEX}])
-def test_the_arguments_of_a_model_are_its_config(name, buffers):
+def test_the_arguments_of_a_model_are_its_config(name, buffers, monkeypatch):
     model = model_with({} if buffers else {"freqs_cis": COMPLEX}, **buffers)
-    setattr(model, name, ModelArgs())
-    setattr(model[1], name, model.__dict__[name])  # blocks have them too
+    model.params = torch.rand(3)  # something else of this name
+    setattr(model, name, ARGUMENTS[name])
+    monkeypatch.setattr(Holder, name, ARGUMENTS[name], raising=False)  # blocks have them too, or their class
     assert [found[:3] for found in audit(model)] == [("1.freqs_cis", "right", "")]  # not by its own values
     model[1].freqs_cis.conj_physical_()
     assert not audit(model) and refill(model).written and audit(model)

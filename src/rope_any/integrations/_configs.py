@@ -1,31 +1,28 @@
 """Find the configs of the models in a torch module, whatever wraps them: DDP, FSDP, torch.compile, PEFT, ..."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
 
 ARGUMENTS = ("config", "params", "model_args", "args")
-"""Names under which models keep a dataclass of what they are made from: those of Meta, Mistral, torchtitan."""
+"""Names under which models keep what they are made from: those of transformers, Meta, torchtitan and Mistral."""
 
 
 def model_configs(model: nn.Module, read: Callable[[Any], object], /) -> tuple[dict[str, Any], Exception | None]:
     """
     Return {path: config} of the models in a module, the module itself among them; and the first error of `read`.
 
-    A model is a module with a ``config``, or a dataclass named as in `ARGUMENTS`, of which `read` returns something
-    true, rather than raise a TypeError or ValueError. A module in a model is one of its own only if its config is no
-    part of the model's.
+    A model is a module with an attribute named as in `ARGUMENTS` of which `read` returns something true, rather than
+    raise a TypeError or ValueError. A module in a model is one of its own only if its config is no part of the model's.
     """
     found: dict[str, Any] = {}
     others: list[object] = []  # configs of many modules, of which each is read once
     errors: list[Exception] = []
-    for path, module in model.named_modules():
-        config, around = _config_of(module), model_around(path, found)
-        if config is None or any(config is other for other in others):
-            continue
-        if around is not None and _has(found[around], config):
+    for path, config in ((path, one) for path, module in model.named_modules() for one in _configs_of(module)):
+        around = model_around(path, found)
+        known = around == path or any(config is other for other in others)
+        if known or (around is not None and _has(found[around], config)):
             continue
         try:
             if read(config):
@@ -49,11 +46,21 @@ def _has(config: Any, part: Any) -> bool:
     return part is config or bool(part == config) or any(_has(each, part) for each in inner if hasattr(each, "to_dict"))
 
 
-def _config_of(module: nn.Module) -> Any:
-    """Return the config of a module or None; of diffusers, with the name of the module's class, which it lacks."""
-    made_from = (getattr(module, name, None) for name in ARGUMENTS)
-    fields = (vars(each) for each in made_from if is_dataclass(each) and not hasattr(each, "to_dict"))
-    config = next(fields, getattr(module, "config", None))
+def _configs_of(module: nn.Module) -> Iterator[Any]:
+    """Yield what may be the config of a module; of diffusers, with the name of the module's class, which it lacks."""
     names = (kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("diffusers."))
     name = next(names, None)
-    return {"_class_name": name, **config} if name and isinstance(config, Mapping) else config
+    for given in (getattr(module, argument, None) for argument in ARGUMENTS):
+        config = given if isinstance(given, Mapping) or hasattr(given, "to_dict") else _values(given)
+        if config:
+            yield {"_class_name": name, **config} if name and isinstance(config, Mapping) else config
+
+
+def _values(given: Any) -> dict[str, Any]:
+    """Return the public values of a dataclass, a namespace or the like, also those of its class; {} of other things."""
+    kind = given if isinstance(given, type) else type(given)
+    if isinstance(given, nn.Module) or kind.__module__.partition(".")[0] in ("builtins", "torch"):
+        return {}
+    names = [name for name in dir(given) if name[0] != "_" and not isinstance(getattr(kind, name, None), property)]
+    values = {name: getattr(given, name) for name in names}
+    return {name: value for name, value in values.items() if not callable(value)}
