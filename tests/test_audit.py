@@ -523,6 +523,18 @@ def test_buffers_are_compared_with_what_their_class_fills(name):
     assert {*verdicts(new.to("meta"))} <= {"meta", "exempt"}
 
 
+@pytest.mark.parametrize("share", [2e-7, 1e-4, 1e-2])  # the first is float32's, as between devices
+def test_errors_of_what_a_class_fills_are_those_of_its_angles(share):
+    """Frequency i of n differs by about share * i / n."""
+    name = "RotaryPositionalEmbeddings"
+    make = partial(torchtune, "../modules/position_embeddings", name, max_seq_len=96)
+    right, other = make(base=1e4), make(base=1e4 * (1 + share))
+    right.theta, right.cache = other.theta, other.cache
+    theta, table = audit(right)
+    assert theta.error == pytest.approx(share * 31 / 32, 0.05, 2e-7) and table.error < share + 2e-7
+    assert (theta.verdict == table.verdict == "right") == (share < 1e-6) and table.error > share / 4 - 2e-7
+
+
 def ramp(dim, count=None, base=1e4):
     """Return the frequencies of an axis, or the angles of so many rows."""
     f = torch.tensor(ra.frequencies(dim, base=base))

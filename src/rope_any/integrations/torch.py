@@ -20,6 +20,7 @@ from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, missin
 try:
     import torch
     from torch import Tensor, nn
+    from torch.overrides import TorchFunctionMode
 except ModuleNotFoundError as error:
     raise missing_package("rope_any.integrations.torch", error, "torch") from None
 
@@ -448,20 +449,28 @@ def _fill_of(module: nn.Module) -> str | None:
     return next((name for name in FILLS if ROTARY.search(type(module).__name__) and hasattr(module, name)), None)
 
 
+class _Angles(TorchFunctionMode):
+    """Within it, cosines and sines are the sizes of their angles."""
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Return the size of an angle in place of its cosine or sine, and what other functions return."""
+        return args[0].abs() if func.__name__ in ("cos", "sin") else func(*args, **kwargs or {})
+
+
 def _option_of_class(slot: Slot) -> Option | None:
     """Return the values that the class of a buffer's owner fills into that of a copy; None if it can't."""
     if not slot.is_buffer or not (fill := _fill_of(slot.owner)) or slot.tensor.is_meta or is_sharded(slot.tensor):
         return None
-    filled = deepcopy(slot.owner).float()
-    getattr(filled, fill)()
-    own = filled.get_buffer(slot.key)
-    if own.shape != slot.tensor.shape:
+    copies = [deepcopy(slot.owner).float() for _ in range(2)]
+    getattr(copies[0], fill)()
+    with _Angles():
+        getattr(copies[1], fill)()
+    values, angles = (each.get_buffer(slot.key).cpu().double() for each in copies)
+    if values.shape != slot.tensor.shape:
         return None
-    values = own.cpu().double().reshape(slot.shape)
-    # a table's errors are those of its angles: these are up to some hundreds in a grid, and up to the row in a line
-    rows = torch.arange(100.0, 100 + len(values)).reshape(-1, *[1] * (values.ndim - 1))
-    scale = rows.expand_as(values) if values.ndim > 1 else values.abs().where(values != 0, 1.0)
-    return Option(values, scale, is_current=True)
+    # what holds no cosine or sine is the same in both copies
+    scale = values.abs().where(values != 0, 1.0) if angles.equal(values) else angles.clamp(min=1)
+    return Option(values.reshape(slot.shape), scale.reshape(slot.shape), is_current=True)
 
 
 def _why_exempt(slot: Slot) -> str:
