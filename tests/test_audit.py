@@ -6,6 +6,7 @@ The expected state is that of a new model.
 
 import copy
 import importlib.util
+import math
 import runpy
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +39,7 @@ LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 64}
 LONGROPE |= {"short_factor": [1.0] * 8, "long_factor": [1 + 0.5 * i for i in range(8)]}
+MSCALES = {"factor": 4.0, "short_mscale": 1.2, "long_mscale": 1.3}
 LENGTHS = {"max_position_embeddings": 256, "pad_token_id": 0}
 SECTIONS = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
 STRIDED = {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
@@ -60,6 +62,7 @@ MODELS = {
     "yarn": lambda: hf_model("Llama", **SIZES, rope_parameters=YARN, max_position_embeddings=8192),
     "dynamic": lambda: hf_model("Llama", **SIZES, rope_parameters=DYNAMIC, max_position_embeddings=16),
     "longrope": lambda: hf_model("Phi3", **SIZES | LENGTHS, rope_parameters=LONGROPE),
+    "phimoe": lambda: hf_model("Phimoe", **SIZES | LENGTHS, num_local_experts=2, rope_parameters=LONGROPE | MSCALES),
     "gemma3": lambda: hf_model("Gemma3Text", **SIZES | {"num_hidden_layers": 6}, head_dim=16),
     "gptj": lambda: hf_model("GPTJ", **GPTJ, rotary_dim=8, eos_token_id=0),
     "roformer": lambda: hf_model("RoFormer", **SIZES, embedding_size=64, max_position_embeddings=64),
@@ -315,7 +318,7 @@ WRONG_FREQUENCIES = {  # the verdicts without a config and with one, which also 
     "zeros": (torch.zeros_like, "garbage", "garbage", "32 of 32 values"),
     "transposed halves": (lambda x: x.roll(16), "unknown", "other", "the right values in another order"),
     "base": (lambda _: torch.tensor(ra.frequencies(64)), "right", "other", "base 1e+04"),
-    "linear": (lambda x: x / 4, "unknown", "other", "base 5e+05, times 0.25"),
+    "linear": (lambda x: x / 4, "unknown", "other", "the right values times 0.25"),
     "base, rounded": (
         lambda _: torch.tensor(ra.frequencies(64, base=8e6)).bfloat16().float(),
         "unknown",
@@ -512,6 +515,7 @@ def test_buffers_are_compared_with_what_their_class_fills(name):
     cast = copy.deepcopy(new).bfloat16()  # today's timm fills its frequencies again then
     if name == "like timm":
         assert [found.verdict for found in audit(cast) if "bands" in found.name] == ["rounded"]  # of a copy in float32
+    assert not any(found.advice for found in audit(cast) if found.verdict == "right")  # tables of timm
     for model in (copy.deepcopy(new), cast):
         for x in model[0].buffers():
             x.fill_(5)
@@ -597,6 +601,46 @@ def test_what_no_config_tells_of_a_rotary_class_is_not_known():
     nn.init.constant_(learned.freqs, torch.nan)
     assert str(audit(learned, ROPE)[1]) == "freqs: not known (learned, and not finite); load its checkpoint"
     assert refill(learned, ROPE).written == ()
+
+
+FACTOR = 0.1 * math.log(4.0) + 1  # of YARN
+OTHER_FACTORS = {  # model, its attribute, a wrong value, what is said
+    "forgotten": ("yarn", "attention_scaling", 1.0, "1 instead of 1.13863"),
+    "squared": ("yarn", "attention_scaling", FACTOR**2, "1.29648 instead of 1.13863"),
+    "of layers": ("gemma3", "sliding_attention_attention_scaling", FACTOR, "1.13863 instead of 1"),
+}
+
+
+@pytest.mark.parametrize("fault", OTHER_FACTORS)
+def test_another_attention_factor_is_found_and_refilled(fault):
+    name, attribute, wrong, text = OTHER_FACTORS[fault]
+    model, _ = build(name)
+    right = getattr(model.rotary_emb, attribute)
+    setattr(model.rotary_emb, attribute, wrong)
+    (found,) = (each for each in audit(model) if each.verdict != "right")
+    assert found[:3] == (f"rotary_emb.{attribute}", "other", text)
+    undo = refill(model)
+    assert undo.written == (found.name,) and getattr(model.rotary_emb, attribute) == right and audit(model)
+    undo()
+    assert getattr(model.rotary_emb, attribute) == wrong
+
+
+def test_a_model_gets_all_of_a_scaling_that_its_config_has_got():
+    model, _ = build("llama")
+    model.config.rope_parameters = YARN
+    found, *_ = audit(model)
+    assert found.text == "base 1e+04; the config has base 5e+05 scaled by yarn"
+    assert refill(model).left == () and audit(model) and model.rotary_emb.attention_scaling == FACTOR
+
+
+def test_the_attention_factor_of_a_tower_is_not_that_of_the_text():
+    model, _ = build("qwen2_vl")
+    written = refill(model, ra.Rope(ra.frequencies(16), pairing="half", attention_factor=FACTOR)).written
+    assert "language_model.rotary_emb.attention_scaling" in written and not any("visual" in name for name in written)
+
+
+def test_tables_times_a_factor_are_named():
+    assert audit(model_with(freqs_cis=COMPLEX * 1.1), ROPE)[0].text == "the right values times 1.1"
 
 
 @dataclass

@@ -91,7 +91,6 @@ SAID = {
     "other": "wrong",
     "meta": "empty",
     "short": "too short",
-    "factor": "right, with a wrong attention factor",
     "unknown": "not known",
 }
 """Verdicts as they are printed, if in other words."""
@@ -100,18 +99,17 @@ ADVICE = {
     "exempt": "",
     "meta": "call `to_empty`, then `refill`",
     "short": "make its module with more rows",
-    "factor": "set the attribute of its module",
 }
 """What to do by verdict, if `refill` does not write the tensor and no Rope would help."""
 
 
 class Finding(NamedTuple):
-    """One tensor of a model that holds rotary state, and whether it is right."""
+    """One tensor of a model that holds rotary state, or a wrong attention factor, and whether it is right."""
 
     name: str
     """Its path, such as ``model.rotary_emb.inv_freq``."""
     verdict: str
-    """``right``, ``exempt``, ``rounded``, ``garbage``, ``other``, ``meta``, ``short``, ``factor`` or ``unknown``."""
+    """``right``, ``exempt``, ``rounded``, ``garbage``, ``other``, ``meta``, ``short`` or ``unknown``."""
     text: str
     """What else is known, such as the dtype it was rounded to, its base, how many values are wrong."""
     error: float
@@ -147,7 +145,7 @@ class Undo:
     """What `refill` did to a model; a call undoes it."""
 
     written: tuple[str, ...]
-    """The paths of tensors with new values."""
+    """The paths of tensors, and of attention factors, with new values."""
     left: tuple[Finding, ...]
     """The findings that are not right and were left."""
     _changes: list[Callable[[], None]] = field(repr=False, compare=False)
@@ -174,7 +172,7 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     Returns
     -------
     Report
-        A `Finding` for each tensor.
+        A `Finding` for each tensor, and for each wrong attention factor.
 
     Raises
     ------
@@ -235,10 +233,10 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
 
     Notes
     -----
-    Tensors that are rounded, garbage or of another rotation get the values of the config, if these and the layout are
-    certain, in the dtype that their class makes: float32 or complex64, while wider ones stay so. A tensor of that dtype
-    is written in place. Otherwise a new one takes its place in the module, so refill before a compiler, a CUDA graph or
-    FSDP takes the old one. Each process writes its own shard.
+    Tensors that are rounded, garbage or of another rotation, and wrong attention factors, get the values of the config,
+    if these and the layout are certain, in the dtype that their class makes: float32 or complex64, while wider ones
+    stay so. A tensor of that dtype is written in place. Otherwise a new one takes its place in the module, so refill
+    before a compiler, a CUDA graph or FSDP takes the old one. Each process writes its own shard.
     """
     changes: list[Callable[[], None]] = []
     written: dict[int, Tensor] = {}  # the new values by the id of the old tensor
@@ -303,7 +301,8 @@ class State(NamedTuple):
 
     slot: Slot
     finding: Finding
-    to_write: Tensor | None
+    to_write: Tensor | float | None
+    """A number if it is the attention factor."""
 
 
 def _states(model: nn.Module, config: object) -> list[State]:
@@ -317,11 +316,9 @@ def _states(model: nn.Module, config: object) -> list[State]:
     why = {path: "; ".join(_reasons(rotations(None))) for path, rotations in read.items()}
     read[None], why[None] = lambda _: [], str(error or "there is no config")
     with torch.no_grad(), torch.device("cpu"):
-        found = [
-            _state(slot, _rotations_by_length(slot, read[slot.model]), why[slot.model])
-            for slot in _candidate_slots(model, by_model)
-        ]
-    return [state for state in found if state is not None]
+        slots = ((slot, _rotations_by_length(slot, read[slot.model])) for slot in _candidate_slots(model, by_model))
+        found = [(_state(slot, right, why[slot.model]), _factor_state(slot, right)) for slot, right in slots]
+    return [state for state in chain.from_iterable(found) if state is not None]
 
 
 def _reasons(config_rotations: Iterable[ConfigRotation]) -> Iterator[str]:
@@ -393,24 +390,26 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
     need = max(map(_needed_rows, config_rotations[0]), default=0) if options and own is None else 0
     if verdict == "right" and slot.is_buffer and len(slot.shape) > 1 and slot.shape[0] < need:
         verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
-    if verdict == "right" and (other := _other_factor(slot, config_rotations)):
-        verdict, text = "factor", other
+    text += _right_base(config_rotations[0]) if options and own is None and text.startswith("base") else ""
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
     if writable and all(values.equal(writable[0]) for values in writable):
         to_write = writable[0]
     elif writable:
         text += "; the config has several rotations for it"
     advice = ADVICE.get(verdict, _advice(slot, has_options=bool(options)))
-    if (
-        to_write is not None
-        and is_sharded(x)
-        and isinstance(x, nn.Parameter)
-        and _kept_dtype(slot, to_write) != x.dtype
-    ):
+    keeps_dtype = is_sharded(x) and isinstance(x, nn.Parameter)
+    if to_write is not None and keeps_dtype and _kept_dtype(slot, to_write) != x.dtype:
         to_write, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
         advice = "refill it before FSDP takes it"
     advice = advice if to_write is None else "call `refill`"
     return State(slot, Finding(slot.path, verdict, text, error, advice), to_write)
+
+
+def _right_base(config_rotations: list[ConfigRotation]) -> str:
+    """Return what ends a text that names a wrong base: that of the config, and its scaling; "" for a Rope."""
+    facts = [one.facts for one in config_rotations if {"rope_theta", "rope_type"} <= one.facts.keys()]
+    right = {f"base {each['rope_theta'].value:.4g} scaled by {each['rope_type'].value}" for each in facts}
+    return f"; the config has {' or '.join(sorted(right))}".replace(" scaled by default", "") if right else ""
 
 
 def _advice(slot: Slot, *, has_options: bool) -> str:
@@ -421,21 +420,24 @@ def _advice(slot: Slot, *, has_options: bool) -> str:
         return "compare it with that of a new model"
     if has_options:
         return "call `refill` for its module alone, with its Rope"
-    return "give its config or Rope as the second argument"
+    its_config = "its config or Rope as the second argument"
+    return f"give {its_config}" if slot.model is None else f"audit its module alone, with {its_config}"
 
 
-def _other_factor(slot: Slot, rotations_by_length: list[list[ConfigRotation]]) -> str:
-    """Return which attention factor of a module of transformers is none of its config's, as text; "" if none is."""
-    given = {name: value for name, value in vars(slot.owner).items() if name.endswith("attention_scaling")}
-    right = {one.rope.attention_factor for ones in rotations_by_length for one in ones if one.rope is not None}
-    for name, value in given.items():
-        if (
-            right
-            and isinstance(value, float | int)
-            and not any(math.isclose(value, one, rel_tol=1e-6) for one in right)
-        ):
-            return f"{name} is {value:.6g}, rather than {' or '.join(f'{one:.6g}' for one in sorted(right))}"
-    return ""
+def _factor_state(slot: Slot, rotations_by_length: list[list[ConfigRotation]]) -> State | None:
+    """Return the state of the attention factor beside frequencies of transformers; None if it is right or unknown."""
+    name = slot.name.replace("inv_freq", "attention_scaling")
+    held = vars(slot.owner).get(name)
+    current, *others = ({one.rope.attention_factor for one in ones if one.rope} for ones in rotations_by_length)
+    is_read = not any("short_mscale" in one.facts for one in rotations_by_length[0])  # a forward reads that instead
+    is_known = len(current) == 1 and next(_options(slot, rotations_by_length), None) is not None
+    if not (isinstance(held, float | int) and is_read and is_known):
+        return None
+    (right,) = current
+    error = min(abs(held / one - 1) for one in current.union(*others))
+    place = slot._replace(path=slot.path.removesuffix(slot.name) + name, holder=vars(slot.owner), key=name)
+    finding = Finding(place.path, "other", f"{held:.6g} instead of {right:.6g}", error, "call `refill`")
+    return State(place, finding, right) if error > RIGHT else None
 
 
 def _needed_rows(rotation: ConfigRotation) -> int:
@@ -736,7 +738,8 @@ def _verdict(
     if rounded:
         (dtype, i), *_ = rounded
         by_design = slot.has_model_dtype and x.dtype == HALF[dtype]
-        return "right" if by_design else "rounded", f"to {dtype}", error, fit[i].values if known else None
+        text = f"in {dtype}, as its class keeps it" if by_design else f"to {dtype}"
+        return "right" if by_design else "rounded", text, error, fit[i].values if known and not by_design else None
     wrong_count, why_unknown = int((best > RIGHT).sum()), "" if known else why_unknown
     return *_verdict_on_wrong_values(slot, held_values, right, why_unknown, wrong_count), error, None
 
@@ -750,8 +753,8 @@ def _verdict_on_wrong_values(
     If `why_unknown`, it ends the text, and the verdict is "rounded", "unknown" or "garbage".
     """
     x = slot.tensor
-    names = (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _candidate_frequencies(slot))
-    name = next(filter(None, names), "")
+    named = (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _candidate_frequencies(slot))
+    name = next(filter(None, chain((_name_multiple(held_values, *each) for each in right), named)), "")
     ordered = held_values.sort(dim=-1).values
     if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
         name = "the right values in another order"
@@ -761,6 +764,12 @@ def _verdict_on_wrong_values(
         verdict = "rounded" if name and x.dtype in HALF.values() else "unknown"
         return verdict, "; ".join(filter(None, (name, why_unknown)))
     return ("other", name) if name else ("garbage", f"{wrong_count} of {held_values.numel()} values")
+
+
+def _name_multiple(held_values: Tensor, values: Tensor, scale: Tensor) -> str:
+    """Return text that says by what right values are multiplied; "" if the held values are no multiple of them."""
+    k = (held_values * values).sum() / values.square().sum()
+    return f"the right values times {k:.4g}" if ((held_values / k - values) / scale).abs().le(RIGHT).all() else ""
 
 
 def _is_rounded(held_values: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
@@ -844,12 +853,14 @@ def _kept_dtype(slot: Slot, right_values: Tensor) -> torch.dtype:
     return own if slot.has_model_dtype or own == wide or is_whole else narrow
 
 
-def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
+def _write(slot: Slot, right_values: Tensor | float, written: dict[int, Tensor]) -> list[Callable[[], None]]:
     """
-    Write right values into a tensor, or replace it in its module; return undo functions.
+    Write right values into a tensor, or replace it, or a number, in its module; return undo functions.
 
     The list is empty if modules share the tensor and an earlier call, noted in `written`, has written into it.
     """
+    if not isinstance(right_values, Tensor):
+        return [_put(slot, right_values)]
     x, is_first = slot.tensor, id(slot.tensor) not in written
     own_values = _shard_like(right_values.to(_kept_dtype(slot, right_values)), x).to(x.device)
     new = written.setdefault(id(x), own_values)
@@ -857,8 +868,7 @@ def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list
     new = new if tied else own_values
     in_place = tied and new.dtype == x.dtype and 0 not in x.stride()
     if not in_place and not isinstance(x, nn.Parameter):
-        slot.holder[slot.key] = new
-        return [partial(slot.holder.__setitem__, slot.key, x)]
+        return [_put(slot, new)]
     if not is_first:  # modules share it
         return []
     if in_place:
@@ -868,3 +878,9 @@ def _write(slot: Slot, right_values: Tensor, written: dict[int, Tensor]) -> list
         return [partial(own.copy_, old)]
     old, x.data = x.data, new
     return [partial(setattr, x, "data", old)]
+
+
+def _put(slot: Slot, new: Tensor | float) -> Callable[[], None]:
+    """Put a value in the place of the one that a module has; return what undoes it."""
+    old, slot.holder[slot.key] = slot.holder[slot.key], new
+    return partial(slot.holder.__setitem__, slot.key, old)
