@@ -766,6 +766,22 @@ def test_short_tables_are_named():
     assert refill(model, config).written == ()
     dynamic = {"rope_type": "dynamic", "factor": 4.0}  # a longer sequence changes the table
     assert audit(model, config | {"rope_scaling": dynamic, "max_position_embeddings": 64})
+    grows = {"_cos_cached": COS, "_sin_cached": SIN, "_seq_len_cached": 64}
+    for attributes in (grows, {"freqs_cis": [COMPLEX]}):  # in a list: of an axis
+        assert audit(model_with(attributes), config), audit(model_with(attributes), config)
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_short_tables_of_meta_are_named(is_scaled):
+    """They are attributes, of as many rows as the arguments say or more; params.json says nothing of it."""
+    given = vars(ModelArgs(use_scaled_rope=is_scaled))
+    rope = ra.Rope.from_config(given, factor=8.0 if is_scaled else None)
+    model = model_with({"freqs_cis": torch.complex(*rope.table(range(64), like=COS))})
+    (found,) = audit(model, given | {"max_seq_len": 65})
+    assert (found.verdict, found.text) == ("short", "64 rows for 65 tokens")
+    assert audit(model, given | {"max_seq_len": 64})
+    del given["max_seq_len"]
+    assert audit(model, given)
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("longrope", (8, 100, 8)), ("dynamic", (8, 24, 8))])

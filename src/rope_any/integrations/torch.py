@@ -283,6 +283,12 @@ class Slot(NamedTuple):
         return self.holder is vars(self.owner)["_buffers"]
 
     @property
+    def has_its_length(self) -> bool:
+        """Whether its class made it for its longest sequence: it can't grow, and is not the axis or note of a call."""
+        grows = any("cached" in name and "len" in name for name in vars(self.owner))
+        return (self.is_buffer or self.kind is not None) and self.key == self.name and not grows
+
+    @property
     def is_unsaved(self) -> bool:
         """Whether a rotary class has it and no checkpoint, so that it is reported even if no name tells what it is."""
         of_buffers = vars(self.owner)["_non_persistent_buffers_set"]
@@ -317,7 +323,10 @@ def _states(model: nn.Module, config: object) -> list[State]:
     read[None], why[None] = lambda _: [], str(error or "there is no config")
     with torch.no_grad(), torch.device("cpu"):
         slots = ((slot, _rotations_by_length(slot, read[slot.model])) for slot in _candidate_slots(model, by_model))
-        found = [(_state(slot, right, why[slot.model]), _factor_state(slot, right)) for slot, right in slots]
+        found = [
+            (_state(slot, by_model.get(slot.model or ""), right, why[slot.model]), _factor_state(slot, right))
+            for slot, right in slots
+        ]
     return [state for state in chain.from_iterable(found) if state is not None]
 
 
@@ -369,7 +378,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
                 yield holder, key, str(name or key), x
 
 
-def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
+def _state(slot: Slot, config: object, config_rotations: list[list[ConfigRotation]], why_unknown: str) -> State | None:
     """Return a tensor's finding, and values to write if lost, by `_rotations_by_length`; None if it is not rotary."""
     x, options = slot.tensor, list(_options(slot, config_rotations))
     # a config tells nothing of a grid, and classes without a longest sequence have one
@@ -387,8 +396,8 @@ def _state(slot: Slot, config_rotations: list[list[ConfigRotation]], why_unknown
             return None
         verdict, error = "unknown", math.nan
         text = "its values are none of the config" if options else why_unknown
-    need = max(map(_needed_rows, config_rotations[0]), default=0) if options and own is None else 0
-    if verdict == "right" and slot.is_buffer and len(slot.shape) > 1 and slot.shape[0] < need:
+    need = max((_needed_rows(one, config) for one in config_rotations[0] if options and own is None), default=0)
+    if verdict == "right" and slot.has_its_length and len(slot.shape) > 1 and slot.shape[0] < need:
         verdict, text = "short", f"{slot.shape[0]} rows for {need} tokens"
     text += _right_base(config_rotations[0]) if options and own is None and text.startswith("base") else ""
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
@@ -440,9 +449,13 @@ def _factor_state(slot: Slot, rotations_by_length: list[list[ConfigRotation]]) -
     return State(place, finding, right) if error > RIGHT else None
 
 
-def _needed_rows(rotation: ConfigRotation) -> int:
+def _needed_rows(rotation: ConfigRotation, config: object) -> int:
     """Return how many rows a table of this rotation must have: for all tokens that it is for; 0 if that is unknown."""
-    longest, length = longest_length(rotation.facts) or 0, rotation.facts.get("length")
+    made_for = config.get("max_seq_len") if isinstance(config, Mapping) else None
+    if isinstance(made_for, int):  # an argument of the code of Meta, Mistral and DeepSeek
+        return made_for
+    given = {name: fact for name, fact in rotation.facts.items() if not fact.source.startswith("constant")}
+    longest, length = longest_length(given) or 0, rotation.facts.get("length")
     return longest if length is None else min(longest, int(length.value))
 
 
