@@ -117,11 +117,11 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
 
 
 def _by_powers(f: Data, dtype: str) -> Data:
-    """Return frequencies ``(axes, pairs)`` by the base of their second, if base and powers are rounded to a dtype."""
+    """Return frequencies ``(axes, pairs)`` by the base of the second, if base and powers are rounded."""
     n = f.shape[1]
     # fᵢ = 1 / base^(i/n), so the base is f₁^(−n)
-    base = rounded(f[:, [min(1, n - 1)]] ** -float(n), dtype)
-    return np.asarray(1 / rounded(base ** (np.arange(n) / n), dtype))
+    base = rounded(f[:, min(1, n - 1)].sum() ** -float(n), dtype)
+    return np.where(f, 1 / rounded(base ** (np.arange(n) / n), dtype), 0)
 
 
 CUT = "bfloat16, cut off rather than rounded"

@@ -173,8 +173,10 @@ def _precisions() -> Iterator[_Rounding]:
     tables = [_in(dtype, step) for dtype in half for step in ("the table", "the rotation itself")]
     angles += [(tf32, dtypes | {"angles": "float32"})]
     fault, in_float32 = _in("float32", "angles")
-    angles += [((*one, *fault), first | in_float32) for one, first in (_in(dtype, "frequencies") for dtype in half)]
-    angles += [_in(dtype, "powers of the base", "frequencies", *more) for dtype in half for more in ((), ("angles",))]
+    powers = [_in(dtype, "powers of the base", "frequencies") for dtype in half]
+    coarse = [*(_in(dtype, "frequencies") for dtype in half), *powers]
+    angles += [*powers, *(_in(dtype, "powers of the base", "frequencies", "angles") for dtype in half)]
+    angles += [((*one, *fault), first | in_float32) for one, first in coarse]
     cuts = [_in(CUT, "the table"), _in(CUT, "the result")]  # after float32 alone
     exact: _Rounding = ((), {})
     both = *product([exact, *angles], [exact, *tables]), *product([exact, *angles[:2]], cuts)
