@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import axes, scaling
-from rope_any.testing import cases, check_rotary, vectors
+from rope_any.testing import _exact, cases, check_rotary, vectors
 
 FILE = Path(vectors.__file__).parent / vectors.FILE
 
@@ -638,6 +638,9 @@ def test_positions_may_be_given():
     assert report and list(report.errors) == positions
     truncated = check_rotary(lambda x, p: rotary()(x, np.round(p)), RIGHT, positions=positions)
     assert truncated.causes == ("positions are rounded to whole numbers",)
+    for numbers in (positions, [-3, 0, 63, 64, 2**31 - 1]):  # products of rotations are as exact as one
+        *table, _ = oracle.table(np.asarray(numbers).reshape(-1, 1), [F])
+        np.testing.assert_allclose(_exact.exact(numbers, F)[1:], table, rtol=0, atol=1e-15)
     places = np.asarray([[0, 0, 0], [5, 2, 9], [7, 1, 1], [900, 3, 40]])
     assert check_rotary(SECTIONS.apply, SECTIONS, positions=places, longest=900)
     exchanged = check_rotary(lambda x, p: SECTIONS.apply(x, p[:, [0, 2, 1]]), SECTIONS, positions=places)

@@ -1,7 +1,8 @@
-"""Compute cosines, sines and rotations in 60 digits, rounded once, without the arithmetic of the other modules."""
+"""Compute cosines, sines and rotations in 60 digits, without the arithmetic of the other modules."""
 
 import math
-from functools import cache
+from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,10 +14,12 @@ Members: TypeAlias = tuple[Data, Data]
 """For each pair the index of its first and of its second feature."""
 
 DIGITS = 60
+UNITS = tuple(64.0**-i for i in range(-1, 8))
+"""Positions are sums of multiples of these: the multiples are few, however many positions there are."""
 
 
 class Sample(NamedTuple):
-    """Positions and their exact table, computed in 60 digits and rounded to float64."""
+    """Positions and their exact table in float64; see `exact` for its error."""
 
     positions: Data
     cos: Data
@@ -27,14 +30,28 @@ def exact(positions: Any, frequencies: Any, /) -> Sample:
     """
     Return a `Sample` of positions ``(n,)``, or ``(n, axes)`` with frequencies by axis: cos and sin ``(n, pairs)``.
 
-    With frequencies ``(heads, axes, pairs)`` they are ``(heads, n, pairs)``.
+    With frequencies ``(heads, axes, pairs)`` they are ``(heads, n, pairs)``. A rotation by a position is the product of
+    those by its parts, which are multiples of `UNITS`, and a rest. Each is computed in 60 digits and rounded; products
+    are in float64. So integer positions have an error of some 2e-16 for each axis, real ones of up to 1e-15.
     """
     if np.ndim(frequencies) == 3:
         heads = [exact(positions, rows) for rows in frequencies]
         return Sample(heads[0].positions, np.stack([one.cos for one in heads]), np.stack([one.sin for one in heads]))
-    table = [[(float(z.real), float(z.imag)) for z in row] for row in unit_rotations(positions, frequencies)]
-    cos, sin = np.moveaxis(np.asarray(table), -1, 0)
-    return Sample(np.asarray(positions), cos, sin)
+    rows = np.asarray(frequencies, dtype=np.float64)
+    rows = rows.reshape(-1, rows.shape[-1])
+    z = np.ones((len(positions), rows.shape[1]), dtype=np.complex128)
+    for places, row in zip(np.asarray(positions, dtype=np.float64).reshape(len(positions), -1).T, rows, strict=True):
+        rests = (places, *(np.fmod(places, unit) for unit in UNITS), np.zeros_like(places))
+        for more, less in pairwise(rests):
+            numbers, which = np.unique(more - less, return_inverse=True)
+            z *= np.stack([_rotation(number, tuple(row)) for number in numbers])[which]
+    return Sample(np.asarray(positions), z.real, z.imag)
+
+
+@lru_cache(maxsize=4096)  # parts are the same for many runs
+def _rotation(position: float, frequencies: tuple[float, ...]) -> Data:
+    """Return e^(i · position · frequency) ``(pairs,)`` of one axis, rounded once."""
+    return np.asarray(unit_rotations([position], frequencies)[0], dtype=np.complex128)
 
 
 def unit_rotations(positions: Any, frequencies: Any, /) -> list[list[Any]]:

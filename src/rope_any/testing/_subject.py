@@ -56,7 +56,7 @@ class Subject(NamedTuple):
     def put(self, data: Data) -> Array:
         """Return NumPy data as an array of the library, device and dtype of `like`."""
         real = self.lib.compute_dtype(self.like)
-        x = self.lib.xp.asarray(data.tolist(), dtype=real, **self.lib.device_kwargs(self.like))
+        x = self.lib.xp.asarray(data.copy(), dtype=real, **self.lib.device_kwargs(self.like))
         return self.lib.cast(x, self.like.dtype)
 
     def get(self, x: Array) -> Data:
