@@ -414,8 +414,8 @@ FAILURES = {
     "float32 passes": (far(through("float32")), "float64", "passes the other features through"),
     "bfloat16 passes for float16": (far(through(BFLOAT)), "float16", "passes the other features through"),
     "another dtype": (far(lambda y, *_: y.astype(np.float64)), "float32", "keeps the dtype"),
-    "x is written": (far(write_x), "float32", "does not change x"),
-    "positions are written": (far(write_positions), "float32", "does not change positions"),
+    "x is written": (far(write_x), "float32", "leaves x as it is"),
+    "positions are written": (far(write_positions), "float32", "leaves positions as they are"),
     "8 tokens": (zeroed(np.s_[..., 8:, :16]), "float32", "one large call equals its parts"),
     "3 heads": (zeroed(np.s_[:, 3:, :, :16]), "float32", "one large call equals its parts"),
     "2 rows": (zeroed(np.s_[2:, ..., :16]), "float32", "one large call equals its parts"),
@@ -428,10 +428,7 @@ def test_pass_through_features_inputs_and_many_tokens_are_checked(name):
     report = check_rotary(function, PART, head_dim=32, longest=2000, like=np.zeros(1, dtype))
     assert failing_of(report) == [failing]
     assert max(report.errors.values()) <= report.bound
-    assert (
-        report.causes
-        or "\n  cause   not the angles of these calls, which are correct; see the failures below\n" in str(report)
-    )
+    assert report.causes or "\n  cause   none in the rotation: all numbers that were returned are right;" in str(report)
 
 
 WRONG_PROPERTIES = {
@@ -457,6 +454,7 @@ def test_a_result_in_a_wider_dtype_fails_for_its_dtype_alone(dtype):
     like = np.zeros(1, dtype)
     report = check_rotary(lambda x, p: wide(x.astype(np.float64), p), right, head_dim=32, longest=2000, like=like)
     assert failing_of(report) == ["keeps the dtype"] and report.causes == ()
+    assert "  change  cast the result to the dtype of x:" in str(report)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT])
@@ -476,7 +474,7 @@ def test_exceptions_are_reported():
     report = check_rotary(changed(beyond), RIGHT)
     assert not report.passed and list(report.errors) == [0, 10, 100, 1000]
     assert report.refusals[10_000] == "raised IndexError: index out of range: 4096"
-    assert report.causes == () and report.refusals[10_000] in str(report)
+    assert report.causes == () and f"{report.refusals[10_000]} (7 times)" in str(report)
     assert check_rotary(changed(beyond), RIGHT, longest=4095)
     assert check_rotary(lambda *_: sys.exit(4), RIGHT).refusals[0] == "raised SystemExit: 4"
 
@@ -498,7 +496,7 @@ def test_a_fault_of_every_call_is_reported_once(refusal):
     call = "function(x float32 (2, 3, 8, 32), positions int64 (8,))"
     assert cause == f"{call} must return the rotated x; it {report.refusals[0]}" and all(report.remedies)
     if refusal.startswith("raised"):  # in the same words for each call
-        shown, change, _ = " ".join(str(report).split()).partition(" change try this call, or say how it is called")
+        shown, change, _ = " ".join(str(report).split()).partition(" change wrap it, as lambda x, p: f(p, x)")
         assert change and shown == f"FAILED: half, head_dim 32, float32 of numpy cause {cause}"
 
 
@@ -517,6 +515,55 @@ def test_a_function_of_other_arguments_has_a_hint(hint):
     called = check_rotary(lambda *_: None, RIGHT, keys=True, table="vllm").causes[0]
     cache = "q float32 (2, 2, 8, 32), k float32 (2, 1, 8, 32), cache float32 (8, 32)"
     assert called == f"function({cache}) must return the rotated q and k; it returned NoneType, where q and k are two"
+
+
+def rows_only(x, positions):
+    """Rotate by positions (batch, seq)."""
+    assert positions.ndim == 2
+    return rotary()(x, positions[0])
+
+
+def of_streams(x, positions):
+    """Rotate by positions (axes, batch, seq)."""
+    _, rows, _ = positions.shape
+    return SECTIONS.apply(x, positions.T[:, 0] if rows == 1 else None)
+
+
+def at_offset(x, offset):
+    """Rotate by positions from an offset on."""
+    return RIGHT.apply(x, range(offset, offset + x.shape[-2]))
+
+
+# A function, what is right, options, what the advice says, and the function or the options that follow it.
+FOLLOWED = {
+    "batch, seq": (rows_only, RIGHT, {}, "f(x, p[None])", lambda x, p: rows_only(x, p[None]), {}),
+    "axes, batch, seq": (of_streams, SECTIONS, {}, "f(x, p.T[:, None])", lambda x, p: of_streams(x, p.T[:, None]), {}),
+    "offset": (at_offset, RIGHT, {}, "f(x, int(p[0]))", lambda x, p: at_offset(x, int(p[0])), {}),
+    "positions, q, k": (
+        lambda p, q, k: RIGHT(q, k, p),
+        RIGHT,
+        {"keys": True},
+        "lambda q, k, p: f(p, q, k)",
+        RIGHT,
+        {"keys": True},
+    ),
+    "slice": (
+        lambda x, c, s: x * c + np.repeat(np.float32([-1, 1]), 8) * np.roll(x, 8, -1) * s,
+        PART,
+        {"head_dim": 32, "table": "transformers"},
+        "give head_dim=16 if it takes the features that rotate alone",
+        None,
+        {"table": "transformers", "head_dim": 16},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_the_advice_ends_in_a_call_that_works(name):
+    function, right, options, advice, other, then = FOLLOWED[name]
+    (remedy,) = check_rotary(function, right, **options).remedies
+    assert advice in remedy
+    assert check_rotary(other or function, right, **then)
 
 
 def test_results_without_numbers_fail():
@@ -541,7 +588,7 @@ def test_the_report_is_printed():
     assert lines[1] == "  cause   angles in float32" and lines[2].startswith(
         "  change  multiply position and frequency"
     )
-    assert any(line.startswith("  1000000 ") and line.endswith("FAILS") for line in lines)
+    assert any(line.startswith("  2147483640 ") and line.endswith("FAILS") for line in lines)
     read = json.loads(report.json())
     assert read["causes"] == ["angles in float32"] and read["errors"]["0"] < 4e-7 and not read["passed"]
     assert str(check_rotary(rotary(), RIGHT)).startswith("passed: ")
@@ -631,6 +678,14 @@ def test_a_function_may_take_a_table(layout):
 
     assert check_rotary(packed, rope, table=layout, shape="thd")
 
+    def as_the_first(x, *t):
+        """Rotate the tokens of both sequences by the positions of the first."""
+        half = len(x) // 2
+        return packed(x, *(np.concatenate([each[:half]] * 2) if half > 1 else each for each in t))
+
+    causes = check_rotary(as_the_first, rope, table=layout, shape="thd").causes
+    assert "all rows of the batch are rotated by the positions of the first" in causes
+
 
 def test_positions_may_be_given():
     positions = [0.5, 3.25, 700.0, 12_345.0]
@@ -643,6 +698,7 @@ def test_positions_may_be_given():
         np.testing.assert_allclose(_exact.exact(numbers, F)[1:], table, rtol=0, atol=1e-15)
     places = np.asarray([[0, 0, 0], [5, 2, 9], [7, 1, 1], [900, 3, 40]])
     assert check_rotary(SECTIONS.apply, SECTIONS, positions=places, longest=900)
+    refused(lambda: check_rotary(SECTIONS.apply, SECTIONS, positions=places.T), "transpose them")
     exchanged = check_rotary(lambda x, p: SECTIONS.apply(x, p[:, [0, 2, 1]]), SECTIONS, positions=places)
     assert exchanged.causes == ("the axes of the positions are taken as 0, 2, 1",)
 
@@ -651,10 +707,10 @@ REFUSED = {
     "head_dim": {"head_dim": 31},
     "longest": {"longest": 10},
     "like": {"like": np.zeros(1, int)},
-    "shape": {"shape": "dhsb"},
-    "table": {"table": "vlm"},
+    "shape did you mean bshd?": {"shape": "BSHD"},
+    "table did you mean transformers?": {"table": "huggingface"},
     "positions": {"positions": [[1, 2]]},
-    "positions beyond the last": {"positions": [5, 101], "longest": 100},
+    "positions got 101": {"positions": [5, 101], "longest": 100},
 }
 
 
@@ -662,7 +718,9 @@ REFUSED = {
 def test_wrong_arguments_are_refused_by_name(argument):
     with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError)) as raised:
         check_rotary(rotary(), RIGHT, **REFUSED[argument])
-    assert raised.value.argument == argument.partition(" ")[0] and "\n" not in str(raised.value)
+    name, _, hint = argument.partition(" ")
+    assert raised.value.argument == name and "\n" not in str(raised.value)
+    assert str(raised.value).endswith(hint)
 
 
 @pytest.mark.thread_unsafe(reason="it sets the digits of mpmath for all threads")

@@ -547,9 +547,13 @@ def _length_text(axis: list[str], known: dict[str, int]) -> str:
 # --- arguments --------------------------------------------------------------------------------------------
 
 
+OTHER_NAMES = dict.fromkeys(("hf", "huggingface"), "transformers")
+"""Names by which a layout is known too, for hints."""
+
+
 def layout_of(name: object) -> Layout:
     """Return the `Layout` with this name; raise if there is none."""
-    hint = partial(did_you_mean, known=LAYOUTS)
+    hint = partial(did_you_mean, known=LAYOUTS, others=OTHER_NAMES)
     return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]
 
 

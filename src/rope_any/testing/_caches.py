@@ -11,7 +11,7 @@ from rope_any._arrays import host, require_array
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32
 from rope_any._frequencies import as_rows, sum_over_axes
 from rope_any._pairing import Pairing
-from rope_any._positions import as_position_array
+from rope_any._positions import array_or_none, as_position_array
 from rope_any._rope import Rope
 from rope_any.testing._causes import MISTAKES
 from rope_any.testing._exact import Data, features
@@ -209,9 +209,11 @@ def _positions_of_rows(positions: Any, layout: str, rope: Rope) -> Data:
     """Return a user's positions of rows as ``(rows, axes)``, equal on all axes if ``(rows,)``; raise if unfit."""
     if "seq" not in layouts.layout_of(layout).names:
         raise ArgumentTypeError("positions", f"not be given for the layout {layout}, which has no rows", positions)
-    places, axes = np.asarray(host(as_position_array(positions, like=np.zeros(1)))), len(as_rows(rope.frequencies))
+    like = np.zeros(1) if array_or_none(positions) is None else None  # arrays may be of any library
+    places, axes = np.asarray(host(as_position_array(positions, like=like))), len(as_rows(rope.frequencies))
     if not places.ndim or places.shape[1:] not in {(), (axes,)}:
-        raise ArgumentValueError("positions", f"have the shape (rows,) or (rows, {axes})", tuple(places.shape))
+        hint = "transpose them" if places.shape[:1] == (axes,) else ""
+        raise ArgumentValueError("positions", f"have the shape (rows,) or (rows, {axes})", tuple(places.shape), hint)
     return np.broadcast_to(places.reshape(len(places), -1), (len(places), axes))
 
 
@@ -421,6 +423,7 @@ def _report_lines(report: CacheReport) -> Iterator[str]:
     yield f"  {unit:<9} largest error  times its bound"
     first = [] if report.first_wrong is None else [report.first_wrong]
     for row in sorted({0, len(ratios) - 1, *np.argsort(-ratios, kind="stable")[:SHOWN].tolist(), *first}):
-        yield f"  {row:<9} {report.errors[row]:<14.1e} {ratios[row]:.1e}{'  FAILS' if ratios[row] > 1 else ''}"
+        ratio = f"{ratios[row]:.1e}" if np.isfinite(ratios[row]) else "-"  # of nan, or an exact number
+        yield f"  {row:<9} {report.errors[row]:<14.1e} {ratio}{'  FAILS' if ratios[row] > 1 else ''}"
     if report.first_wrong is not None:
         yield f"  {report.wrong} of {len(ratios)} {unit}s are wrong, first {unit} {report.first_wrong}"

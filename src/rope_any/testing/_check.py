@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from rope_any._arrays import Array, require_array
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, choice, flag, keyword_hints
+from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
-from rope_any.layouts import LAYOUTS
+from rope_any.layouts import LAYOUTS, OTHER_NAMES
 from rope_any.testing._exact import Data, pair_errors, rotate_exactly
 from rope_any.testing._properties import Property, properties_of, wrong_among
 from rope_any.testing._report import as_json, error_text, head_lines, refusal_texts
@@ -21,7 +23,18 @@ from rope_any.testing._seen import Seen
 from rope_any.testing._subject import SHAPES, RefusedError, Subject, is_by_head
 from rope_any.testing._task import ANGLE_NOISE, BATCH, ROTATION_BOUNDS, Task, by_axis, task_of
 
-SHOWN = 12  # positions in the text of a report
+SHOWN = 6  # positions in the text of a report
+ADVICE = {
+    "keeps the dtype": "cast the result to the dtype of x; it may be wider as the tables given by `table` are float32, "
+    "but tables cast to half precision are too coarse",
+    "leaves x as it is": "write into a copy of x; or if it is meant to write into x, give in_place=True",
+    "leaves positions as they are": "compute with new arrays rather than change positions by +=",
+    "writes nothing beside x": "use the strides of x, or write into a contiguous copy",
+    "passes the other features through": "copy the features that do not rotate from x as they are, without a cast",
+    "strides of x don't matter": "pass the strides on, or make x contiguous, as by reshape rather than view",
+    "positions may be int32": "cast positions to int64 or float64 before the product with the frequencies",
+}
+"""What to do if a property fails, by its name, where a test of it gives no cause."""
 _RANDOM = Fault("two equal calls return different results", "turn off dropout and noise, and keep no state")
 
 
@@ -141,7 +154,7 @@ def check_rotary(
     in_place : bool, optional
         Whether the function writes into x, or q and k. What it returns is ignored.
     rows : bool, optional
-        Whether to call it with positions ``(batch, seq)`` too.
+        Whether to call it with positions ``(batch, seq)`` too; packed tokens always have positions of each row.
     gradient : bool, optional
         Whether to check the gradient too, in torch, JAX and MLX; it must be the inverse rotation.
 
@@ -180,14 +193,15 @@ def check_rotary(
     like = np.zeros(1, dtype=np.float32) if like is None else like
     lib = require_array("like", like)
     lib.require_floating("like", like)
-    choice("shape", shape, SHAPES, f"be one of {', '.join(SHAPES)}")
+    choice("shape", shape, SHAPES, f"be one of {', '.join(SHAPES)}", partial(did_you_mean, known=SHAPES))
     if table is not None:
         tables = [name for name, layout in LAYOUTS.items() if layout.holds == "cos and sin"]
-        choice("table", table, tables, f"be a layout of cosines and sines: {', '.join(tables)}")
+        hint = partial(did_you_mean, known=tables, others=OTHER_NAMES)
+        choice("table", table, tables, f"be a layout of cosines and sines: {', '.join(tables)}", hint)
         if is_by_head(right.rope):
             raise ArgumentTypeError("table", "not be given for frequencies of each head, which no layout holds", table)
     options = {"keys": keys, "in_place": in_place, "rows": rows, "gradient": gradient}
-    asked = frozenset(name for name, value in options.items() if flag(name, value))
+    asked = frozenset(name for name, value in options.items() if flag(name, value) or (name, shape) == ("rows", "thd"))
     if gradient and lib.gradients is None:
         raise ArgumentValueError("gradient", f"be False for {lib.name}, which has no gradients", gradient)
     rights = [right]
@@ -352,19 +366,18 @@ def _correct_range(task: Task, errors: dict[Any, float], bound: float) -> tuple[
 
 def _report_lines(report: Report) -> Iterator[str]:
     """Yield the lines of a report: passed or failed, the causes, the errors, and the properties that fail."""
-    wrong = not all(error <= report.bound for error in report.errors.values())
-    right = "not the angles of these calls, which are correct; see the failures below"
-    yield from head_lines(report, unknown="none of the known ones" if wrong else right)
-    if report.errors or len(set(report.refusals.values())) > 1:
-        yield from _report_tables(report)
-
-
-def _report_tables(report: Report) -> Iterator[str]:
-    """Yield the lines of a report's tables of errors and of failing properties."""
     texts = refusal_texts(report.refusals)
+    failing = {name: found for name, found in report.properties.items() if not found.holds}
+    told = {name: found for name, found in failing.items() if name in texts or name not in report.refusals}
+    wrong = not all(error <= report.bound for error in report.errors.values())
+    right = "none in the rotation: all numbers that were returned are right; see what fails below"
+    advice = [ADVICE[name] for name in told if name in ADVICE]
+    yield from head_lines(report, unknown="none of the known ones" if wrong else right, advice=advice)
+    if not report.errors and len(texts) < 2:
+        return
     names = [*report.errors, *(name for name in texts if name not in {*report.errors, *report.properties})]
     worst = sorted(report.errors, key=lambda name: -report.errors[name])[: SHOWN // 2]
-    shown = names if len(names) <= SHOWN else [name for name in names if name in (*names[: SHOWN // 2], *worst)]
+    shown = names if len(names) <= SHOWN else [name for name in names if name in (*names[:2], *worst, names[-1])]
     yield ""
     yield f"  {'position':<36} largest error (bound {report.bound:.1e})"
     for name in shown:
@@ -373,13 +386,10 @@ def _report_tables(report: Report) -> Iterator[str]:
         yield f"  {name!s:<36} {text}"
     if len(shown) < len(names):
         yield f"  and {len(names) - len(shown)} more"
-    failing = {name: found for name, found in report.properties.items() if not found.holds}
     yield ""
-    if not failing:
-        yield f"  all {len(report.properties)} properties hold"
-        return
-    yield f"  {'property':<36} missed by (bound {report.property_bound:.1e}; 0 for exact ones)"
-    for name, (holds, error) in failing.items():
+    if told:
+        yield f"  {'property':<36} largest deviation (bound {report.property_bound:.1e}, or 0 if nothing may change)"
+    for name, (holds, error) in told.items():
         yield f"  {name:<36} {texts.get(name) or error_text(error, holds=holds)}"
-    if kept := len(report.properties) - len(failing):
-        yield f"  {kept} other{'s hold' if kept > 1 else ' holds'}"
+    count = len(report.properties)
+    yield f"  {f'{count - len(failing)} of' if failing else 'all'} {count} properties hold"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -11,15 +11,15 @@ from rope_any._json import plain
 WIDTH = 100  # of a line of text
 
 
-def head_lines(report: Any, *, unknown: str) -> Iterator[str]:
-    """Yield lines on whether a report has passed, each cause and what to do about it, and how well they explain all."""
+def head_lines(report: Any, *, unknown: str, advice: Iterable[str] = ()) -> Iterator[str]:
+    """Yield lines on whether a report has passed, causes, what to do (`advice` too), and how well they explain all."""
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
     if report.passed:
         return
     yield ""
     for cause in report.causes or (unknown,):
         yield from entry_lines("cause", cause)
-    for remedy in dict.fromkeys(filter(None, report.remedies)):
+    for remedy in dict.fromkeys(filter(None, (*report.remedies, *advice))):
         yield from entry_lines("change", remedy)
     if report.unexplained is not None:
         which = "this mistake" if len(report.causes) == 1 else "these mistakes"
@@ -39,12 +39,12 @@ def error_text(error: float, *, holds: bool) -> str:
 
 
 def refusal_texts(refusals: Mapping[Any, str]) -> dict[Any, str]:
-    """Return the refusals by name, of which one that repeats an earlier one refers to it."""
-    first: dict[str, Any] = {}
-    # positions in a message differ
-    kinds = {name: re.sub(r"\d+", "", text) if text.startswith("raised") else text for name, text in refusals.items()}
-    same = {name: first.setdefault(kind, name) for name, kind in kinds.items()}
-    return {name: text if same[name] == name else f"the same as at {same[name]}" for name, text in refusals.items()}
+    """Return the refusals by name, but for those that repeat an earlier one, which says how often."""
+    alike: dict[str, list[Any]] = {}
+    for name, text in refusals.items():
+        alike.setdefault(re.sub(r"\d+", "", text), []).append(name)  # positions and shapes in a message differ
+    counts = {names[0]: len(names) for names in alike.values()}
+    return {name: refusals[name] + (f" ({n} times)" if n > 1 else "") for name, n in counts.items()}
 
 
 def as_json(report: Any) -> str:

@@ -154,9 +154,9 @@ class Subject(NamedTuple):
         self.keep_violations(
             {
                 "keeps the dtype": x.dtype != y.dtype,
-                "does not change x": changes,
+                "leaves x as it is": changes,
                 "writes nothing beside x": beside,
-                "does not change positions": np.abs(host(where) - before),
+                "leaves positions as they are": np.abs(host(where) - before),
                 "passes the other features through": np.abs(got - given)[..., self.passthrough],
             }
         )
@@ -178,7 +178,14 @@ class Subject(NamedTuple):
             return "a function that writes into x needs in_place=True, on the command line --in-place"
         if why.startswith("raised") and "numpy.ndarray" in why and isinstance(self.like, np.ndarray):
             return "a function of torch needs like=torch.empty(0), on the command line --library torch"
-        return "try this call, or say how it is called by shape, table, keys, in_place or like"
+        width, x = 2 * np.shape(self.rope.frequencies)[-1], "q, k" if "keys" in self.asked else "x"
+        ways = [f"give head_dim={width} if it takes the features that rotate alone"]
+        ways = ways if self.passthrough and not self.rope.start else []
+        if self.table is None:
+            streams = f"f({x}, p.T[:, None]) if (axes, batch, seq)"
+            first, rows = f"f(p, {x}) if positions come first", f"f({x}, p[None]) if they are (batch, seq)"
+            ways.append(f"wrap it, as lambda {x}, p: {first}, {rows}, {streams}, f({x}, int(p[0])) for an offset")
+        return "; ".join([*ways, "or say how it is called by shape, table, keys, in_place or like"])
 
 
 def is_by_head(rope: Rope) -> bool:

@@ -102,7 +102,8 @@ def _given_positions(positions: Any, task: Task, like: Array) -> Data:
     ndim = 1 if task.axes is None else 2
     if places.ndim != ndim or not len(places) or (ndim == 2 and places.shape[1] != task.axes):
         wanted = "(n,)" if task.axes is None else f"(n, {task.axes})"
-        raise ArgumentValueError("positions", f"have the shape {wanted}, n tokens", tuple(places.shape))
+        hint = "transpose them" if places.shape[:1] == (task.axes,) else ""
+        raise ArgumentValueError("positions", f"have the shape {wanted}, n tokens", tuple(places.shape), hint)
     return places
 
 
