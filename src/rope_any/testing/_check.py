@@ -25,8 +25,7 @@ from rope_any.testing._task import ANGLE_NOISE, BATCH, ROTATION_BOUNDS, Task, by
 
 SHOWN = 6  # positions in the text of a report
 ADVICE = {
-    "keeps the dtype": "cast the result to the dtype of x; it may be wider as the tables given by `table` are float32, "
-    "but tables cast to half precision are too coarse",
+    "keeps the dtype": "cast the result to the dtype of x: tables are float32, and too coarse if they are cast",
     "leaves x as it is": "write into a copy of x; or if it is meant to write into x, give in_place=True",
     "leaves positions as they are": "compute with new arrays rather than change positions by +=",
     "writes nothing beside x": "use the strides of x, or write into a contiguous copy",
@@ -154,7 +153,7 @@ def check_rotary(
     in_place : bool, optional
         Whether the function writes into x, or q and k. What it returns is ignored.
     rows : bool, optional
-        Whether to call it with positions ``(batch, seq)`` too; packed tokens always have positions of each row.
+        Whether to call it with positions ``(batch, seq)`` too, as always for ``"thd"``.
     gradient : bool, optional
         Whether to check the gradient too, in torch, JAX and MLX; it must be the inverse rotation.
 

@@ -42,7 +42,7 @@ def refusal_texts(refusals: Mapping[Any, str]) -> dict[Any, str]:
     """Return the refusals by name, but for those that repeat an earlier one, which says how often."""
     alike: dict[str, list[Any]] = {}
     for name, text in refusals.items():
-        alike.setdefault(re.sub(r"\d+", "", text), []).append(name)  # positions and shapes in a message differ
+        alike.setdefault(re.sub(r"[\d, ]+", "", text), []).append(name)  # positions and shapes in a message differ
     counts = {names[0]: len(names) for names in alike.values()}
     return {name: refusals[name] + (f" ({n} times)" if n > 1 else "") for name, n in counts.items()}
 
