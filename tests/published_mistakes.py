@@ -221,7 +221,7 @@ MISTAKES = {
         ("sections of the axes: [22, 21, 21] in turns",),
     ),
     "alibaba/rtp-llm 1213": Mistake(
-        by_axis(CHUNKED, powers(128, 1e6)), sections([24, 20, 20]), ("sections of the axes: [16, 24, 24] as measured",)
+        by_axis(CHUNKED, powers(128, 1e6)), sections([24, 20, 20]), ("sections of the axes: [16, 24, 24] in chunks",)
     ),
     "InfiniTensor/InfiniCore 1350": Mistake(
         by_axis(np.repeat([1, 0, 2], [24, 16, 24]), powers(128, 1e6)),

@@ -226,6 +226,12 @@ def textbook(x, angle, *, swap=lambda x: np.roll(x, 16, -1), sign=None, wide=lam
     return (x * wide(np.cos(angle)) + sign * swap(x) * wide(np.sin(angle))).astype(x.dtype)
 
 
+def by_parts(x, angle, cos=np.cos, sin=np.sin):
+    """Return x in halves, rotated by other functions of the angles than cosine and sine."""
+    (a, b), c, s = np.split(x, 2, axis=-1), cos(angle), sin(angle)
+    return np.concatenate([a * c - b * s, b * c + a * s], axis=-1).astype(x.dtype)
+
+
 def swap_adjacent(x):
     """Return x with the two features of each interleaved pair exchanged."""
     return x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
@@ -235,7 +241,14 @@ SWAPPED = {"swap": swap_adjacent, "sign": np.tile([-1, 1], 16)}
 REPEATED = {"wide": partial(np.repeat, repeats=2, axis=-1)}
 FROM_0 = "positions ignored: each call counts from 0"
 SECTIONS = ra.Rope(axes.chunked(F, [4, 6, 6]), pairing="half")
+STILL = ra.positions.grid(range(1), range(8), range(8), like=np.empty(0))
+"""The positions of an image."""
 NOISE = itertools.cycle(np.float32([0.1, 0.2, 0.3]))
+
+
+def axial(*sizes, base=1e4):
+    """Return a Rope of three axes, each with frequencies of its own."""
+    return ra.Rope(axes.axial(*(ra.frequencies(n, base=base) for n in sizes or (8, 12, 12))), pairing="half")
 
 
 def cut_off(x):
@@ -316,6 +329,26 @@ WRONG = {
     ("the other pairing: interleaved", "tables in the feature order of half"): (
         lambda x, p: textbook(x, np.outer(p, F), **SWAPPED),
     ),
+    ("sines in the place of cosines",): (lambda x, p: by_parts(x, np.outer(p, F), cos=np.sin),),
+    ("zeros in the place of sines",): (lambda x, p: by_parts(x, np.outer(p, F), sin=np.zeros_like),),
+    ("angles in bfloat16",): (lambda x, p: by_parts(x, np.outer(p, F).astype(BFLOAT).astype(float)),),
+    ("exponents over 4096 rather than rotary_dim",): (rotary(exponent=4096),),
+    ("the second feature of each pair left as it is",): (
+        changed(lambda y, x, _: np.r_["-1", y[..., :16], x[..., 16:]]),
+    ),
+    ("the halves of the partner not exchanged: a·c − a·s and b·c + b·s",): (
+        lambda x, p: textbook(x, np.outer(p, F), swap=np.asarray),
+    ),
+    ("x is reshaped, not transposed, to exchange heads and tokens",): (
+        lambda x, p: RIGHT.apply(x.reshape(len(x), len(p), -1, 32), p, seq_axis=1).reshape(x.shape),
+    ),
+    ("the result is reshaped, not transposed, to exchange heads and tokens",): (
+        changed(lambda y, *_: y.swapaxes(1, 2).reshape(y.shape)),
+    ),
+    ("positions on all axes beyond 4095 are taken for 4095",): (
+        lambda x, p: SECTIONS.apply(x, np.minimum(p, 4095)),
+        SECTIONS,
+    ),
     ("zeros from position 10000 on",): (lambda x, p: rotary()(x, p) * (p < 4096)[:, None],),
     ("infinite or NaN values from position 100000 on",): (lambda x, p: rotary()(x, p) / (p < 65_504)[:, None],),
 }
@@ -336,6 +369,31 @@ def test_published_mistakes_are_named(name):
     assert report.causes == mistake.causes, str(report)
     assert report.unexplained is None or report.unexplained <= 2e-6
     assert all(report.remedies)
+
+
+# on several axes: what the causes are, functions that give them, what is right, and positions (None: any)
+WRONG_ON_AXES = [
+    (FROM_0, lambda x, p: SECTIONS.apply(x, p - p.min(axis=0)), SECTIONS, None),
+    ("other frequencies: those of base 500000", axial(base=5e5).apply, axial(), None),
+    ("other frequencies: those of base 500000", axial(base=5e5).apply, axial(), STILL),
+    ("sections of the axes: [6, 5, 5] in chunks, each with its own powers", axial(12, 10, 10).apply, axial(), None),
+    ("positions of axis 1 times 2", lambda x, p: axial().apply(x, p * [1, 2, 1]), axial(), STILL),
+    ("positions of axes 1, 2 times 16", lambda x, p: axial().apply(x, p * [1, 16, 16]), axial(), None),
+]
+
+
+@pytest.mark.parametrize(("cause", "function", "right", "positions"), WRONG_ON_AXES)
+def test_the_causes_of_wrong_results_on_several_axes_are_named(cause, function, right, positions):
+    report = check_rotary(function, right, positions=positions)
+    assert report.causes == (cause,), str(report)
+    assert report.unexplained <= 2e-6
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT, ml_dtypes.float8_e4m3fn])
+def test_keys_that_are_rounded_are_told_apart_from_queries(dtype):
+    turn = rotary()
+    report = check_rotary(lambda q, k, p: (turn(q, p), turn(k, p).astype(dtype).astype(k.dtype)), RIGHT, keys=True)
+    assert report.causes == (("the result in bfloat16, in keys",) if dtype == BFLOAT else ())
 
 
 def test_keys_of_which_one_head_rotates_are_named():

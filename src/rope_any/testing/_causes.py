@@ -40,7 +40,7 @@ def _other_width(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     if has_base(r.frequencies):
         # fᵢ = base^(−i/n)  ⇒  base^(−i/m) = f₁^(i n/m)
         f = r.frequencies[:, 1:2] ** (np.arange(width // 2) * 2 * pairs / width)
-    elif len(r.frequencies) > 1:
+    elif len(r.frequencies) > 1 and width > 2 * pairs:
         f = seen.measured(r._replace(frequencies=np.zeros((1, width // 2)), members=members))
     if f is not None:
         where = {"width": width, "first": seen.moved[0], "last": seen.moved[-1]}
@@ -101,6 +101,13 @@ def _other_columns(r: Rotary, _: Seen) -> Iterator[Wrong]:
                 yield {"other": name}, {"frequencies": first, "second": second}
 
 
+def _other_parts(_: Rotary, __: Seen) -> Iterator[Wrong]:
+    """Yield tables of which one part is used in the place of the other, or zeros."""
+    yield {"one": "sines", "other": "cosines"}, {"parts": "ss"}
+    yield {"one": "cosines", "other": "sines"}, {"parts": "cc"}
+    yield {"one": "zeros", "other": "sines"}, {"parts": "c0"}
+
+
 def _other_blocks(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield pairs that are formed within all features, or within those of each axis."""
     for count in {1, 2, len(r.frequencies)} - {seen.source.rope.blocks}:
@@ -131,27 +138,36 @@ def _mapped(change: _Map, **details: Any) -> Make:
     return make
 
 
-def _index_in_call(positions: Data) -> Data:
-    """Return the index of each token in its call, on each axis of the positions ``(tokens, axes)``."""
-    return positions - _first_of_call(positions)
+def _in_calls(change: _Map) -> _Map:
+    """
+    Return a change of positions ``(tokens, axes)`` that is made in each call.
+
+    The first axis is consecutive in a call; of several axes, all tokens from the origin on are one call.
+    """
+
+    def change_all(positions: Data) -> Data:
+        """Return the changed positions of all calls."""
+        begins = np.flatnonzero(np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1)
+        if positions.shape[1] > 1 and len(origin := np.flatnonzero(~positions.any(axis=1))):
+            begins = begins[begins <= origin[0]]
+        return np.concatenate([change(run) for run in np.split(positions, begins[1:])])
+
+    return change_all
 
 
-def _first_of_call(positions: Data) -> Data:
-    """Return for each token the position ``(tokens, axes)`` of the first in its consecutive run (by the first axis)."""
-    begins = np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1
-    return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
+_first_of_call = _in_calls(lambda p: p[:1] + 0 * p)
+
+
+def _counted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield positions that count from 0 in each call: from the first or the least on each axis, or alike on all."""
+    for change in (lambda p: p - p[0], lambda p: p - p.min(axis=0), lambda p: 0 * p + np.arange(len(p))[:, None]):
+        yield from _mapped(_in_calls(change))(r, seen)
 
 
 def _as_int32(positions: Data) -> Data:
-    """Return positions ``(tokens, axes)`` as if the int64 of each call were read as int32: p0, 0, p1, 0, ..."""
-    index, first = _index_in_call(positions), _first_of_call(positions)
-    return np.where(index % 2, 0, first + index // 2)
-
-
-def _reversed_in_call(positions: Data) -> Data:
-    """Return positions ``(tokens, axes)`` in which the runs of consecutive ones (by the first axis) go backwards."""
-    begins = np.flatnonzero(np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1)
-    return np.concatenate([run[::-1] for run in np.split(positions, begins[1:])])
+    """Return positions ``(tokens, axes)`` of a call as if its int64 were read as int32: p0, 0, p1, 0, ..."""
+    index = np.arange(len(positions))[:, None]
+    return np.where(index % 2, 0, positions[index[:, 0] // 2])
 
 
 def _axis_order(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -184,6 +200,8 @@ def _elsewhere(r: Rotary, seen: Seen) -> Iterator[Wrong]:
                 for how, change in _ways(positions[wrong], taken, every=bool(wrong.all())).items():
                     on_axis = partial(_on_axis, axis=axis, change=change)
                     yield {"how": where + how}, {"map_positions": _after(r, on_axis)}
+                    if where:
+                        yield {"how": f"on all axes {how}"}, {"map_positions": _after(r, change)}
 
 
 def _on_axis(positions: Data, *, axis: int, change: _Map) -> Data:
@@ -268,6 +286,7 @@ def _rest_factor(_: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 # --- the table ----------------------------------------------------------------------------------------------
 
+COUNT = "count from 0; with a cache, the next token has the position that is the length of the cache"
 PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
 
 # By name, with {places} for what is found: how it is made, and what to do about it. In this order: a mistake is made in
@@ -300,7 +319,13 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         one_way(lambda r: {"sign": -r.sign}),
         "rotate by +angle: a·c − b·s and b·c + a·s",
     ),
-    "cosines and sines exchanged": (one_way(lambda _: {"exchanged": True}), "exchange them back"),
+    "cosines and sines exchanged": (one_way(lambda _: {"parts": "sc"}), "exchange them back"),
+    "{one} in the place of {other}": (_other_parts, "compute a·c − b·s and b·c + a·s"),
+    "the halves of the partner not exchanged: a·c − a·s and b·c + b·s": (
+        one_way(lambda _: {"partner": "ab"}),
+        "compute a·c − b·s and b·c + a·s",
+    ),
+    "the second feature of each pair left as it is": (one_way(lambda _: {"kept": True}), "write both features"),
     "the minus left out: a·c + b·s": (one_way(lambda _: {"minus": False}), "compute a·c − b·s and b·c + a·s"),
     "a minus too many: b·c − a·s": (
         one_way(lambda r: {"sign": -r.sign, "minus": False}),
@@ -316,7 +341,7 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     ),
     "positions ignored: all tokens are rotated as at 1": (_mapped(np.ones_like), "use the positions"),
     "positions ignored: each call counts from 0": (
-        _mapped(_index_in_call),
+        _counted,
         "use the positions: with a cache a call begins at the length of the cache",
     ),
     "all tokens of a call are rotated as its first": (_mapped(_first_of_call), "give each token its own position"),
@@ -325,18 +350,21 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         "give each token its own position, beside a cache too",
     ),
     "int64 positions are read as int32: every second one is 0": (
-        _mapped(_as_int32),
+        _mapped(_in_calls(_as_int32)),
         "convert the positions to the dtype that the kernel reads",
     ),
-    "positions run backwards within each call": (_mapped(_reversed_in_call), "take positions in their order"),
+    "positions run backwards within each call": (
+        _mapped(_in_calls(lambda p: p[::-1])),
+        "take positions in their order",
+    ),
     "positions are {how}": (_truncated, "keep real positions, and multiply before you divide"),
     "positions are read as int16: from 32768 on they are negative": (
         _mapped(lambda p: p.astype(np.int64).astype(np.int16).astype(np.float64)),
         "read the positions in the dtype that they have",
     ),
     "the axes of the positions are taken as {order}": (_axis_order, "take the axes in their order"),
-    "positions one too large": (one_way(lambda r: {"shift": r.shift + 1}), "count from 0"),
-    "positions one too small": (one_way(lambda r: {"shift": r.shift - 1}), "count from 0"),
+    "positions one too large": (one_way(lambda r: {"shift": r.shift + 1}), COUNT),
+    "positions one too small": (one_way(lambda r: {"shift": r.shift - 1}), COUNT),
     **STATED,
     "the features that pass through times {factor}": (_rest_factor, "leave them as they are"),
     "the attention factor {how}": (_factor_twice, "multiply cosine and sine by it once, for q and for k"),

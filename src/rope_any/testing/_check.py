@@ -332,22 +332,39 @@ def _seen(task: Task, runs: list[tuple[Data, ...]], heads: slice, place: tuple[i
 
 
 def _other_axis(task: Task, run: tuple[Data, ...], bound: float) -> Diagnosis | None:
-    """Return the mistake if positions in `run` (x, y, positions) go along rows or heads, too or instead; else None."""
+    """Return the mistake if `run` (x, y, positions) has rows or heads where tokens should be, or too; else None."""
     x, y, positions = run
     rows, heads, tokens = x.shape[:-1]
+    own = np.tile(positions, (rows * heads, 1))
+    in_row = np.tile(np.arange(heads * tokens) // heads, rows)  # as if x were (rows, tokens, heads, features)
+    ways = [
+        ("x is reshaped, not transposed, to exchange heads and tokens", _TRANSPOSE, positions[in_row], y),
+        ("the result is reshaped, not transposed, to exchange heads and tokens", _TRANSPOSE, own, _exchanged(y)),
+    ]
     for axis, name in enumerate(("rows of the batch", "heads")):
         index = np.indices((rows, heads, tokens))[axis].reshape(-1, 1)  # of each vector, along the axis
-        own = np.tile(positions, (rows * heads, 1))
-        for text, places in {
-            f"the {name} are taken for the tokens: positions run along axis {axis}": positions[0] + index,
-            f"positions go on from one to the next of the {name}, by 1": own + index,
-            f"positions go on from one to the next of the {name}, by {tokens} tokens": own + tokens * index,
-        }.items():
-            want = rotate_wrongly(task.right, x.reshape(-1, x.shape[-1]), places)
-            off = pair_errors(y.reshape(want.shape), want, task.right.members).max()
-            if off <= max(bound, ANGLE_NOISE):
-                return Diagnosis((Fault(text, 'say how x lies (shape="bshd"), or exchange the axes'),), float(off))
+        run_along, go_on = f"positions run along axis {axis}", f"positions go on from one to the next of the {name}"
+        ways += [
+            (f"the {name} are taken for the tokens: {run_along}", _SAY_HOW, positions[0] + index, y),
+            (f"{go_on}, by 1", _SAY_HOW, own + index, y),
+            (f"{go_on}, by {tokens} tokens", "begin again in each row, or packed sequence", own + tokens * index, y),
+        ]
+    for text, remedy, places, got in ways:
+        want = rotate_wrongly(task.right, x.reshape(-1, x.shape[-1]), places)
+        off = pair_errors(got.reshape(want.shape), want, task.right.members).max()
+        if off <= max(bound, ANGLE_NOISE):
+            return Diagnosis((Fault(text, remedy),), float(off))
     return None
+
+
+def _exchanged(y: Data) -> Data:
+    """Return results whose heads and tokens were exchanged by reshaping, with each in its place."""
+    rows, heads, tokens, width = y.shape
+    return y.reshape(rows, tokens, heads, width).swapaxes(1, 2)
+
+
+_SAY_HOW = 'say how x lies (shape="bshd"), or exchange the axes'
+_TRANSPOSE = "transpose the axes: a reshape keeps the numbers in their order"
 
 
 def _correct_range(task: Task, errors: dict[Any, float], bound: float) -> tuple[Fault, ...]:

@@ -95,8 +95,9 @@ def pair_lengths(x: Data, places: Members, /) -> Data:
 
 
 def pair_errors(y: Data, want: Data, places: Members, /) -> Data:
-    """Return |y − want| / |want|, of the two features of each pair at `places`: ``(..., pairs)``."""
-    return pair_lengths(y - want, places) / pair_lengths(want, places)
+    """Return |y − want| / |want|, 0 if both are, of the two features of each pair at `places`: ``(..., pairs)``."""
+    off = pair_lengths(y - want, places)
+    return np.where(off == 0, 0, off / pair_lengths(want, places))
 
 
 def features(*shape: int, bits: int = 4) -> Data:

@@ -34,12 +34,16 @@ class Rotary(NamedTuple):
     """A number added to the positions, or one for each axis."""
     map_positions: Callable[[Data], Data] = np.asarray
     """A function of the positions ``(n, axes)``, called first."""
-    exchanged: bool = False
-    """Whether cosines and sines are exchanged."""
+    parts: str = "cs"
+    """What is multiplied as cosine and as sine: ``c`` is the cosine, ``s`` the sine, ``0`` zeros."""
     minus: bool = True
     """Whether the minus of a·c − b·s is applied."""
     overwritten: bool = False
     """Whether b·c + a·s is computed with the first feature already rotated."""
+    partner: str = "ba"
+    """What is multiplied by the sine for the first feature and for the second: ``a`` is the first, ``b`` the second."""
+    kept: bool = False
+    """Whether the second features are left as they are."""
     second: Data | None = None
     """The frequencies ``(axes, pairs)`` by which the second members are computed, if not by the same."""
     written: Members | None = None
@@ -97,9 +101,11 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
         f = at(at(f, "frequencies"), "angles")
         f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if np.any(r.ulps) else f
         angle = at(sum(at(p[:, [axis]] * f[axis], "angles") for axis in range(len(f))), "angles")
+        angle = at(angle, "the angles alone")
         parts = r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)
         c, s = (at(at(part, "the table"), _ROTATION) for part in parts)
-        return (s, c) if r.exchanged else (c, s)
+        first, second = ({"c": c, "s": s, "0": 0 * c}[part] for part in r.parts)
+        return first, second
 
     def component(a: Data, b: Data, c: Data, s: Data) -> Data:
         """Return a·c − b·s, one member of the rotated pairs; each operation is rounded."""
@@ -107,12 +113,14 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
 
     c, s = table(r.frequencies)
     a, b = (at(x[:, where], _ROTATION) for where in r.members)
-    rotated = component(a, b, c, s if r.minus else -s)
+    beside = {"a": a, "b": b}
+    rotated = component(a, beside[r.partner[0]], c, s if r.minus else -s)
     y = x * r.rest
     places = r.written or r.members
     y[:, places[0]] = rotated
     c, s = (c, s) if r.second is None else table(r.second)
-    y[:, places[1]] = component(b, rotated if r.overwritten else a, c, -s)
+    beside["a"] = rotated if r.overwritten else a
+    y[:, places[1]] = b if r.kept else component(b, beside[r.partner[1]], c, -s)
     return at(y, "the result")
 
 

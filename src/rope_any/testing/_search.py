@@ -40,7 +40,9 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
     are those that fit the smallest positions, with "something else at larger positions"; or none. The right rotation
     itself is not tried: if the results are right, a harmless mistake may be returned, such as frequencies in float32.
     """
-    kept = np.asarray(np.isfinite(seen.y).all(axis=1) & seen.y.any(axis=1))
+    # with sines alone, position 0 gives zeros
+    zeros = ~seen.y.any(axis=1) & seen.positions.any(axis=1)
+    kept = np.asarray(np.isfinite(seen.y).all(axis=1) & ~zeros)
     if not kept.all():
         return _without(seen, kept, bound)
     near = seen.near
@@ -72,7 +74,7 @@ def _without(seen: Seen, kept: Data, bound: float) -> Diagnosis:
     """Return the mistakes in the results that are `kept`, and that the others are zeros, or not finite."""
     what, remedy = "zeros", "make the table as long as the longest sequence"
     if not np.isfinite(seen.y).all():
-        what, remedy = "infinite or NaN values", "see where they come from: float16 ends at 65504"
+        what, remedy = "infinite or NaN values", "see where they come from: a table that ends, or float16, above 65504"
     if not kept.any():
         return Diagnosis((Fault(what, remedy if what != "zeros" else "see what should write the results"),))
     begin, rest = np.abs(seen.positions[~kept]).max(axis=1).min(), seen.at(kept)
@@ -106,8 +108,9 @@ def _misses(r: Rotary, seen: Seen, slack: float = 0.0) -> Data:
     """
     want, places = rounded(rotate_wrongly(r, seen.x, seen.positions), seen.dtype), r.written or r.members
     off = pair_errors(seen.y, want, places)
-    if slack:  # for each radian of the largest angle
-        off = off - slack * np.abs(seen.positions).max(axis=1)[:, None] * np.abs(r.frequencies).sum(axis=0)
+    angles = np.abs(seen.positions).max(axis=1)[:, None] * np.abs(r.frequencies).sum(axis=0)
+    # larger angles than right ones lose digits in float64
+    off = off - np.maximum(slack * angles, 2.0**-52 * (angles - 2.0**31))
     off = np.concatenate([off, np.delete(np.abs(seen.y - want), np.concatenate(places), axis=1)], axis=1)
     most = np.sort(off, axis=0)[math.ceil(MATCHING_SHARE * (len(off) - 1))]
     return np.where(np.isnan(most), np.inf, most)  # float16 overflows
@@ -173,6 +176,8 @@ def _precisions() -> Iterator[_Rounding]:
     tables = [_in(dtype, step) for dtype in half for step in ("the table", "the rotation itself")]
     angles += [(tf32, dtypes | {"angles": "float32"})]
     fault, in_float32 = _in("float32", "angles")
+    # of exact products
+    angles += [(_in(dtype, "angles")[0], {"the angles alone": dtype}) for dtype in half]
     powers = [_in(dtype, "powers of the base", "frequencies") for dtype in half]
     coarse = [*(_in(dtype, "frequencies") for dtype in half), *powers]
     angles += [*powers, *(_in(dtype, "powers of the base", "frequencies", "angles") for dtype in half)]

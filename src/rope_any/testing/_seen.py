@@ -62,16 +62,19 @@ class Seen(NamedTuple):
 
         They are None if its frequencies are a known mistake, or without the rows.
         """
-        found = []
+        found: list[Any] = []
         if not self.keeps_lengths(r) or NEIGHBOUR in [fault.name for fault in r.faults]:
             return None
         for axis in range(self.positions.shape[1]):
-            alone = (np.delete(self.positions, axis, axis=1) == 0).all(axis=1)
-            rows = [row[0] for p in POWERS if len(row := np.flatnonzero(alone & (self.positions[:, axis] == p)))]
-            places = self.positions[rows, axis]
-            if not {0, 1} <= {*places.tolist()}:
+            alone, places = (np.delete(self.positions, axis, axis=1) == 0).all(axis=1), self.positions[:, axis]
+            if not places.any():  # an axis of one position: any frequencies would do
+                found.append(r.frequencies[axis] if len(r.frequencies) > axis else np.zeros(r.pairs))
+                continue
+            wanted = sorted({*POWERS, places[alone].max(initial=0)})
+            rows = [row[0] for p in wanted if len(row := np.flatnonzero(alone & (places == p)))]
+            if not {0, 1} <= {*places[rows].tolist()}:
                 return None
-            found.append(measure_frequencies(r, self.x[rows], self.y[rows], places))
+            found.append(measure_frequencies(r, self.x[rows], self.y[rows], places[rows]))
         return np.asarray(found)
 
 

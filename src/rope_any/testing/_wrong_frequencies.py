@@ -37,6 +37,10 @@ def exponents(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     for name, width in widths.items() if has_base(r.frequencies) else ():
         if width != own:
             yield {"width": name}, {"frequencies": r.frequencies ** (own / width)}
+    for f in _measured(r, seen) if has_base(r.frequencies) else ():
+        width = own * float(np.log(r.frequencies[0, 1]) / np.log(f[1])) if 0 < f[1] < 1 else 0.0
+        if width > 4 * own and abs(width - round(width)) < 1e-3:  # no base that was published is below 10
+            yield {"width": f"{width:.0f}"}, {"frequencies": r.frequencies ** (own / round(width))}
 
 
 def neighbour(r: Rotary, seen: Seen) -> Iterator[Wrong]:
@@ -72,9 +76,10 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     if not (sizes := _sections(r)):
         return
     axes, row = len(sizes), r.frequencies.sum(axis=0)
-    falling = np.sort(row)[::-1]
+    falling, f = np.sort(row)[::-1], seen.measured(r)
     ways = list[tuple[str, Any, Data]]()
-    for order in dict.fromkeys(permutations(sizes)):
+    found = [] if f is None else [tuple(np.bincount(np.abs(f).argmax(axis=0), minlength=axes).tolist())]
+    for order in dict.fromkeys([*permutations(sizes), *found]):
         ways += [("in chunks", np.repeat(range(axes), order), each) for each in (row, falling)]
         ways.append(("in turns", np.asarray(strided_axes(r.pairs, order)), row))
         if has_base(first := r.frequencies[:1, : sizes[0]]):  # each axis has powers of its own
@@ -84,7 +89,7 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     # each axis takes every n-th frequency
     turns = np.argsort(np.arange(r.pairs) % axes, kind="stable")
     ways.append(("in chunks, of frequencies in turns", turns % axes, falling[turns]))
-    if (f := seen.measured(r)) is not None:
+    if f is not None:
         ways.append(("as measured", np.abs(f).argmax(axis=0), row))
     for how, axis_of, each in ways:
         if len(axis_of) == r.pairs:
@@ -111,26 +116,29 @@ def by_feature(r: Rotary, _: Seen) -> Iterator[Wrong]:
 
 
 def scaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield a number that multiplies all frequencies of an axis, as measured."""
+    """Yield the numbers that multiply all frequencies of each axis, as measured."""
     f = seen.measured(r)
-    for axis, row in enumerate(() if f is None else f):
-        own = np.arange(len(r.frequencies))[:, None] == axis
-        for scale in _rounded_numbers(_ratio(row, r.frequencies[axis])):
-            if abs(scale - 1) > 1e-6 and 1e-6 < abs(scale) < 1e3:
-                what = f"positions of axis {axis}" if len(r.frequencies) > 1 else "all frequencies"
-                yield {"what": what, "scale": f"{scale:.6g}"}, {"frequencies": np.where(own, scale, 1) * r.frequencies}
+    ratios = [] if f is None else [_ratio(*rows) for rows in zip(f, r.frequencies, strict=True)]
+    for scales in dict.fromkeys(zip(*map(_all_roundings, ratios), strict=True)):
+        changed = {axis: scale for axis, scale in enumerate(scales) if abs(scale - 1) > 1e-6}
+        if changed and all(1e-6 < abs(scale) < 1e3 for scale in scales):
+            what = f"positions of ax{'es' if len(changed) > 1 else 'is'} {', '.join(map(str, changed))}"
+            by = " and ".join(dict.fromkeys(f"{scale:.6g}" for scale in changed.values()))
+            details = {"what": what if len(scales) > 1 else "all frequencies", "scale": by}
+            yield details, {"frequencies": np.reshape(scales, (-1, 1)) * r.frequencies}
 
 
 def _ratio(got: Data, want: Data) -> float:
     """Return the median of got / want, of frequencies that are precise, and a small part of a turn if some are."""
-    precise = want > 1e-3
+    precise = want > 1e-3 * want.max()
     slow = precise & (want < 0.1)
     which = slow if slow.any() else precise
     return float(np.median(got[which] / want[which])) if which.any() else 1.0
 
 
 def other_frequencies(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the base closest to the measured frequencies of one axis, to few digits and to all, and close schemes."""
+    """Yield the base closest to the measured frequencies, to few digits and to all; of one axis, close schemes too."""
+    yield from _base_of_axes(r, seen)
     for f in _measured(r, seen):
         for base in _bases(f / f[0]):
             plain = np.asarray([frequencies(2 * r.pairs, base=base)])
@@ -144,6 +152,23 @@ def other_frequencies(r: Rotary, seen: Seen) -> Iterator[Wrong]:
         names, rows = _schemes(tuple(f.tolist()))
         close = np.isclose(rows, f, rtol=_CLOSE, atol=1e-3 / seen.positions.max()).all(axis=1)
         yield from (({"which": f"those of {names[i]}"}, {"frequencies": rows[[i]]}) for i in np.flatnonzero(close))
+
+
+def _base_of_axes(r: Rotary, seen: Seen) -> Iterator[Wrong]:
+    """Yield the right frequencies of several axes, by another base."""
+    sizes, row, f = _sections(r), r.frequencies.sum(axis=0), seen.measured(r)
+    # one base^(−i/n) for all axes, or one for each
+    pairs = r.pairs if has_base(row[None]) else next(iter(sizes), 0)
+    if not pairs or f is None or not 0 < row[1] < 1:
+        return
+    own, got = (each[(row < 0.1) & (row > 1e-3)] for each in (row, np.abs(f).max(axis=0)))
+    # f = (own frequency)^k, if the base is (own base)^k
+    k = np.median(np.log(got) / np.log(own)) if len(own) else 1.0
+    for base in _rounded_numbers(row[1] ** (-pairs * k)):
+        other = math.log(base) / (-pairs * math.log(row[1]))
+        if abs(other - 1) > 1e-6 and 1 < base < 1e12:
+            powers = np.where(r.frequencies, row**other, 0)
+            yield {"which": f"those of base {base:.8g}"}, {"frequencies": powers}
 
 
 def _ntk(base: float, r: Rotary) -> str:
@@ -270,7 +295,12 @@ _BY_PARTS: dict[str, Callable[..., Any]] = {
 
 def _rounded_numbers(number: Any) -> list[float]:
     """Return a number rounded to each of `DIGITS`, each once."""
-    return [*dict.fromkeys(float(f"{float(number):.{digits}g}") for digits in DIGITS)]
+    return [*dict.fromkeys(_all_roundings(number))]
+
+
+def _all_roundings(number: Any) -> list[float]:
+    """Return a number rounded to each of `DIGITS`."""
+    return [float(f"{float(number):.{digits}g}") for digits in DIGITS]
 
 
 STATED: dict[str, tuple[Make, str]] = {
@@ -281,7 +311,7 @@ STATED: dict[str, tuple[Make, str]] = {
     "frequencies in reverse order": (times(lambda f: f[:, ::-1]), "begin with the fastest pair"),
     "rotated twice": (
         one_way(lambda r: {"frequencies": 2 * r.frequencies, "factor": r.factor**2}),
-        "rotate in one place: q and k in the cache may be rotated already",
+        "rotate in one place, and don't double positions: q and k in the cache may be rotated already",
     ),
     "exponents over {width} rather than rotary_dim": (exponents, "divide exponents by the number of rotated features"),
     "the scaling of the frequencies: {how}": (misscaled, "scale them once, by the formula of the scheme"),
@@ -301,7 +331,7 @@ MEASURED: dict[str, tuple[Make, str]] = {
     ),
     "the ramp of the scaling runs from pair {ends}, rather than {own}": (
         other_ramp,
-        "take the base, the original length, beta_fast, beta_slow and truncate from the config",
+        "take the base, the original length, the turns (beta, freq_factor) and truncate from the config",
     ),
     "frequencies of some pairs: {which}": (as_measured, "compare its frequencies with those of the Rope"),
 }
