@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import permutations
+from itertools import chain, combinations, permutations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -160,8 +160,12 @@ _first_of_call = _in_calls(lambda p: p[:1] + 0 * p)
 
 def _counted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield positions that count from 0 in each call: from the first or the least on each axis, or alike on all."""
+    count = seen.positions.shape[1]
     for change in (lambda p: p - p[0], lambda p: p - p.min(axis=0), lambda p: 0 * p + np.arange(len(p))[:, None]):
-        yield from _mapped(_in_calls(change))(r, seen)
+        yield from _mapped(_in_calls(change), where="")(r, seen)
+        for axes in chain.from_iterable(combinations(range(count), n) for n in range(1, count)):
+            where = f" on ax{'is' if len(axes) == 1 else 'es'} {', '.join(map(str, axes))}"
+            yield from _mapped(partial(_on_axes, axes=axes, change=_in_calls(change)), where=where)(r, seen)
 
 
 def _as_int32(positions: Data) -> Data:
@@ -198,15 +202,15 @@ def _elsewhere(r: Rotary, seen: Seen) -> Iterator[Wrong]:
             taken, where = np.round(found[wrong]), f"on axis {axis} " * (len(r.frequencies) > 1)
             if np.abs(found[wrong] - taken).max() <= 1e-2:
                 for how, change in _ways(positions[wrong], taken, every=bool(wrong.all())).items():
-                    on_axis = partial(_on_axis, axis=axis, change=change)
+                    on_axis = partial(_on_axes, axes=(axis,), change=change)
                     yield {"how": where + how}, {"map_positions": _after(r, on_axis)}
                     if where:
                         yield {"how": f"on all axes {how}"}, {"map_positions": _after(r, change)}
 
 
-def _on_axis(positions: Data, *, axis: int, change: _Map) -> Data:
-    """Return positions ``(n, axes)``, changed on one axis alone."""
-    return np.where(np.arange(positions.shape[1]) == axis, change(positions[:, [axis]]), positions)
+def _on_axes(positions: Data, *, axes: tuple[int, ...], change: _Map) -> Data:
+    """Return positions ``(n, axes)``, changed on some axes alone."""
+    return np.where(np.isin(np.arange(positions.shape[1]), axes), change(positions), positions)
 
 
 def _ways(positions: Data, taken: Data, *, every: bool) -> dict[str, _Map]:
@@ -340,7 +344,7 @@ MISTAKES: dict[str, tuple[Make, str]] = {
         "pass the positions on, and use the result; leave out in_place (--in-place) if the function returns it",
     ),
     "positions ignored: all tokens are rotated as at 1": (_mapped(np.ones_like), "use the positions"),
-    "positions ignored: each call counts from 0": (
+    "positions ignored{where}: each call counts from 0": (
         _counted,
         "use the positions: with a cache a call begins at the length of the cache",
     ),

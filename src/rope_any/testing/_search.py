@@ -41,7 +41,7 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
     itself is not tried: if the results are right, a harmless mistake may be returned, such as frequencies in float32.
     """
     # with sines alone, position 0 gives zeros
-    zeros = ~seen.y.any(axis=1) & seen.positions.any(axis=1)
+    zeros = ~seen.y.any(axis=1) & (seen.positions.any(axis=1) | ~seen.y.any())
     kept = np.asarray(np.isfinite(seen.y).all(axis=1) & ~zeros)
     if not kept.all():
         return _without(seen, kept, bound)
