@@ -273,6 +273,10 @@ WRONG = {
     ("an attention factor of 1.20794 (YaRN with factor 8) rather than 1",): (rotary(factor=0.1 * math.log(8) + 1),),
     ("other frequencies: those of base 10000, without scaling",): (rotary(), ra.Rope(YARN, pairing="half")),
     ("other frequencies: those of base 10000 times 0.25",): (rotary(scale=0.25),),
+    ("the attention factor on cosines alone",): (
+        lambda x, p: by_parts(x, np.outer(p, F), cos=lambda a: 1.3 * np.cos(a)),
+        ra.Rope(F, pairing="half", attention_factor=1.3),
+    ),
     ("the attention factor left out",): (rotary(), ra.Rope(F, pairing="half", attention_factor=1.3)),
     ("exponents over head_dim rather than rotary_dim",): (rotary(exponent=32, rotary_dim=16), PART),
     ("another slice: features 16 to 31 are rotated",): (rotary(start=16), PART),
@@ -377,6 +381,8 @@ WRONG_ON_AXES = [
     ("other frequencies: those of base 500000", axial(base=5e5).apply, axial(), None),
     ("other frequencies: those of base 500000", axial(base=5e5).apply, axial(), STILL),
     ("sections of the axes: [6, 5, 5] in chunks, each with its own powers", axial(12, 10, 10).apply, axial(), None),
+    ("sections of the axes: [4, 6, 6] in chunks, of the powers of all pairs", SECTIONS.apply, axial(), None),
+    ("positions in bfloat16", lambda x, p: axial().apply(x, p.astype(BFLOAT).astype(float)), axial(), 250 + STILL),
     ("positions of axis 1 times 2", lambda x, p: axial().apply(x, p * [1, 2, 1]), axial(), STILL),
     ("positions of axes 1, 2 times 16", lambda x, p: axial().apply(x, p * [1, 16, 16]), axial(), None),
 ]

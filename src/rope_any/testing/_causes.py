@@ -262,8 +262,10 @@ def _multiples(positions: Data, *, of: int) -> Data:
 
 
 def _factor_twice(r: Rotary, _: Seen) -> Iterator[Wrong]:
-    """Yield the square of the attention factor, and 1."""
+    """Yield the square of the attention factor, and 1; and one of cosines or of sines alone."""
     if r.factor != 1:
+        yield {"how": "on cosines alone"}, {"parts": "cS"}
+        yield {"how": "on sines alone"}, {"parts": "Cs"}
         yield {"how": "left out"}, {"factor": 1.0}
         yield {"how": "counted twice"}, {"factor": r.factor**2}
 

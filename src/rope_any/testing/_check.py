@@ -305,7 +305,7 @@ def _causes(task: Task, runs: list[tuple[Data, ...]], worst: Data, subject: Subj
             continue
         row, head = np.unravel_index(of_kind.argmax(), of_kind.shape)
         seen = {place: _seen(task, runs, heads, place, subject.dtype) for place in np.ndindex(of_kind.shape)}
-        diagnosis = find_causes(seen[row, head], bound=max(bound, ANGLE_NOISE))
+        diagnosis = find_causes(seen[row, head].sample, bound=max(bound, ANGLE_NOISE))
         errors.append(diagnosis.error)
         wrong = ~(of_kind <= bound)
         alike = wrong.copy()

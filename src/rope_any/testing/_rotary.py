@@ -35,7 +35,7 @@ class Rotary(NamedTuple):
     map_positions: Callable[[Data], Data] = np.asarray
     """A function of the positions ``(n, axes)``, called first."""
     parts: str = "cs"
-    """What is multiplied as cosine and as sine: ``c`` is the cosine, ``s`` the sine, ``0`` zeros."""
+    """What is multiplied as cosine and as sine: c or s, C or S without the attention factor, or 0."""
     minus: bool = True
     """Whether the minus of a·c − b·s is applied."""
     overwritten: bool = False
@@ -104,8 +104,8 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
         angle = at(angle, "the angles alone")
         parts = r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)
         c, s = (at(at(part, "the table"), _ROTATION) for part in parts)
-        first, second = ({"c": c, "s": s, "0": 0 * c}[part] for part in r.parts)
-        return first, second
+        values = {"c": c, "s": s, "C": c / r.factor, "S": s / r.factor, "0": 0 * c}
+        return values[r.parts[0]], values[r.parts[1]]
 
     def component(a: Data, b: Data, c: Data, s: Data) -> Data:
         """Return a·c − b·s, one member of the rotated pairs; each operation is rounded."""

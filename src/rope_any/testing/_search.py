@@ -92,7 +92,7 @@ def _may_explain(dtypes: Mapping[str, str], off: float, near: Seen, bound: float
     casts = {dtypes[step] for step in ("x", "the result") if step in dtypes}
     coarse = casts | {dtypes[step] for step in ("the table", "the rotation itself") if step in dtypes}
     hidden = off < bound < 2.0**-13 or (near.dtype == "bfloat16" and "float16" in coarse) or near.dtype in casts
-    return off <= _WORST and not (coarse and hidden)
+    return (off <= _WORST or "positions" in dtypes) and not (coarse and hidden)
 
 
 def _largest(r: Rotary, seen: Seen) -> float:

@@ -30,9 +30,16 @@ class Seen(NamedTuple):
 
     @property
     def near(self) -> "Seen":
-        """The results at the smallest positions alone."""
+        """The results at some of the smallest positions alone."""
         reach = np.abs(self.positions).max(axis=1)
-        return self.at(reach <= reach.min() + 7)
+        return self.at(_some(reach <= reach.min() + 7, most=64))
+
+    @property
+    def sample(self) -> "Seen":
+        """The results at some positions, and at those at which frequencies are measured."""
+        apart = (self.positions != 0).sum(axis=1) < 2
+        powers = apart & np.isin(self.positions, POWERS).all(axis=1)
+        return self.at(powers | _some(np.ones(len(self.x), dtype=bool), most=512))
 
     def at(self, which: Data) -> "Seen":
         """Return the results at the tokens of a mask ``(n,)`` alone."""
@@ -76,6 +83,13 @@ class Seen(NamedTuple):
                 return None
             found.append(measure_frequencies(r, self.x[rows], self.y[rows], places[rows]))
         return np.asarray(found)
+
+
+def _some(which: Data, *, most: int) -> Data:
+    """Return a mask of at most so many of the tokens of a mask ``(n,)``, at equal distances."""
+    chosen = np.flatnonzero(which)
+    chosen = chosen[np.linspace(0, len(chosen) - 1, min(most, len(chosen))).astype(int)]
+    return np.isin(np.arange(len(which)), chosen)
 
 
 Wrong: TypeAlias = tuple[dict[str, Any], dict[str, Any]]

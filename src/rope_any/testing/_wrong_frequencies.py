@@ -79,13 +79,14 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     falling, f = np.sort(row)[::-1], seen.measured(r)
     ways = list[tuple[str, Any, Data]]()
     found = [] if f is None else [tuple(np.bincount(np.abs(f).argmax(axis=0), minlength=axes).tolist())]
+    log = np.log(row[1]) * _pairs_of_base(row, sizes)  # of 1/base
     for order in dict.fromkeys([*permutations(sizes), *found]):
-        ways += [("in chunks", np.repeat(range(axes), order), each) for each in (row, falling)]
+        chunks = np.repeat(range(axes), order)
+        ways += [("in chunks", chunks, each) for each in (row, falling)]
+        ways.append(("in chunks, of the powers of all pairs", chunks, np.exp(log * np.arange(r.pairs) / r.pairs)))
         ways.append(("in turns", np.asarray(strided_axes(r.pairs, order)), row))
-        if has_base(first := r.frequencies[:1, : sizes[0]]):  # each axis has powers of its own
-            log = np.log(first[0, 1]) * sizes[0]
-            powers = [np.exp(log * np.arange(n) / n) for n in order]
-            ways.append(("in chunks, each with its own powers", np.repeat(range(axes), order), np.concatenate(powers)))
+        powers = np.concatenate([np.exp(log * np.arange(n) / n) for n in order])
+        ways.append(("in chunks, each with its own powers", chunks, powers))
     # each axis takes every n-th frequency
     turns = np.argsort(np.arange(r.pairs) % axes, kind="stable")
     ways.append(("in chunks, of frequencies in turns", turns % axes, falling[turns]))
@@ -95,6 +96,11 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
         if len(axis_of) == r.pairs:
             f = _on_axes(each, axis_of, axes)
             yield {"how": f"{np.count_nonzero(f, axis=1).tolist()} {how}"}, {"frequencies": f}
+
+
+def _pairs_of_base(row: Data, sizes: list[int]) -> int:
+    """Return n if frequencies ``(pairs,)`` are base^(−i/n): all pairs, or as many as the first axis has."""
+    return len(row) if has_base(row[None]) else sizes[0]
 
 
 def by_feature(r: Rotary, _: Seen) -> Iterator[Wrong]:
@@ -157,9 +163,7 @@ def other_frequencies(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 def _base_of_axes(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield the right frequencies of several axes, by another base."""
     sizes, row, f = _sections(r), r.frequencies.sum(axis=0), seen.measured(r)
-    # one base^(−i/n) for all axes, or one for each
-    pairs = r.pairs if has_base(row[None]) else next(iter(sizes), 0)
-    if not pairs or f is None or not 0 < row[1] < 1:
+    if not sizes or f is None or not 0 < row[1] < 1 or not (pairs := _pairs_of_base(row, sizes)):
         return
     own, got = (each[(row < 0.1) & (row > 1e-3)] for each in (row, np.abs(f).max(axis=0)))
     # f = (own frequency)^k, if the base is (own base)^k
