@@ -349,9 +349,11 @@ def _other_axis(task: Task, run: tuple[Data, ...], bound: float) -> Diagnosis | 
             (f"{go_on}, by 1", _SAY_HOW, own + index, y),
             (f"{go_on}, by {tokens} tokens", "begin again in each row, or packed sequence", own + tokens * index, y),
         ]
+    some = np.linspace(0, len(own) - 1, min(len(own), 2048)).astype(int)
+    flat = x.reshape(len(own), -1)[some]
     for text, remedy, places, got in ways:
-        want = rotate_wrongly(task.right, x.reshape(-1, x.shape[-1]), places)
-        off = pair_errors(got.reshape(want.shape), want, task.right.members).max()
+        want = rotate_wrongly(task.right, flat, places[some])
+        off = pair_errors(got.reshape(len(own), -1)[some], want, task.right.members).max()
         if off <= max(bound, ANGLE_NOISE):
             return Diagnosis((Fault(text, remedy),), float(off))
     return None
