@@ -9,7 +9,7 @@ import importlib.util
 import math
 import runpy
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -637,6 +637,24 @@ def test_the_attention_factor_of_a_tower_is_not_that_of_the_text():
     model, _ = build("qwen2_vl")
     written = refill(model, ra.Rope(ra.frequencies(16), pairing="half", attention_factor=FACTOR)).written
     assert "language_model.rotary_emb.attention_scaling" in written and not any("visual" in name for name in written)
+
+
+class Lazy:
+    """Attributes that are no config, of which one is computed."""
+
+    mask = torch.ones(3)
+
+    @cached_property
+    def device(self):
+        """Raise an error."""
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("args", [Lazy(), Lazy, torch.zeros(3).numpy(), torch.device("cpu")])
+def test_attributes_that_are_no_config_and_no_rotary_are_left(args):
+    attention = Holder({"inv_freq": FREQUENCIES}, {"attention_scaling": 0.25, "args": args})  # which scales scores
+    assert verdicts(attention) == verdicts(attention, ROPE) == ["right"]
+    assert refill(attention, ROPE).written == ()
 
 
 def test_tables_times_a_factor_are_named():

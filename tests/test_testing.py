@@ -375,6 +375,7 @@ def test_published_mistakes_are_named(name):
     assert all(report.remedies)
 
 
+ONE_PAIR = ra.Rope([[1.0], [0.0]], pairing="half")
 # on several axes: what the causes are, functions that give them, what is right, and positions (None: any)
 WRONG_ON_AXES = [
     (FROM_0, lambda x, p: SECTIONS.apply(x, p - p.min(axis=0)), SECTIONS, None),
@@ -383,6 +384,7 @@ WRONG_ON_AXES = [
     ("sections of the axes: [6, 5, 5] in chunks, each with its own powers", axial(12, 10, 10).apply, axial(), None),
     ("sections of the axes: [4, 6, 6] in chunks, of the powers of all pairs", SECTIONS.apply, axial(), None),
     ("positions in bfloat16", lambda x, p: axial().apply(x, p.astype(BFLOAT).astype(float)), axial(), 250 + STILL),
+    ("positions of axis 0 times 2.5", lambda x, p: ONE_PAIR.apply(x, p * 2.5), ONE_PAIR, None),
     ("positions of axis 1 times 2", lambda x, p: axial().apply(x, p * [1, 2, 1]), axial(), STILL),
     ("positions of axes 1, 2 times 16", lambda x, p: axial().apply(x, p * [1, 16, 16]), axial(), None),
 ]
@@ -393,6 +395,13 @@ def test_the_causes_of_wrong_results_on_several_axes_are_named(cause, function, 
     report = check_rotary(function, right, positions=positions)
     assert report.causes == (cause,), str(report)
     assert report.unexplained <= 2e-6
+
+
+def test_a_few_wrong_tokens_are_named_and_positions_may_repeat():
+    report = check_rotary(lambda x, p: RIGHT.apply(x, np.minimum(p, 98)), RIGHT, positions=range(100))
+    assert report.causes == ("a few tokens are wrong, such as those at 99",) and report.unexplained is None
+    twice = lambda x, p: RIGHT.apply(x, np.where(np.arange(len(p)) < len(p) // 2, 2 * p, p))  # noqa: E731
+    assert not check_rotary(twice, RIGHT, positions=[0, 1, 2, 0, 1, 2]).passed
 
 
 @pytest.mark.parametrize("dtype", [BFLOAT, ml_dtypes.float8_e4m3fn])

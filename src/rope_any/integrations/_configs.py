@@ -1,12 +1,18 @@
 """Find the configs of the models in a torch module, whatever wraps them: DDP, FSDP, torch.compile, PEFT, ..."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from torch import nn
 
 ARGUMENTS = ("config", "params", "model_args", "args")
 """Names under which models keep what they are made from: those of transformers, Meta, torchtitan and Mistral."""
+
+PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
+SLOTS = ("member_descriptor", "_tuplegetter")
+"""The types of fields of a class with ``__slots__`` and of a NamedTuple."""
 
 
 def model_configs(model: nn.Module, read: Callable[[Any], object], /) -> tuple[dict[str, Any], Exception | None]:
@@ -51,16 +57,18 @@ def _configs_of(module: nn.Module) -> Iterator[Any]:
     names = (kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("diffusers."))
     name = next(names, None)
     for given in (getattr(module, argument, None) for argument in ARGUMENTS):
-        config = given if isinstance(given, Mapping) or hasattr(given, "to_dict") else _values(given)
-        if config:
+        is_config = isinstance(given, Mapping) or hasattr(type(given), "to_dict")
+        config = given if is_config else _values(given) or None
+        if config is not None:
             yield {"_class_name": name, **config} if name and isinstance(config, Mapping) else config
 
 
 def _values(given: Any) -> dict[str, Any]:
-    """Return the public values of a dataclass, a namespace or the like, also those of its class; {} of other things."""
+    """Return the public plain values of an object that is no module, such as a dataclass, and of its class."""
     kind = given if isinstance(given, type) else type(given)
-    if isinstance(given, nn.Module) or kind.__module__.partition(".")[0] in ("builtins", "torch"):
+    if issubclass(kind, nn.Module) or kind.__module__ == "builtins":
         return {}
-    names = [name for name in dir(given) if name[0] != "_" and not isinstance(getattr(kind, name, None), property)]
-    values = {name: getattr(given, name) for name in names}
-    return {name: value for name, value in values.items() if not callable(value)}
+    names = dict.fromkeys(chain.from_iterable(getattr(each, "__dict__", ()) for each in (*kind.__mro__, given)))
+    static = {name: inspect.getattr_static(given, name) for name in names if name[0] != "_"}  # runs no code of a class
+    values = {name: getattr(given, name) if type(one).__name__ in SLOTS else one for name, one in static.items()}
+    return {name: value for name, value in values.items() if isinstance(value, PLAIN)}

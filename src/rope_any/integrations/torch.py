@@ -436,7 +436,7 @@ def _advice(slot: Slot, *, has_options: bool) -> str:
 def _factor_state(slot: Slot, rotations_by_length: list[list[ConfigRotation]]) -> State | None:
     """Return the state of the attention factor beside frequencies of transformers; None if it is right or unknown."""
     name = slot.name.replace("inv_freq", "attention_scaling")
-    held = vars(slot.owner).get(name)
+    held = vars(slot.owner).get(name) if ROTARY.search(type(slot.owner).__name__) else None  # attentions have others
     current, *others = ({one.rope.attention_factor for one in ones if one.rope} for ones in rotations_by_length)
     is_read = not any("short_mscale" in one.facts for one in rotations_by_length[0])  # a forward reads that instead
     is_known = len(current) == 1 and next(_options(slot, rotations_by_length), None) is not None
@@ -469,7 +469,8 @@ class _Angles(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Return the size of an angle in place of its cosine or sine, and what other functions return."""
-        return args[0].abs() if func.__name__ in ("cos", "sin") else func(*args, **kwargs or {})
+        options = kwargs or {}
+        return (*args, *options.values())[0].abs() if func.__name__ in ("cos", "sin") else func(*args, **options)
 
 
 def _option_of_class(slot: Slot) -> Option | None:

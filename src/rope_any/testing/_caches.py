@@ -338,7 +338,7 @@ def _rest(reading: Reading, begin: int, ropes: Mapping[str, Rope]) -> Fault | No
     for name, rope in ropes.items():
         of_name = name and f" of {name}"
         for text, remedy, positions in (
-            (f"are those{of_name}", ONE_ROTATION, rest.positions),
+            (f"are {'those' if name else 'right'}{of_name}", ONE_ROTATION, rest.positions),
             (f"are a second table{of_name}", f"divide it at row {begin}, and check each part", again),
         ):
             if error_if_right(rest._replace(rope=rope, positions=positions)) is not None:

@@ -161,11 +161,18 @@ _first_of_call = _in_calls(lambda p: p[:1] + 0 * p)
 def _counted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield positions that count from 0 in each call: from the first or the least on each axis, or alike on all."""
     count = seen.positions.shape[1]
-    for change in (lambda p: p - p[0], lambda p: p - p.min(axis=0), lambda p: 0 * p + np.arange(len(p))[:, None]):
-        yield from _mapped(_in_calls(change), where="")(r, seen)
-        for axes in chain.from_iterable(combinations(range(count), n) for n in range(1, count)):
+    for of_call in (lambda p: p - p[0], lambda p: p - p.min(axis=0), lambda p: 0 * p + np.arange(len(p))[:, None]):
+        change = _as_in(seen, _in_calls(of_call))
+        yield from _mapped(change, where="")(r, seen)
+        for axes in chain.from_iterable(combinations(range(count), n) for n in sorted({1, count - 1} - {0, count})):
             where = f" on ax{'is' if len(axes) == 1 else 'es'} {', '.join(map(str, axes))}"
-            yield from _mapped(partial(_on_axes, axes=axes, change=_in_calls(change)), where=where)(r, seen)
+            yield from _mapped(partial(_on_axes, axes=axes, change=change), where=where)(r, seen)
+
+
+def _as_in(seen: Seen, change: _Map) -> _Map:
+    """Return a change of positions ``(n, axes)`` that is the same for some of the tokens of all calls as for all."""
+    changed = dict(zip(map(tuple, seen.positions.tolist()), change(seen.positions), strict=True))
+    return lambda p: np.asarray([changed.get(tuple(row), row) for row in p.tolist()])
 
 
 def _as_int32(positions: Data) -> Data:
@@ -249,6 +256,7 @@ def _truncated(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     """Yield real positions rounded to whole numbers, and whole ones to multiples of a power of two."""
     yield from _mapped(np.round, how="rounded to whole numbers")(r, seen)
     yield from _mapped(np.floor, how="rounded down to whole numbers")(r, seen)
+    yield from _mapped(np.trunc, how="rounded towards 0 to whole numbers")(r, seen)
     for n in (2, 4, 8, 16, 32):
         yield from _mapped(partial(_multiples, of=n), how=f"rounded down to multiples of {n}")(r, seen)
 
@@ -365,7 +373,7 @@ MISTAKES: dict[str, tuple[Make, str]] = {
     ),
     "positions are {how}": (_truncated, "keep real positions, and multiply before you divide"),
     "positions are read as int16: from 32768 on they are negative": (
-        _mapped(lambda p: p.astype(np.int64).astype(np.int16).astype(np.float64)),
+        _mapped(lambda p: (p + 32_768) % 65_536 - 32_768),
         "read the positions in the dtype that they have",
     ),
     "the axes of the positions are taken as {order}": (_axis_order, "take the axes in their order"),

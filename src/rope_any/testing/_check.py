@@ -242,8 +242,9 @@ def _report(task: Task, subject: Subject) -> Report:
         beside = np.abs(y - x)[..., subject.passthrough].max(axis=(2, 3), initial=0)
         worst = np.maximum(worst, np.maximum(off.max(axis=(2, 3)), beside))
         at = [tuple(p) if task.axes else p for p in sample.positions.tolist()]
-        by_position = zip(at, off.max(axis=(0, 1, 3)).tolist(), strict=True)
-        errors |= by_position if task.given else {name: float(off.max())}
+        by_position = zip(at, off.max(axis=(0, 1, 3)), strict=True) if task.given else [(name, off.max())]
+        for place, error in by_position:  # given positions may repeat
+            errors[place] = float(np.maximum(errors.get(place, 0.0), error))
         runs.append((x, y, by_axis(sample.positions)))
     property_bound = max(1e-4, 4 * bound)
     properties, more, named = properties_of(task, subject, bound=property_bound)

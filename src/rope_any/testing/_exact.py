@@ -15,7 +15,7 @@ Members: TypeAlias = tuple[Data, Data]
 
 DIGITS = 60
 UNITS = tuple(64.0**-i for i in range(-1, 8))
-"""Positions are sums of multiples of these: the multiples are few, however many positions there are."""
+"""Positions are sums of multiples of these, which are few if positions are many of a sequence or a grid."""
 
 
 class Sample(NamedTuple):

@@ -19,6 +19,7 @@ NEAR_TOLERANCE = 1e-5  # error of float32 angles at the first positions
 _ULPS = (0, *(sign * n for n in range(1, 9) for sign in (1, -1)))  # of a frequency, computed in float32
 # The largest error that rounding can explain: bfloat16 leads to 7 · 2⁻⁷ radians at the first positions.
 _WORST = 0.1
+_SHOWN = 5  # positions that are named
 _ELSEWHERE = Fault("something else at larger positions", "see the errors by position")
 
 
@@ -45,6 +46,11 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
     kept = np.asarray(np.isfinite(seen.y).all(axis=1) & ~zeros)
     if not kept.all():
         return _without(seen, kept, bound)
+    off = pair_errors(seen.y, rotate_wrongly(seen.right, seen.x, seen.positions), seen.right.members).max(axis=1)
+    if 0 < np.mean(off > _WORST) <= 1 - MATCHING_SHARE:  # as few as a cause may leave out
+        places = ", ".join(str(p if len(p) > 1 else p[0]) for p in seen.positions[off > _WORST][:_SHOWN].tolist())
+        text = f"a few tokens are wrong, such as those at {places}"
+        return Diagnosis((Fault(text, "see whether a table ends there: other tokens are right"),))
     near = seen.near
     tried: list[tuple[Rotary, float]] = [(seen.right, _largest(seen.right, near))]  # rotations and their near errors
     last = [seen.right]

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rope_any._pairing import Pairing
-from rope_any.testing._exact import Data, Members, pair_lengths
+from rope_any.testing._exact import Data, Members, pair_errors, pair_lengths
 from rope_any.testing._right import Right
-from rope_any.testing._rotary import Rotary, measure_frequencies, members_of
+from rope_any.testing._rotary import Rotary, measure_frequencies, members_of, rotate_wrongly
 
 NEIGHBOUR = "the rotation is that of {name}"
 POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are measured
@@ -36,10 +36,12 @@ class Seen(NamedTuple):
 
     @property
     def sample(self) -> "Seen":
-        """The results at some positions, and at those at which frequencies are measured."""
+        """The results at some positions, at the most wrong ones, and at those at which frequencies are measured."""
+        off = pair_errors(self.y, rotate_wrongly(self.right, self.x, self.positions), self.right.members).max(axis=1)
+        worst = np.isin(np.arange(len(off)), np.argsort(-off, kind="stable")[:64])
         apart = (self.positions != 0).sum(axis=1) < 2
         powers = apart & np.isin(self.positions, POWERS).all(axis=1)
-        return self.at(powers | _some(np.ones(len(self.x), dtype=bool), most=512))
+        return self.at(powers | worst | _some(np.ones(len(self.x), dtype=bool), most=512))
 
     def at(self, which: Data) -> "Seen":
         """Return the results at the tokens of a mask ``(n,)`` alone."""

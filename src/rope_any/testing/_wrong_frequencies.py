@@ -61,9 +61,10 @@ def _of_lengths(r: Rotary, seen: Seen) -> Iterator[tuple[str, Rope]]:
 
 
 def _sections(r: Rotary) -> list[int]:
-    """Return the number of pairs of each of two to four axes; [] if there are others, or a pair has several."""
+    """Return the number of pairs of each of two to four axes; [] if there are others, or pairs have several."""
     own = r.frequencies != 0
-    return own.sum(axis=1).tolist() if 1 < len(own) < 5 and (own.sum(axis=0) < 2).all() else []
+    are_apart = 1 < len(own) < 5 and r.pairs > 1 and (own.sum(axis=0) < 2).all()
+    return own.sum(axis=1).tolist() if are_apart else []
 
 
 def _on_axes(row: Data, axis_of: Data, axes: int) -> Data:
@@ -191,8 +192,8 @@ def _plain(r: Rotary, seen: Seen) -> Data | None:
     if len(f) > 1 or n < 3 or not (f > 0).all() or has_base(f):
         return None
     for name, rope in seen.source.neighbours.items():
-        if name.endswith(UNSCALED):
-            return np.asarray(rotary_of(rope)[0].frequencies[0])
+        if name.endswith(UNSCALED) and (plain := rotary_of(rope)[0].frequencies).shape == f.shape:
+            return np.asarray(plain[0])
     # base^(−1/n) = f₁  ⇒  base = f₁^(−n), if the first two pairs are not scaled
     bases = _rounded_numbers(f[0, 1] ** -n)
     base = next((each for each in bases if math.isclose(each ** (-1 / n), f[0, 1], rel_tol=1e-15)), 0.0)
