@@ -465,7 +465,7 @@ def _fill_of(module: nn.Module) -> str | None:
 
 
 class _Angles(TorchFunctionMode):
-    """Within it, cosines and sines are the sizes of their angles."""
+    """Within it, cos and sin return the absolute angle, which is the scale of their errors."""
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Return the size of an angle in place of its cosine or sine, and what other functions return."""
@@ -474,7 +474,7 @@ class _Angles(TorchFunctionMode):
 
 
 def _option_of_class(slot: Slot) -> Option | None:
-    """Return the values that the class of a buffer's owner fills into that of a copy; None if it can't."""
+    """Return what a copy of a buffer's owner fills into it, with the scale of errors; None if nothing fills it."""
     if not slot.is_buffer or not (fill := _fill_of(slot.owner)) or slot.tensor.is_meta or is_sharded(slot.tensor):
         return None
     copies = [deepcopy(slot.owner).float() for _ in range(2)]

@@ -330,7 +330,7 @@ def _another(reading: Reading) -> Diagnosis:
 
 
 def _rest(reading: Reading, begin: int, ropes: Mapping[str, Rope]) -> Fault | None:
-    """Return what the rows from `begin` on are; None if they are of none of `ropes`."""
+    """Return what the rows from `begin` on hold: zeros, or the rows of one of `ropes`; else None."""
     rest = reading.rows(slice(begin, None))
     if not rest.values.any():
         return Fault(f"rows from {begin} on are 0", NEVER_WRITTEN)

@@ -32,7 +32,7 @@ def _other_slice(r: Rotary, seen: Seen) -> Iterator[Wrong]:
 
 
 def _other_width(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the slice that changes, as its own rotary dimension: with the base's frequencies; on axes, as measured."""
+    """Yield the features that change as the rotary dimension, with the base's frequencies or, on axes, measured."""
     width, pairs = len(seen.moved), r.pairs
     if not width or width % 2 or width == 2 * pairs:
         return
@@ -159,18 +159,18 @@ _first_of_call = _in_calls(lambda p: p[:1] + 0 * p)
 
 
 def _counted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield positions that count from 0 in each call: from the first or the least on each axis, or alike on all."""
+    """Yield positions that count from 0 in each call, from its first or its least or all alike, on some axes or all."""
     count = seen.positions.shape[1]
     for of_call in (lambda p: p - p[0], lambda p: p - p.min(axis=0), lambda p: 0 * p + np.arange(len(p))[:, None]):
-        change = _as_in(seen, _in_calls(of_call))
+        change = _looked_up(seen, _in_calls(of_call))
         yield from _mapped(change, where="")(r, seen)
         for axes in chain.from_iterable(combinations(range(count), n) for n in sorted({1, count - 1} - {0, count})):
             where = f" on ax{'is' if len(axes) == 1 else 'es'} {', '.join(map(str, axes))}"
             yield from _mapped(partial(_on_axes, axes=axes, change=change), where=where)(r, seen)
 
 
-def _as_in(seen: Seen, change: _Map) -> _Map:
-    """Return a change of positions ``(n, axes)`` that is the same for some of the tokens of all calls as for all."""
+def _looked_up(seen: Seen, change: _Map) -> _Map:
+    """Return a change that takes positions ``(n, axes)`` for what they become among all of `seen`."""
     changed = dict(zip(map(tuple, seen.positions.tolist()), change(seen.positions), strict=True))
     return lambda p: np.asarray([changed.get(tuple(row), row) for row in p.tolist()])
 

@@ -333,7 +333,7 @@ def _seen(task: Task, runs: list[tuple[Data, ...]], heads: slice, place: tuple[i
 
 
 def _other_axis(task: Task, run: tuple[Data, ...], bound: float) -> Diagnosis | None:
-    """Return the mistake if `run` (x, y, positions) has rows or heads where tokens should be, or too; else None."""
+    """Return the mistake if positions of `run` (x, y, positions) follow rows or heads, alone or too; else None."""
     x, y, positions = run
     rows, heads, tokens = x.shape[:-1]
     own = np.tile(positions, (rows * heads, 1))

@@ -187,7 +187,7 @@ def _ntk(base: float, r: Rotary) -> str:
 
 
 def _plain(r: Rotary, seen: Seen) -> Data | None:
-    """Return the frequencies ``(pairs,)`` that `r` scales: those of the config, or powers of its second; or None."""
+    """Return the frequencies ``(pairs,)`` of `r` before scaling, by the config or by its second one; or None."""
     f, n = r.frequencies, r.pairs
     if len(f) > 1 or n < 3 or not (f > 0).all() or has_base(f):
         return None
@@ -201,7 +201,7 @@ def _plain(r: Rotary, seen: Seen) -> Data | None:
 
 
 def misscaled(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield the scaling of the right frequencies, made wrong."""
+    """Yield the right frequencies, with their scaling misapplied."""
     f, plain = r.frequencies, _plain(r, seen)
     if plain is None:
         return
