@@ -159,14 +159,13 @@ _first_of_call = _in_calls(lambda p: p[:1] + 0 * p)
 
 
 def _counted(r: Rotary, seen: Seen) -> Iterator[Wrong]:
-    """Yield positions that count from 0 in each call, from its first or its least or all alike, on some axes or all."""
-    count = seen.positions.shape[1]
-    for of_call in (lambda p: p - p[0], lambda p: p - p.min(axis=0), lambda p: 0 * p + np.arange(len(p))[:, None]):
-        change = _looked_up(seen, _in_calls(of_call))
-        yield from _mapped(change, where="")(r, seen)
-        for axes in chain.from_iterable(combinations(range(count), n) for n in sorted({1, count - 1} - {0, count})):
-            where = f" on ax{'is' if len(axes) == 1 else 'es'} {', '.join(map(str, axes))}"
-            yield from _mapped(partial(_on_axes, axes=axes, change=change), where=where)(r, seen)
+    """Yield positions that count from 0 in each call: from its least, alike on all axes, or from its first, on some."""
+    for of_call in (lambda p: p - p.min(axis=0), lambda p: 0 * p + np.arange(len(p))[:, None]):
+        yield from _mapped(_looked_up(seen, _in_calls(of_call)), where="")(r, seen)
+    count, from_first = seen.positions.shape[1], _looked_up(seen, _in_calls(lambda p: p - p[0]))
+    for axes in chain.from_iterable(combinations(range(count), n) for n in sorted({1, count - 1, count} - {0})):
+        where = f" on ax{'is' if len(axes) == 1 else 'es'} {', '.join(map(str, axes))}" if len(axes) < count else ""
+        yield from _mapped(partial(_on_axes, axes=axes, change=from_first), where=where)(r, seen)
 
 
 def _looked_up(seen: Seen, change: _Map) -> _Map:
