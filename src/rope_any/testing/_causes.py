@@ -58,11 +58,9 @@ def _fewer_pairs(r: Rotary, seen: Seen) -> Iterator[Wrong]:
         yield {"which": f"pairs {rest[0]} to {rest[-1]} are left out"}, fields
     count = len(seen.moved) // 2
     if 0 < count < len(should):
+        which = f"only {count} of {len(should)} rotate, in features {seen.moved[0]} to {seen.moved[-1]}"
         fields = {"frequencies": r.frequencies[:, :count], "members": seen.members(start=seen.moved[0], pairs=count)}
-        yield (
-            {"which": f"only {count} of {len(should)} rotate, in features {seen.moved[0]} to {seen.moved[-1]}"},
-            fields,
-        )
+        yield {"which": which}, fields
 
 
 def _other_partner(r: Rotary, seen: Seen) -> Iterator[Wrong]:

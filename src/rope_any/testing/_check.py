@@ -34,6 +34,9 @@ ADVICE = {
     "positions may be int32": "cast positions to int64 or float64 before the product with the frequencies",
 }
 """What to do if a property fails, by its name, where a test of it gives no cause."""
+_SAY_HOW = 'say how x lies (shape="bshd"), or exchange the axes'
+_TRANSPOSE = "transpose the axes: a reshape keeps the numbers in their order"
+_OTHERWISE = Fault("other heads or rows are wrong in another way", "check the heads one at a time")
 _RANDOM = Fault("two equal calls return different results", "turn off dropout and noise, and keep no state")
 
 
@@ -217,9 +220,6 @@ def check_rotary(
     return min(reports, key=lambda report: (not report.causes, len(report.causes)))
 
 
-_OTHERWISE = Fault("other heads or rows are wrong in another way", "check the heads one at a time")
-
-
 def _report(task: Task, subject: Subject) -> Report:
     """Run all comparisons and property tests, and return the report."""
     bound, places = ROTATION_BOUNDS[subject.dtype], task.right.members
@@ -364,10 +364,6 @@ def _exchanged(y: Data) -> Data:
     """Return results whose heads and tokens were exchanged by reshaping, with each in its place."""
     rows, heads, tokens, width = y.shape
     return y.reshape(rows, tokens, heads, width).swapaxes(1, 2)
-
-
-_SAY_HOW = 'say how x lies (shape="bshd"), or exchange the axes'
-_TRANSPOSE = "transpose the axes: a reshape keeps the numbers in their order"
 
 
 def _correct_range(task: Task, errors: dict[Any, float], bound: float) -> tuple[Fault, ...]:

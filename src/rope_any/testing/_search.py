@@ -46,9 +46,9 @@ def find_causes(seen: Seen, *, bound: float) -> Diagnosis:
     kept = np.asarray(np.isfinite(seen.y).all(axis=1) & ~zeros)
     if not kept.all():
         return _without(seen, kept, bound)
-    off = pair_errors(seen.y, rotate_wrongly(seen.right, seen.x, seen.positions), seen.right.members).max(axis=1)
-    if 0 < np.mean(off > _WORST) <= 1 - MATCHING_SHARE:  # as few as a cause may leave out
-        places = ", ".join(str(p if len(p) > 1 else p[0]) for p in seen.positions[off > _WORST][:_SHOWN].tolist())
+    far_off = seen.errors > _WORST
+    if 0 < far_off.mean() <= 1 - MATCHING_SHARE:  # as few as a cause may leave out
+        places = ", ".join(str(p if len(p) > 1 else p[0]) for p in seen.positions[far_off][:_SHOWN].tolist())
         text = f"a few tokens are wrong, such as those at {places}"
         return Diagnosis((Fault(text, "see whether a table ends there: other tokens are right"),))
     near = seen.near

@@ -35,10 +35,15 @@ class Seen(NamedTuple):
         return self.at(_some(reach <= reach.min() + 7, most=64))
 
     @property
+    def errors(self) -> Data:
+        """The largest relative error of a pair against the right rotation, of each token ``(n,)``."""
+        want = rotate_wrongly(self.right, self.x, self.positions)
+        return np.asarray(pair_errors(self.y, want, self.right.members).max(axis=1))
+
+    @property
     def sample(self) -> "Seen":
         """The results at some positions, at the most wrong ones, and at those at which frequencies are measured."""
-        off = pair_errors(self.y, rotate_wrongly(self.right, self.x, self.positions), self.right.members).max(axis=1)
-        worst = np.isin(np.arange(len(off)), np.argsort(-off, kind="stable")[:64])
+        worst = np.isin(np.arange(len(self.x)), np.argsort(-self.errors, kind="stable")[:64])
         apart = (self.positions != 0).sum(axis=1) < 2
         powers = apart & np.isin(self.positions, POWERS).all(axis=1)
         return self.at(powers | worst | _some(np.ones(len(self.x), dtype=bool), most=512))

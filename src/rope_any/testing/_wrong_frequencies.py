@@ -77,9 +77,10 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     if not (sizes := _sections(r)):
         return
     axes, row = len(sizes), r.frequencies.sum(axis=0)
-    falling, f = np.sort(row)[::-1], seen.measured(r)
+    falling, measured = np.sort(row)[::-1], seen.measured(r)
+    as_found = None if measured is None else np.abs(measured).argmax(axis=0)
+    found = [] if as_found is None else [tuple(np.bincount(as_found, minlength=axes).tolist())]
     ways = list[tuple[str, Any, Data]]()
-    found = [] if f is None else [tuple(np.bincount(np.abs(f).argmax(axis=0), minlength=axes).tolist())]
     log = np.log(row[1]) * _pairs_of_base(row, sizes)  # of 1/base
     for order in dict.fromkeys([*permutations(sizes), *found]):
         chunks = np.repeat(range(axes), order)
@@ -91,8 +92,8 @@ def arrangement(r: Rotary, seen: Seen) -> Iterator[Wrong]:
     # each axis takes every n-th frequency
     turns = np.argsort(np.arange(r.pairs) % axes, kind="stable")
     ways.append(("in chunks, of frequencies in turns", turns % axes, falling[turns]))
-    if f is not None:
-        ways.append(("as measured", np.abs(f).argmax(axis=0), row))
+    if as_found is not None:
+        ways.append(("as measured", as_found, row))
     for how, axis_of, each in ways:
         if len(axis_of) == r.pairs:
             f = _on_axes(each, axis_of, axes)
